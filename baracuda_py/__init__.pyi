@@ -269,6 +269,12 @@ from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLo
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardArgs as CrossEntropyLossBackwardArgs
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardPlan as CrossEntropyLossBackwardPlan
+from .ops.loss.ctc_loss import CtcLossArgs as CtcLossArgs
+from .ops.loss.ctc_loss import CtcLossDescriptor as CtcLossDescriptor
+from .ops.loss.ctc_loss import CtcLossPlan as CtcLossPlan
+from .ops.loss.ctc_loss_backward import CtcLossBackwardArgs as CtcLossBackwardArgs
+from .ops.loss.ctc_loss_backward import CtcLossBackwardDescriptor as CtcLossBackwardDescriptor
+from .ops.loss.ctc_loss_backward import CtcLossBackwardPlan as CtcLossBackwardPlan
 from .ops.loss.loss_kinds import LossKind as LossKind
 from .ops.loss.pointwise_loss import PointwiseLossArgs as PointwiseLossArgs
 from .ops.loss.pointwise_loss import PointwiseLossDescriptor as PointwiseLossDescriptor
@@ -788,6 +794,10 @@ def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *,
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
 def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dlogits of cross_entropy."""
+def ctc_loss(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0, reduction: str = 'mean', zero_infinity: bool = False, max_target_length: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """-log of the probability that log_probs spell the targets (torch.nn.functional.ctc_loss); see `CtcLossPlan`."""
+def ctc_loss_backward(dloss: Array, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, log_alpha: Array, nll: Array, *, input_length: int = ..., batch: int = ..., classes: int = ..., target_shape: int | Sequence[int] = ..., max_target_length: int | None = None, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlog_probs of `CtcLossPlan`: PyTorch's, which adds exp(log_probs) for what is a log_softmax, or the derivative."""
 def ctz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ctz(x) element by element; see `UnaryPlan`."""
 def cube(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

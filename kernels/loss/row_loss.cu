@@ -16,7 +16,7 @@ template <template <class, class> class KIND, class T, int G, class P> BARACUDA_
   const bool exists = index < p.rows;
   i64 at[row_operands + 3];
   row_offsets(p, exists ? index : 0, at);
-  const LossRow<T, P> row = row_of<T>(p, at);
+  const LossRow<T, P> row = row_of<T>(p, at, at[row_operands + 1]);
   const K kind(row);
   const auto s = row_state<G>(kind, row, exists);
   if (!exists || threadIdx.x % G != 0) return;
@@ -34,12 +34,12 @@ template <template <class, class> class KIND, class T, int G, class P> BARACUDA_
   const bool exists = index < p.rows;
   i64 at[2 * row_operands + 3];
   row_offsets(p, exists ? index : 0, at);
-  const LossRow<T, P> row = row_of<T>(p, at);
+  const LossRow<T, P> row = row_of<T>(p, at, at[2 * row_operands + 1]);
   K kind(row);
   kind.settle(row_state<G>(kind, row, exists));
   if (!exists) return;
   A g;
-  if (p.per_row) g = to_acc(static_cast<const T*>(p.dloss)[at[row_operands + 2]]);
+  if (p.per_row) g = to_acc(static_cast<const T*>(p.dloss)[at[2 * row_operands + 2]]);
   else g = *static_cast<const A*>(p.dloss);
   if (p.total != nullptr) g /= *static_cast<const A*>(p.total);
   else if (p.divided) g /= static_cast<A>(p.divisor);
@@ -47,7 +47,7 @@ template <template <class, class> class KIND, class T, int G, class P> BARACUDA_
 #pragma unroll
   for (int n = 0; n < row_operands; ++n) {
     if (to[n] == nullptr) continue;
-    T* const out = static_cast<T*>(to[n]) + at[row_operands + 3 + n];
+    T* const out = static_cast<T*>(to[n]) + at[row_operands + 1 + n];
     const i64 step = p.step[row_operands + 1 + n];
     Vec<T, V> made;
     walk_row<G, K::operands>(

@@ -69,10 +69,10 @@ BARACUDA_D void walk_row(const LossRow<T, P>& row, const F& f, const End& end) {
   }
 }
 
-// The row whose operands, labels and target are at these offsets.
-template <class T, class P> BARACUDA_D LossRow<T, P> row_of(const P& p, const i64* at) {
+// The row whose operands and labels are at these offsets, and whose target at that.
+template <class T, class P> BARACUDA_D LossRow<T, P> row_of(const P& p, const i64* at, i64 target) {
   const void* const from[row_operands] = {p.x, p.other, p.negative};
-  LossRow<T, P> row{p, {}, nullptr, at[row_operands + 1]};
+  LossRow<T, P> row{p, {}, nullptr, target};
 #pragma unroll
   for (int n = 0; n < row_operands; ++n)
     row.x[n] = from[n] == nullptr ? nullptr : static_cast<const T*>(from[n]) + at[n];
