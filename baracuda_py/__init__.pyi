@@ -269,6 +269,13 @@ from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLo
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardArgs as CrossEntropyLossBackwardArgs
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardPlan as CrossEntropyLossBackwardPlan
+from .ops.loss.cross_entropy_terms import CrossEntropyTermsArgs as CrossEntropyTermsArgs
+from .ops.loss.cross_entropy_terms import CrossEntropyTermsDescriptor as CrossEntropyTermsDescriptor
+from .ops.loss.cross_entropy_terms import CrossEntropyTermsPlan as CrossEntropyTermsPlan
+from .ops.loss.cross_entropy_terms import TargetKind as TargetKind
+from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardArgs as CrossEntropyTermsBackwardArgs
+from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardDescriptor as CrossEntropyTermsBackwardDescriptor
+from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardPlan as CrossEntropyTermsBackwardPlan
 from .ops.loss.ctc_loss import CtcLossArgs as CtcLossArgs
 from .ops.loss.ctc_loss import CtcLossDescriptor as CtcLossDescriptor
 from .ops.loss.ctc_loss import CtcLossPlan as CtcLossPlan
@@ -794,6 +801,14 @@ def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *,
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
 def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dlogits of cross_entropy."""
+def cross_entropy_of_classes(logits: Array, targets: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_entropy: bool = False, return_argmax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Cross entropy against classes, with further terms; see `CrossEntropyTermsPlan`."""
+def cross_entropy_of_classes_backward(dloss: Array, logits: Array, targets: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of cross_entropy_of_classes; see `CrossEntropyTermsBackwardPlan`."""
+def cross_entropy_of_probabilities(logits: Array, probabilities: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_entropy: bool = False, return_argmax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Cross entropy against probabilities of the classes; see `CrossEntropyTermsPlan`."""
+def cross_entropy_of_probabilities_backward(dloss: Array, logits: Array, probabilities: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, return_dprobabilities: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of cross_entropy_of_probabilities; see `CrossEntropyTermsBackwardPlan`."""
 def ctc_loss(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0, reduction: str = 'mean', zero_infinity: bool = False, max_target_length: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """-log of the probability that log_probs spell the targets (torch.nn.functional.ctc_loss); see `CtcLossPlan`."""
 def ctc_loss_backward(dloss: Array, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, log_alpha: Array, nll: Array, *, input_length: int = ..., batch: int = ..., classes: int = ..., target_shape: int | Sequence[int] = ..., max_target_length: int | None = None, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

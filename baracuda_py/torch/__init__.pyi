@@ -177,6 +177,10 @@ from baracuda_py import cov as cov
 from baracuda_py import cov_backward as cov_backward
 from baracuda_py import cross_entropy as cross_entropy
 from baracuda_py import cross_entropy_backward as cross_entropy_backward
+from baracuda_py import cross_entropy_of_classes as cross_entropy_of_classes
+from baracuda_py import cross_entropy_of_classes_backward as cross_entropy_of_classes_backward
+from baracuda_py import cross_entropy_of_probabilities as cross_entropy_of_probabilities
+from baracuda_py import cross_entropy_of_probabilities_backward as cross_entropy_of_probabilities_backward
 from baracuda_py import ctc_loss as ctc_loss
 from baracuda_py import ctc_loss_backward as ctc_loss_backward
 from baracuda_py import ctz as ctz

@@ -3,8 +3,8 @@
 //
 // What fixes the order of a row's sums stands in loss/row_loss.cuh: its length and element. Losses of rows are added by
 // the schedule reduce (baracuda/reduce_axes.cuh): the number of rows fixes their order.
-#include "loss/pointwise_sums.cuh"
 #include "loss/row_loss.cuh"
+#include "loss/row_sums.cuh"
 
 namespace baracuda {
 
@@ -58,17 +58,5 @@ template <template <class, class> class KIND, class T, int G, class P> BARACUDA_
         });
   }
 }
-
-// The losses of rows and their weights, as row_loss left them; bit 1 of `present` says that there are weights.
-template <class T> struct RowLosses {
-  using A = acc_t<T>;
-  using Value = WeightedLoss<A>;
-  int present;
-  template <class P> BARACUDA_D explicit RowLosses(const P& p) : present(p.present) {}
-  template <class P> static BARACUDA_D void operands(const P& p, const void* (&at)[2]) {
-    at[0] = p.losses, at[1] = p.weights;
-  }
-  BARACUDA_D Value operator()(A loss, A weight) const { return {loss, present & 2 ? weight : A(1)}; }
-};
 
 }  // namespace baracuda
