@@ -11,9 +11,9 @@ namespace baracuda {
 
 // ---- of every element -----------------------------------------------------------------------------------------------
 
-template <class K, class T> struct PointwiseLossOp {
+template <class K, class T, class P> struct PointwiseLossOp {
   using A = acc_t<T>;
-  const PointwiseLossParams& p;
+  const P& p;
   LossOptions<A> options;
 
   template <int V> struct Chunk {
@@ -41,8 +41,8 @@ template <class K, class T> struct PointwiseLossOp {
   }
 };
 
-template <class K, class T, class L> BARACUDA_D void pointwise_loss(const PointwiseLossParams& p) {
-  map_chunks<L, 5>(p, PointwiseLossOp<K, T>{p, LossOptions<acc_t<T>>(p)});
+template <class K, class T, class L, class P> BARACUDA_D void pointwise_loss(const P& p) {
+  map_chunks<L, 5>(p, PointwiseLossOp<K, T, P>{p, LossOptions<acc_t<T>>(p)});
 }
 
 // ---- added up -------------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Relative, Step,
-    Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
+    Relative, Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.kinds import TableKind
@@ -26,9 +26,9 @@ from ...core.tensor import Shape
 from ...core.variant import aligned
 from ...schedules.reduce import reduce_kernels, reduce_launches
 from ...schedules.row_groups import GroupRows, group_params, group_rows
-from .cross_entropy import REDUCTIONS, random_weights
+from .loss_kinds import random_weights
 from .pointwise_loss import to_one
-from .row_loss import INTEGERS, SUM, THREADS
+from .row_loss import INTEGERS, REDUCTIONS, SUM, THREADS
 
 _LOGITS = "*batch_shape num_classes"
 
@@ -70,9 +70,7 @@ class CrossEntropyTermsDescriptor(Descriptor):
 
     def validate(self) -> None:
         if self.kind is TargetKind.PROBABILITIES and self.ignore_index != -100:
-            raise InvalidProblemError(
-                f"probabilities have no ignore_index; it must be -100, got {self.ignore_index}; a row of zeros has no loss"
-            )
+            raise InvalidProblemError(f"probabilities have no ignore_index; it must be -100, got {self.ignore_index}")
 
     @property
     def rows(self) -> int:
@@ -323,7 +321,8 @@ def terms_case(draw: Any) -> dict[str, Any]:
     classes = draw.sizes(5, 1, 10, 32, 33, 70, rare=(200, 1000, 3001))
     return {
         "batch_shape": draw.shape(0, 3 if classes < 200 else 1, 0, 5 if classes < 200 else 2), "num_classes": classes,
-        "ignore_index": draw.choice((-100, 0, 3)) if draw.kind is TargetKind.CLASSES else -100, "label_smoothing": draw.choice((0.0, 0.1)),
+        "ignore_index": draw.choice((-100, 0, 3)) if draw.kind is TargetKind.CLASSES else -100,
+        "label_smoothing": draw.choice((0.0, 0.1)),
         "z_loss": draw.choice((0.0, 0.01)), "softcap": draw.choice((0.0, 2.0)), "logit_scale": draw.choice((1.0, 0.5)),
         "reduction": draw.choice(REDUCTIONS),
     }  # fmt: skip

@@ -20,11 +20,11 @@ from ...core.benchmark import Benchmark
 from ...core.variant import aligned
 from ...schedules.reduce import reduce_kernels, reduce_launches
 from ...schedules.row_groups import group_params, group_rows
-from .cross_entropy import random_weights
 from .cross_entropy_terms import (
     OPTIONS, PARAMS, POINTERS, CrossEntropyTermsDescriptor, CrossEntropyTermsPlan, TargetKind, constants, entropy_of,
     group_of, losses_step, random_probabilities, scores, terms_case, terms_kernel,
 )  # fmt: skip
+from .loss_kinds import random_weights
 from .pointwise_loss import to_one
 from .pointwise_loss_backward import TOTAL
 from .row_loss import INTEGERS, THREADS
