@@ -56,6 +56,7 @@ class Operand:
     dims: tuple[str, ...] = ()
     element: ElementRule = "element"
     optional: bool = False
+    needed: bool = True  # with `kinds`: whether those kinds need it
     broadcast: bool = False
     many: str | None = None
     inplace: tuple[str, ...] = ()
@@ -78,7 +79,7 @@ class Operand:
     def required(self, desc: Any) -> bool:
         """Whether a call must give it."""
         declared = self.kinds is not None or self.instead is not None
-        return not self.optional or (declared and self.reads and self.serves(desc))
+        return not self.optional or (declared and self.needed and self.reads and self.serves(desc))
 
     @property
     def writes(self) -> bool:
@@ -112,8 +113,9 @@ class Operand:
 
 
 def _declare(role: str, shape: str, *, optional: bool = False, **facts: Any) -> Any:
+    needed = not optional
     optional = optional or facts.get("kinds") is not None or facts.get("instead") is not None
-    spec = Operand("", role, tuple(shape.split()), optional=optional, **facts)
+    spec = Operand("", role, tuple(shape.split()), optional=optional, needed=needed, **facts)
     default = None if optional else dataclasses.MISSING
     return dataclasses.field(default=default, metadata={"operand": spec})
 
@@ -122,7 +124,8 @@ def operand(shape: str = "", *, element: ElementRule = "element", optional: bool
             many: str | None = None, layout: str = "any", values: Any = None, kinds: tuple[Any, ...] | None = None,
             instead: str | None = None, spared: Callable[[Any, Collection[str]], bool] | None = None,
             doc: str = "") -> Any:  # fmt: skip
-    """An input. `kinds`: those of a table op that have it, and then need it; None is what the others take.
+    """An input. `kinds`: those of a table op that have it, and then need it unless it is `optional`; None is what the
+    others take.
 
     `instead`: the descriptor's flag that says that a number of Args stands in its place, which is None then.
 

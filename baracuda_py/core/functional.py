@@ -79,7 +79,7 @@ def functional(
     inputs = [s for s in served if s.reads]
     optional = [s for s in served if s.role == "out" and s.optional]
     backward = plan.direction == "backward"
-    required = [s for s in inputs if not s.optional or (s.kinds and "kind" in fixed) or s.instead in fixed]
+    required = [s for s in inputs if not s.optional or (s.kinds and s.needed and "kind" in fixed) or s.instead in fixed]
     head = [s.name for s in required] + [f"{s.name}=None" for s in inputs if s not in required]
     solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
     defaults = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}

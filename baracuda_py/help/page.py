@@ -108,7 +108,8 @@ def _operand(spec: Operand) -> str:
     words = [shape, " or ".join(map(str, rule)), strides]
     words += ["broadcasts"] if spec.broadcast and not spec.like else []
     words += ["updated in place"] if spec.role == "inout" else []
-    words += ["optional"] if spec.optional and spec.kinds is None and spec.instead is None else []
+    may_lack = not spec.needed or (spec.kinds is None and spec.instead is None)
+    words += ["optional"] if spec.optional and may_lack else []
     return ", ".join(words) + (f"; {spec.doc}" if spec.doc else "")
 
 

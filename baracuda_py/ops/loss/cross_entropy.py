@@ -23,10 +23,18 @@ from ...core import (
     Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.variant import aligned
+from ...core.checked import shown
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.views import permuted, shape_of
+from ...interop.arrays import read
 from ...schedules.row_groups import (
     LONG, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows, launch, slabs,
 )  # fmt: skip
 from ...core.benchmark import Benchmark, COMPILED, EAGER
+from .cross_entropy_terms import cross_entropy_of_classes, cross_entropy_of_probabilities
+from .cross_entropy_torch import in_torch
+from .row_functions import classes_last
 
 _LOGITS = "*batch_shape num_classes"
 _FINISH = 8192
@@ -242,37 +250,6 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
     )  # fmt: skip
 
 
-def in_torch(
-    torch: Any, desc: CrossEntropyLossDescriptor, *, logits: Any, targets: Any, weight: Any, wanted: set[str]
-) -> Mapping[str, Any]:
-    """torch's cross_entropy, in float32 at least, and its autograd; the statistics by their formulas."""
-    wide, t = torch.promote_types(logits.dtype, torch.float32), targets.reshape(-1).long()
-    differentiated, mean = "dlogits" in wanted, desc.reduction == "mean"
-    if differentiated or "total_weight" in wanted:
-        counted = t != desc.ignore_index
-        own = counted.to(wide) if weight is None else torch.where(counted, weight.to(wide)[t.clamp(min=0)], 0)
-        total = own.sum()
-    with torch.set_grad_enabled(differentiated or torch.is_grad_enabled()):
-        leaf = logits.detach().requires_grad_() if differentiated else logits
-        loss = torch.nn.functional.cross_entropy(
-            leaf.to(wide).reshape(-1, desc.num_classes), t, weight, ignore_index=desc.ignore_index,
-            label_smoothing=desc.label_smoothing, reduction="sum" if differentiated and mean else desc.reduction,
-        )  # fmt: skip
-    made = {"loss": loss.reshape(desc.loss_shape)}
-    if differentiated:
-        scale = torch.where(total > 0, 1 / total, 0) if mean else torch.ones_like(loss)  # of no rows it is 0
-        made["dlogits"] = torch.autograd.grad(loss, leaf, scale)[0]
-        made["loss"] = made["loss"].detach() / total if mean else made["loss"].detach()
-    if "lse" in wanted:
-        made["lse"] = torch.logsumexp(logits.to(wide), -1)
-    if "stats" in wanted:
-        top = logits.amax(-1, keepdim=True).to(wide)
-        made["stats"] = torch.cat([top, (logits.to(wide) - top).exp().sum(-1, keepdim=True)], -1)
-    if "total_weight" in wanted:
-        made["total_weight"] = total
-    return made
-
-
 class CrossEntropyLossPlan(Plan):
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
 
@@ -327,4 +304,77 @@ class CrossEntropyLossPlan(Plan):
         return rows * (desc.num_classes * desc.element.itemsize + 8) + losses * desc.acc.itemsize
 
 
-cross_entropy = functional(CrossEntropyLossPlan)
+_plain: Any = functional(CrossEntropyLossPlan)
+
+
+def _axis(logits: Any, targets: Any, axis: int | None) -> int:
+    """The axis of the classes: by default the last, or 1 where only that leaves the targets' shape."""
+    if axis is not None:
+        return axis
+    whole, rest = shape_of(logits, "logits"), shape_of(targets, "targets")
+    torchs = len(whole) > 2 and rest == (whole[0], *whole[2:]) and rest != whole[:-1]
+    return 1 if torchs else -1
+
+
+def _back(dlogits: Any, axis: int) -> Any:
+    """Gradients with the classes last, with them along `axis`."""
+    rank = len(shape_of(dlogits, "dlogits"))
+    order = list(range(rank - 1))
+    order.insert(axis % rank, rank - 1)
+    return permuted(dlogits, order, "dlogits")
+
+
+@entry(CrossEntropyLossPlan)
+def cross_entropy(
+    logits: Array, targets: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: Any = -100,
+    label_smoothing: Any = 0.0, reduction: Any = "mean", z_loss: float = 0.0, softcap: float = 0.0,
+    logit_scale: float = 1.0, return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False,
+    return_dlogits: bool = False, return_entropy: bool = False, return_argmax: bool = False, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Cross entropy of logits against classes, or probabilities of the classes (torch.nn.functional.cross_entropy).
+
+    logits have their classes along `axis`: by default the last, or 1 as PyTorch has them, [N, C, d1, …], where only
+    that fits the shape of the targets. targets: classes of int32 or int64 in the shape of the other axes, or
+    probabilities of the logits' shape and element. weight: of the classes. z_loss: the factor of lse², which is added
+    to each loss. softcap: logits become softcap tanh(logits / softcap). logit_scale: what they are multiplied by first.
+
+    The loss is in float32 (float64 of float64); the mean is over the sum of the weights of the rows that are not
+    ignored, of probabilities over the rows. return_dlogits: the gradient in the same reads; return_lse, return_stats
+    and return_total_weight: what `CrossEntropyLossPlan` makes besides. return_entropy, return_argmax: the entropy of
+    softmax(logits), which has a gradient, and the place of the largest logit, `CrossEntropyTermsPlan`.
+    """
+    if unknown:
+        raise unexpected(cross_entropy, unknown)
+    soft = read(targets, "targets").element.is_float
+    more = {"z_loss": z_loss, "softcap": softcap, "logit_scale": logit_scale}
+    facts = {"label_smoothing": label_smoothing, "reduction": reduction, "stream": stream, "preference": preference}
+    at = _axis(logits, targets, axis)
+    rows = logits if at == -1 else classes_last(logits, "logits", at)
+    extra = return_entropy or return_argmax or z_loss != 0 or softcap != 0 or logit_scale != 1
+    if not (soft or extra):
+        made = _plain(
+            rows, targets, weight, ignore_index=ignore_index, return_lse=return_lse, return_stats=return_stats,
+            return_total_weight=return_total_weight, return_dlogits=return_dlogits, out=_rows_of(out, at), **facts,
+        )  # fmt: skip
+        return made if at == -1 or not return_dlogits else (*made[:-1], _back(made[-1], at))
+    if asked := [n for n, on in (("return_lse", return_lse), ("return_stats", return_stats),
+                                 ("return_total_weight", return_total_weight), ("return_dlogits", return_dlogits))
+                 if on]:  # fmt: skip
+        raise InvalidProblemError(
+            f"{asked[0]}=True is for classes without z_loss, softcap, logit_scale, return_entropy and return_argmax"
+        )
+    facts |= {"return_entropy": return_entropy, "return_argmax": return_argmax, "out": out, **more}
+    if not soft:
+        return cross_entropy_of_classes(rows, targets, weight, ignore_index=ignore_index, **facts)
+    if ignore_index != -100:
+        raise InvalidProblemError(f"probabilities have no ignore_index; it must be -100, got {shown(ignore_index)}")
+    targets = targets if at == -1 else classes_last(targets, "targets", at)
+    return cross_entropy_of_probabilities(rows, targets, weight, **facts)
+
+
+def _rows_of(out: Any, at: int) -> Any:
+    """`out=` as the plan takes it."""
+    if at == -1 or not isinstance(out, dict) or out.get("dlogits") is None:
+        return out
+    return {**out, "dlogits": classes_last(out["dlogits"], "out['dlogits']", at)}

@@ -1,0 +1,56 @@
+"""The functions of the losses of rows: one per kind of `RowLossPlan`, nll_loss with its classes along any axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...core import Array, functional
+from ...core.checked import whole
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.views import permuted, shape_of
+from .row_kinds import RowLossKind
+from .row_loss import RowLossPlan, fixed_for
+
+K = RowLossKind
+
+
+def _function(kind: RowLossKind, of: str) -> Callable[..., Any]:
+    doc = f"{kind.value} of every row along the last axis{of}, or their mean or sum; see `RowLossPlan`."
+    return functional(RowLossPlan, kind.value, doc, kind=kind, **fixed_for(kind))
+
+
+_nll = _function(K.NLL, "")
+multi_margin_loss = _function(K.MULTI_MARGIN, " (p, margin, class weights)")
+multilabel_margin_loss = _function(K.MULTILABEL_MARGIN, "")
+multilabel_soft_margin_loss = _function(K.MULTILABEL_SOFT_MARGIN, " (class weights)")
+cosine_embedding_loss = _function(K.COSINE_EMBEDDING, " (margin)")
+triplet_margin_loss = _function(K.TRIPLET_MARGIN, " (margin, p, eps, swap)")
+
+
+def classes_last(x: Any, name: str, axis: int | None) -> Any:
+    """x as a view whose axis of classes is the last: `axis`, by default 1, and 0 of a single one (PyTorch's)."""
+    rank = len(shape_of(x, name))
+    if rank == 0:
+        raise InvalidProblemError(f"{name} must have an axis of classes, got shape ()")
+    at = (1 if rank > 1 else 0) if axis is None else whole("axis", axis, -rank, rank - 1) % rank
+    return permuted(x, [a for a in range(rank) if a != at] + [at], name)
+
+
+@entry(RowLossPlan, kind=K.NLL)
+def nll_loss(
+    x: Array, target: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100,
+    reduction: str = "mean", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """-weight[t] x[t] of log-probabilities x, 0 where t is ignore_index (torch.nn.functional.nll_loss).
+
+    x has its classes along `axis`: by default 1, [N, C, d1, …], and 0 of x of shape [C]; target has x's other axes.
+    The mean is over the sum of the weights of the rows that count. See `RowLossPlan`.
+    """
+    if unknown:
+        raise unexpected(nll_loss, unknown)
+    return _nll(
+        classes_last(x, "x", axis), target, weight, ignore_index=ignore_index, reduction=reduction, out=out,
+        stream=stream, preference=preference,
+    )  # fmt: skip
