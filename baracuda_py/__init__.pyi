@@ -406,12 +406,28 @@ from .ops.scan.trapezoid_backward import TrapezoidBackwardPlan as TrapezoidBackw
 from .ops.scan.unwrap import UnwrapArgs as UnwrapArgs
 from .ops.scan.unwrap import UnwrapDescriptor as UnwrapDescriptor
 from .ops.scan.unwrap import UnwrapPlan as UnwrapPlan
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxArgs as GumbelSoftmaxArgs
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardArgs as GumbelSoftmaxBackwardArgs
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardPlan as GumbelSoftmaxBackwardPlan
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxDescriptor as GumbelSoftmaxDescriptor
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxPlan as GumbelSoftmaxPlan
+from .ops.softmax.masked_softmax import MaskedSoftmaxArgs as MaskedSoftmaxArgs
+from .ops.softmax.masked_softmax import MaskedSoftmaxDescriptor as MaskedSoftmaxDescriptor
+from .ops.softmax.masked_softmax import MaskedSoftmaxPlan as MaskedSoftmaxPlan
+from .ops.softmax.masked_softmax_backward import MaskedSoftmaxBackwardArgs as MaskedSoftmaxBackwardArgs
+from .ops.softmax.masked_softmax_backward import MaskedSoftmaxBackwardPlan as MaskedSoftmaxBackwardPlan
 from .ops.softmax.softmax import SoftmaxArgs as SoftmaxArgs
 from .ops.softmax.softmax import SoftmaxDescriptor as SoftmaxDescriptor
 from .ops.softmax.softmax import SoftmaxKind as SoftmaxKind
 from .ops.softmax.softmax import SoftmaxPlan as SoftmaxPlan
 from .ops.softmax.softmax_backward import SoftmaxBackwardArgs as SoftmaxBackwardArgs
 from .ops.softmax.softmax_backward import SoftmaxBackwardPlan as SoftmaxBackwardPlan
+from .ops.softmax.sparsemax import SparsemaxArgs as SparsemaxArgs
+from .ops.softmax.sparsemax import SparsemaxBackwardArgs as SparsemaxBackwardArgs
+from .ops.softmax.sparsemax import SparsemaxBackwardPlan as SparsemaxBackwardPlan
+from .ops.softmax.sparsemax import SparsemaxDescriptor as SparsemaxDescriptor
+from .ops.softmax.sparsemax import SparsemaxKind as SparsemaxKind
+from .ops.softmax.sparsemax import SparsemaxPlan as SparsemaxPlan
 
 __version__: str
 
@@ -857,6 +873,8 @@ def embedding(indices: Array, weight: Array, *, index_shape: int | Sequence[int]
     """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
 def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
+def entmax15(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities max(scale x / 2 - t, 0)² along `axis`."""
 def entr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = entr(x) element by element; see `UnaryPlan`."""
 def entr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1067,6 +1085,10 @@ def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | N
     """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
 def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def gumbel_softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_soft: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
+def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis."""
 def hard_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1276,8 +1298,8 @@ def log_sigmoid_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int]
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def log_sigmoid_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def log_softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """log_softmax of x along `axis` (torch.log_softmax)."""
+def log_softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """log_softmax of x / temperature along `axis` (torch.log_softmax); `dtype` as of `softmax`."""
 def logaddexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = logaddexp(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def logaddexp2(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1328,6 +1350,12 @@ def mac_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = 
     """The gradients of mac by its operands, those of arrays; see `TernaryBackwardPlan`."""
 def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
+def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The logarithm of masked_softmax, from one pass."""
+def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax of scale x + bias along `axis`, without what mask and causal leave out."""
+def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of masked_softmax along `axis`."""
 def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def matmul_tc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1784,10 +1812,12 @@ def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., elem
     """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
 def soft_sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = softsign(x) element by element, also called soft_sign; see `UnaryPlan`."""
-def softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax of x along `axis` (torch.softmax)."""
+def softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax of x / temperature along `axis` (torch.softmax); `dtype`: what x is cast to first, and the result's."""
 def softmax_backward(dy: Array, y: Array, *, kind: SoftmaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of softmax or log_softmax along `axis`."""
+def softmin(x: Array, *, axis: int = -1, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax of -x along `axis` (torch.nn.functional.softmin), in one launch; `dtype` as of `softmax`."""
 def softplus(x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = softplus(x) element by element; see `UnaryPlan`."""
 def softplus_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1816,6 +1846,10 @@ def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
 sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
+def sparsemax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities max(scale x - t, 0) along `axis`."""
+def sparsemax_backward(dy: Array, y: Array, *, kind: SparsemaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = scale w (dy - Σ w dy / Σ w) with w = [y > 0] for sparsemax, √y for entmax15."""
 def spence(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = spence(x) element by element; see `UnaryPlan`."""
 def spence_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

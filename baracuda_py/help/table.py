@@ -74,6 +74,8 @@ q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
 bounds = np.array([0, 3, 7], dtype=np.int32)
 y, lse = bc.flash_sdpa_varlen(q, k, v, bounds, bounds, is_causal=True, return_lse=True)
 dq, dk, dv = bc.flash_sdpa_varlen_backward(q, k, v, y, lse, dy, bounds, bounds, is_causal=True)""",
+    "gumbel_softmax_backward": f"""{_X}y = bc.gumbel_softmax(x, seed=7)
+dx = bc.gumbel_softmax_backward(np.ones_like(y), y)""",
     "lerp": f"{_AB}y = bc.lerp(a, b, 0.25)",
     "grouped_mm": f"{_GROUPS}y = bc.grouped_mm(a, b, np.array([2, 2, 7]))",
     "ragged_dot": f"{_GROUPS}y = bc.ragged_dot(a, b, np.array([2, 0, 5]))",

@@ -12,7 +12,9 @@ from ..ops.elementwise.cast import cast
 
 # Functions: PyTorch's parameters in its order, "word:ours" where the word is not in WORDS. Others take their operands.
 _ORDERS = """
-softmax log_softmax cumsum cumprod cummax cummin logcumsumexp count_nonzero: input dim
+softmax log_softmax softmin: input dim dtype
+gumbel_softmax: logits:x tau hard eps dim
+cumsum cumprod cummax cummin logcumsumexp count_nonzero: input dim
 sum prod mean nansum nanmean amax amin all any argmax argmin logsumexp aminmax: input dim keepdim
 var std var_mean std_mean: input dim unbiased keepdim
 norm: input p dim keepdim

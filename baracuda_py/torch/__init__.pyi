@@ -217,6 +217,7 @@ from baracuda_py import elu_glu as elu_glu
 from baracuda_py import elu_glu_backward as elu_glu_backward
 from baracuda_py import embedding as embedding
 from baracuda_py import embedding_backward as embedding_backward
+from baracuda_py import entmax15 as entmax15
 from baracuda_py import entr as entr
 from baracuda_py import entr_backward as entr_backward
 from baracuda_py import eq as eq
@@ -320,6 +321,8 @@ from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
 from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
 from baracuda_py import grouped_mm as grouped_mm
 from baracuda_py import gt as gt
+from baracuda_py import gumbel_softmax as gumbel_softmax
+from baracuda_py import gumbel_softmax_backward as gumbel_softmax_backward
 from baracuda_py import hard_sigmoid as hard_sigmoid
 from baracuda_py import hard_silu as hard_silu
 from baracuda_py import hard_swish as hard_swish
@@ -448,6 +451,9 @@ from baracuda_py import lt as lt
 from baracuda_py import mac as mac
 from baracuda_py import mac_backward as mac_backward
 from baracuda_py import masked_fill as masked_fill
+from baracuda_py import masked_log_softmax as masked_log_softmax
+from baracuda_py import masked_softmax as masked_softmax
+from baracuda_py import masked_softmax_backward as masked_softmax_backward
 from baracuda_py import matmul as matmul
 from baracuda_py import matmul_tc as matmul_tc
 from baracuda_py import matmul_tc_async as matmul_tc_async
@@ -674,6 +680,7 @@ from baracuda_py import sinh_backward as sinh_backward
 from baracuda_py import soft_sign as soft_sign
 from baracuda_py import softmax as softmax
 from baracuda_py import softmax_backward as softmax_backward
+from baracuda_py import softmin as softmin
 from baracuda_py import softplus as softplus
 from baracuda_py import softplus_backward as softplus_backward
 from baracuda_py import softplus_glu as softplus_glu
@@ -689,6 +696,8 @@ from baracuda_py import softsign_glu_backward as softsign_glu_backward
 from baracuda_py import spacing as spacing
 from baracuda_py import sparse_plus as sparse_plus
 from baracuda_py import sparse_sigmoid as sparse_sigmoid
+from baracuda_py import sparsemax as sparsemax
+from baracuda_py import sparsemax_backward as sparsemax_backward
 from baracuda_py import spence as spence
 from baracuda_py import spence_backward as spence_backward
 from baracuda_py import sph_harm_y as sph_harm_y
