@@ -269,6 +269,11 @@ from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLo
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardArgs as CrossEntropyLossBackwardArgs
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardPlan as CrossEntropyLossBackwardPlan
+from .ops.loss.linear_cross_entropy import LinearCrossEntropyArgs as LinearCrossEntropyArgs
+from .ops.loss.linear_cross_entropy import LinearCrossEntropyPlan as LinearCrossEntropyPlan
+from .ops.loss.linear_cross_entropy_backward import LinearCrossEntropyBackwardArgs as LinearCrossEntropyBackwardArgs
+from .ops.loss.linear_cross_entropy_backward import LinearCrossEntropyBackwardPlan as LinearCrossEntropyBackwardPlan
+from .ops.loss.linear_logits import LinearCrossEntropyDescriptor as LinearCrossEntropyDescriptor
 from .ops.norm.layer_norm import LayerNormArgs as LayerNormArgs
 from .ops.norm.layer_norm import LayerNormDescriptor as LayerNormDescriptor
 from .ops.norm.layer_norm import LayerNormPlan as LayerNormPlan
@@ -1263,6 +1268,10 @@ def lgamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., el
     """dx = dy lgamma'(x) element by element; see `UnaryBackwardPlan`."""
 def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """act(x @ weightᵀ + bias) + residual (torch.nn.functional.linear): x [*, in], weight [out, in] or [in], bias [out]."""
+def linear_cross_entropy(x: Array, weight: Array, targets: Array, bias: Array | None = None, class_weight: Array | None = None, *, rows: int = ..., hidden: int = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', logits_element: DType | None = None, return_lse: bool = False, return_target_logit: bool = False, return_total_weight: bool = False, return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Cross entropy of x Wᵀ + b against class indices, by chunks of rows, with its gradients on request."""
+def linear_cross_entropy_backward(dloss: Array, x: Array, weight: Array, targets: Array, lse: Array, bias: Array | None = None, class_weight: Array | None = None, total_weight: Array | None = None, dlse: Array | None = None, dtarget_logit: Array | None = None, *, rows: int = ..., hidden: int = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', logits_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx, dweight and dbias of linear_cross_entropy."""
 def linear_scan(a: Array, b: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """h[t] = a[t] h[t - 1] + b[t] along `axis`, from h[-1] = `initial` (0 where absent); a broadcasts, over time, too."""
 def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_da: bool = True, return_db: bool = True, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1353,7 +1362,7 @@ def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream
 def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logarithm of masked_softmax, from one pass."""
 def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax of scale x + bias along `axis`, without what mask and causal leave out."""
+    """softmax of scale x + bias along `axis`, but for what mask and causal leave out."""
 def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of masked_softmax along `axis`."""
 def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:

@@ -407,6 +407,8 @@ from baracuda_py import less_equal as less_equal
 from baracuda_py import lgamma as lgamma
 from baracuda_py import lgamma_backward as lgamma_backward
 from baracuda_py import linear as linear
+from baracuda_py import linear_cross_entropy as linear_cross_entropy
+from baracuda_py import linear_cross_entropy_backward as linear_cross_entropy_backward
 from baracuda_py import linear_scan as linear_scan
 from baracuda_py import linear_scan_backward as linear_scan_backward
 from baracuda_py import linear_swiglu as linear_swiglu
