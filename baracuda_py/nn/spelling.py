@@ -31,6 +31,7 @@ scatter scatter_add: input dim index src
 embedding: input:indices weight padding_idx
 layer_norm: input normalized_shape weight bias eps
 cross_entropy: input:logits target:targets weight size_average ignore_index reduce reduction label_smoothing
+linear_cross_entropy: input linear_weight:weight target linear_bias:bias weight:class_weight
 elu celu: input alpha inplace
 leaky_relu: input negative_slope inplace
 hardtanh: input min_val max_val inplace

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, Geometry, Plan, Problem, Step, Variant, Vjp, functional, operand, output
+from ...core import Args, Array, Geometry, Plan, Problem, Step, Variant, Vjp, operand, output
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
 from ...schedules.linear_loss import Chunks, finish_steps
@@ -179,6 +179,3 @@ class LinearCrossEntropyPlan(Plan):
     def flops(cls, desc: LinearCrossEntropyDescriptor) -> int:
         """Of the three products."""
         return 6 * desc.rows * desc.hidden * desc.num_classes
-
-
-linear_cross_entropy = functional(LinearCrossEntropyPlan)

@@ -204,7 +204,7 @@ KERNELS = (
 
 
 def variants(geometry: Callable[[tuple[Variant, ...]], Any]) -> tuple[Variant, ...]:
-    """A row for each of `GemmPlan` but those for long sums of small products; what it does not take goes to the last."""
+    """A row for each of `GemmPlan` but those of long sums; what one does not take goes to the last."""
     *_, last = gemm = [row for row in GemmPlan.variants if "split" not in row.name]
 
     def refuses(row: Variant) -> Callable[[Any], str | None]:
