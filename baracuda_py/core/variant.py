@@ -91,7 +91,8 @@ class Step:
     `params` gives every non-pointer field of the kernel's Params. A `workspace` field takes a byte offset,
     a `ptr[...]` field a slice (operand name, start, stop) of a list operand. A `ptr` field named after an
     operand needs nothing; another name takes the operand's name, or (operand name, byte offset); ("@workspace",
-    byte offset) is a place in the workspace, "@null" no place. So does `s_ptr` of a scalar field s of another name.
+    byte offset) is a place in the workspace, "@null" no place. So does `s_ptr` of a scalar field s of another name;
+    `s_value` makes it that number.
     A `map` field takes a TensorMap, or None for an operand that is absent. cluster: so many blocks, neighbours along
     the grid's first axis, run at once and reach one another's shared memory (sm_90 and later).
     """

@@ -22,7 +22,7 @@ from ..interop.arrays import read
 from .spelling import spelled
 
 _OWN = (
-    "gelu", "rms_norm", "scaled_dot_product_attention", "softmin", "mse_loss", "l1_loss", "max", "min", "equal", "take",
+    "gelu", "rms_norm", "scaled_dot_product_attention", "mse_loss", "l1_loss", "max", "min", "equal", "take",
 )  # fmt: skip
 _OTHER = {"swish": "silu", "logsigmoid": "log_sigmoid", "scatter_": "scatter", "mul_": "mul"}
 
@@ -86,11 +86,6 @@ def scaled_dot_product_attention(
     facts = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
     y = _bc("flash_sdpa")(query, key, value, attn_mask, **facts, **more)
     return y[0] if apart else y
-
-
-def softmin(input: Any, dim: int = -1, **more: Any) -> Any:
-    """softmax(-x) along `dim` (torch.nn.functional.softmin); two launches."""
-    return _bc("softmax")(_bc("neg")(input), axis=dim, **more)
 
 
 def _reduced(x: Any, reduction: str, more: dict[str, Any]) -> Any:

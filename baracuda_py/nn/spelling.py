@@ -12,7 +12,9 @@ from ..ops.elementwise.cast import cast
 
 # Functions: PyTorch's parameters in its order, "word:ours" where the word is not in WORDS. Others take their operands.
 _ORDERS = """
-softmax log_softmax cumsum cumprod cummax cummin logcumsumexp count_nonzero: input dim
+softmax log_softmax softmin: input dim dtype
+gumbel_softmax: logits:x tau hard eps dim
+cumsum cumprod cummax cummin logcumsumexp count_nonzero: input dim
 sum prod mean nansum nanmean amax amin all any argmax argmin logsumexp aminmax: input dim keepdim
 var std var_mean std_mean: input dim unbiased keepdim
 norm: input p dim keepdim
@@ -34,6 +36,7 @@ local_response_norm: input size alpha beta k
 group_norm: input num_groups weight bias eps
 instance_norm: input running_mean running_var weight bias use_input_stats momentum eps
 cross_entropy: input:logits target:targets weight size_average ignore_index reduce reduction label_smoothing
+linear_cross_entropy: input linear_weight:weight target linear_bias:bias weight:class_weight
 elu celu: input alpha inplace
 leaky_relu: input negative_slope inplace
 hardtanh: input min_val max_val inplace

@@ -133,13 +133,13 @@ def _own(row: Variant, kernel: str) -> str:
 
 def product_steps(
     p: Problem, args: type[Args], rows: Iterable[Variant], gemm: type[Args], desc: Any, operands: Mapping[str, Operand],
-    base: int,
+    base: int, factors: tuple[float, float] | None = None,
 ) -> tuple[tuple[Step | LibraryStep, ...], int, str] | str:  # fmt: skip
-    """The launches of alpha · a b by the first row of `GemmPlan` that takes it, bytes of workspace, the row's name.
+    """The launches of alpha · a b + beta · c by the first row of `GemmPlan` that takes it, their workspace, its name.
 
-    p, args: the plan's own problem and operands, whose scalar `alpha` is meant. rows: those to ask, whose
-    `product_kernels` the plan's row has. gemm, desc: the operands and the descriptor of the product. operands: its a, b
-    and y. base: the first byte of workspace that is free.
+    p, args: the plan's own problem and operands. rows: those to ask, whose `product_kernels` the plan's row has. gemm,
+    desc: the operands and the descriptor of the product. operands: its a, b and y, and c, which may be y. base: the
+    first byte of workspace that is free. factors: alpha and beta; by default the plan's scalar `alpha`, and no c.
     """
     names = [spec.name for spec in arrays_of(gemm)]
     views = {name: operands[name].view if name in operands else None for name in names}
@@ -151,18 +151,25 @@ def product_steps(
             continue
         places = {name: operands[name].place for name in operands}
         steps = [
-            _moved_call(step, names, args, places, base, found)
+            _moved_call(step, names, args, places, base, found, factors)
             if isinstance(step, LibraryStep)
-            else replace(_moved_step(step, row.kernel(step.kernel), places, base), kernel=_own(row, step.kernel))
+            else replace(
+                _moved_step(step, row.kernel(step.kernel), places, base, factors), kernel=_own(row, step.kernel)
+            )
             for step in found.steps
         ]
         return tuple(steps), found.workspace, row.name
     return f"no product of {', '.join(f'{n} {o.view.shape} {o.view.strides}' for n, o in operands.items())}: {why}"
 
 
-def _moved_step(step: Step, kernel: Kernel, places: Mapping[str, Place], base: int) -> Step:
+def _moved_step(
+    step: Step, kernel: Kernel, places: Mapping[str, Place], base: int, factors: tuple[float, float] | None
+) -> Step:
     """A step of a product whose operands are at `places`, its workspace at byte `base`."""
     params = dict(step.params)
+    if factors is not None:
+        known = zip(("alpha", "beta"), factors, strict=True)
+        params |= {f"{name}_value": value for name, value in known if name in kernel.params.scalars}
     for slot in kernel.params.pointers:
         if slot.kind == "workspace":
             params[slot.name] = int(params.get(slot.name) or 0) + base
@@ -183,10 +190,13 @@ def _moved_step(step: Step, kernel: Kernel, places: Mapping[str, Place], base: i
 
 
 def _moved_call(
-    step: LibraryStep, names: Sequence[str], args: type[Args], places: Mapping[str, Place], base: int, found: Geometry
-) -> LibraryStep:
-    """A library's call likewise; c is absent, so that beta is 0."""
-    own, alpha = [s.name for s in arrays_of(args)], [s.name for s in scalars_of(args)].index("alpha")
+    step: LibraryStep, names: Sequence[str], args: type[Args], places: Mapping[str, Place], base: int, found: Geometry,
+    factors: tuple[float, float] | None,
+) -> LibraryStep:  # fmt: skip
+    """A library's call likewise."""
+    own = [s.name for s in arrays_of(args)]
+    alpha = [s.name for s in scalars_of(args)].index("alpha") if factors is None else 0
+    fixed = None if factors is None else tuple((0, value) for value in factors)
     index = {name: own.index(place.name) if place.name in own else None for name, place in places.items()}
 
     def prepare(device: Device) -> Callable[..., None]:
@@ -200,7 +210,7 @@ def _moved_call(
                 return (workspace if i is None else pointers[i]) + places[name].offset
 
             moved = tuple([at(name) for name in names])
-            run(moved, (scalars[alpha], (0, 0.0)), workspace + base, found.workspace, stream)
+            run(moved, fixed or (scalars[alpha], (0, 0.0)), workspace + base, found.workspace, stream)
 
         return call
 

@@ -61,6 +61,10 @@ class GroupRows(Rows):
         first = self.views[self.present[0]]
         return self.run and self.access(16 // first.element.itemsize)  # type: ignore[union-attr]
 
+    def wide_of(self, i: int, width: int) -> bool:
+        """Whether the rows of operand i are dense, and `width` elements at multiples of `width` one access."""
+        return self.inner_axes.strides[i][-1:] in ((), (1,)) and self._access(i, width)
+
     def params(self) -> dict[str, Any]:
         """The constant fields that `group_params` declares."""
         outer = self.outer.params("outer_shape", "outer", "outer_rank")

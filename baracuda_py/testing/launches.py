@@ -192,7 +192,7 @@ def _wrong_fields(
         elif slot.kind == "status" or (name.endswith("_ptr") and name[:-4] in params.scalars):
             wanted = 0
         elif name.endswith("_value") and name[:-6] in params.scalars:
-            wanted = scalars[step.params.get(f"{name[:-6]}_ptr", name[:-6])]
+            wanted = scalars[step.params.get(f"{name[:-6]}_ptr", name[:-6])] if given is None else given
         elif slot.kind == "ptr" and slot.extents:
             listed = pointers[given[0]][given[1] : given[2]]  # type: ignore[index]
             wanted = (*listed, *(0,) * (slot.count - len(listed)))

@@ -107,6 +107,10 @@ GIVEN: dict[str, Callable[[], Call]] = {
     **dict.fromkeys(("addmm", "addmv"), lambda: ([made(4, 5), made(4, 6), made(6, 5)], {"alpha": 0.5, "beta": 2.0})),
     "associative_scan": lambda: (["mul", made(4, 6)], {"axis": 1}),
     "gated_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(5, 6, seed=2), made(5), made(5, seed=3)], {}),
+    **dict.fromkeys(
+        ("linear_cross_entropy", "linear_log_prob"),
+        lambda: ([made(2, 4, 6), made(10, 6, seed=1), np.arange(8).reshape(2, 4), made(10)], {}),
+    ),
     "linear_swiglu": lambda: ([made(4, 6), made(10, 6, seed=1), made(10)], {}),
     "baddbmm": lambda: ([made(2, 4, 5), made(2, 4, 6), made(2, 6, 5)], {}),
     "scatter_reduce": lambda: ([made(3, 4), made_index(3, 2), made(3, 2, seed=1), "mean"], {"axis": 1}),

@@ -196,7 +196,7 @@ def test_our_own_words_are_taken_too() -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda a: OURS.softmax(a, 1, 2, 3), r"softmax\(\) takes 2 positional arguments, 4 were given"),
+        (lambda a: OURS.softmax(a, 1, 2, 3), r"softmax\(\) takes 3 positional arguments, 4 were given"),
         (lambda a: OURS.softmax(a, 1, dim=1), "has dim twice"),
         (lambda a: OURS.softmax(a, axs=1), "did you mean axis"),
         (lambda a: OURS.gelu(a, "erf"), 'approximate must be "none" or "tanh"'),

@@ -175,13 +175,18 @@ class Layouts:
                 picks.extend((base + i, 0) for i in range(start, stop))
                 picks.extend((starts["@null"], 0) for _ in range(slot.count - (stop - start)))
             elif slot.name.endswith("_ptr") and slot.name[:-4] in kernel.params.scalars:
-                picks.append((starts[given or slot.name[:-4]], 0))
+                fixed = f"{slot.name[:-4]}_value" in step.params
+                picks.append((starts["@null" if fixed else given or slot.name[:-4]], 0))
             elif given is None:
                 picks.append((starts[slot.name], 0))
             else:
                 name, shift = given if isinstance(given, tuple) else (given, 0)
                 picks.append((starts[name], shift))
-        fields = [(name, step.params.get(f"{name}_ptr", name), whole) for name, whole in kernel.params.scalars.items()]
+        fields = [
+            (name, step.params.get(f"{name}_ptr", name), whole)
+            for name, whole in kernel.params.scalars.items()
+            if f"{name}_value" not in step.params
+        ]
         scalars = [
             (scalar_names.index(source), kernel.params.slots[f"{name}_value"].offset, whole)
             for name, source, whole in fields

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
-    Step, Variant, Vjp, choice, element, extents, functional, integer, operand, output,
+    Step, Variant, Vjp, choice, element, extents, integer, operand, output,
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.row_groups import (
@@ -166,9 +166,3 @@ class SoftmaxPlan(Plan):
         axis = draw.integer(0, len(outer))
         shape = (*outer[:axis], cols, *outer[axis:])
         return SoftmaxDescriptor(kind=draw.kind, shape=shape, axis=axis, element=draw.element)
-
-
-softmax = functional(SoftmaxPlan, "softmax", "softmax of x along `axis` (torch.softmax).", kind=SoftmaxKind.SOFTMAX)
-log_softmax = functional(
-    SoftmaxPlan, "log_softmax", "log_softmax of x along `axis` (torch.log_softmax).", kind=SoftmaxKind.LOG_SOFTMAX
-)

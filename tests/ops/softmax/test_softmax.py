@@ -12,7 +12,8 @@ from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.core.tensor import View, dense_strides
 from baracuda_py.core.variant import Problem
-from baracuda_py.ops.softmax.softmax import SoftmaxDescriptor, SoftmaxPlan, log_softmax, softmax
+from baracuda_py.ops.softmax.softmax import SoftmaxDescriptor, SoftmaxPlan
+from baracuda_py.ops.softmax.softmax_functions import log_softmax, softmax
 from baracuda_py.ops.softmax.softmax_backward import softmax_backward
 from baracuda_py.schedules.row_groups import GROUPS, STRIDED, TILE, WIDE, group_of
 

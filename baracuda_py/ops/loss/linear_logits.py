@@ -1,0 +1,239 @@
+"""What linear_cross_entropy and its gradient share: a descriptor, the logits in NumPy, and the pass over a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Descriptor, ElementKind, Guarantee, InvalidProblemError, Kernel, Params, Problem, Relative, Step, Variant, choice,
+    derived, element, extent, integer, number,
+)  # fmt: skip
+from ...core.variant import aligned
+from ...schedules.gemm import product_kernels
+from ...schedules.linear_loss import BIAS, ROUND, chunk_rows
+from ...schedules.row_groups import LONG
+from ..gemm.gemm import GemmDescriptor, GemmPlan
+from .cross_entropy import FINISH, PREPARE_KERNEL, REDUCTIONS
+
+_PREPARE = 32768
+_PARTS = 64
+INDICES = (ElementKind.I64, ElementKind.I32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearCrossEntropyDescriptor(Descriptor):
+    """x is [rows, hidden], weight [num_classes, hidden]; the loss has shape () or, with "none", (rows,).
+
+    class_start: the classes are class_start … class_start + num_classes - 1 of more, a shard of a vocabulary; lse and
+    target_logit (0 for a target that lies elsewhere) are the shard's. chunk: rows at a time, 0 for what fits.
+    logits_element: default `element`; float32 for 16-bit operands. math_precision as of `GemmDescriptor`.
+    """
+
+    rows: int = extent()
+    hidden: int = extent()
+    num_classes: int = extent(minimum=1)
+    ignore_index: int = integer(-100)
+    label_smoothing: float = number(0.0, minimum=0.0, maximum=1.0)
+    z_loss: float = number(0.0, minimum=0.0)
+    softcap: float = number(0.0, minimum=0.0)
+    reduction: str = choice(REDUCTIONS, "mean")
+    class_start: int | None = integer(None)
+    chunk: int = extent(0)
+    math_precision: str = choice(("element", "tf32"), "element")
+    logits_element: ElementKind = element(default=derived(lambda desc: desc.element))
+    element: ElementKind = element()
+
+    def validate(self) -> None:
+        if self.logits_element not in (self.element, self.element.acc):
+            raise InvalidProblemError(
+                f"logits_element must be {self.element} or {self.element.acc}, got {self.logits_element}"
+            )
+        if self.math_precision == "tf32" and self.element is not ElementKind.F32:
+            raise InvalidProblemError(f"math_precision='tf32' is for float32 operands, got {self.element}")
+        if self.class_start is not None and (self.reduction != "none" or self.label_smoothing or self.z_loss):
+            raise InvalidProblemError(
+                "a shard of the classes (class_start) has lse and target_logit of its own, from which losses follow: "
+                "it takes reduction='none', and neither label_smoothing nor z_loss"
+            )
+
+    @property
+    def loss_shape(self) -> tuple[int, ...]:
+        """One loss a row, or one in all."""
+        return (self.rows,) if self.reduction == "none" else ()
+
+    def product(self, m: int, n: int, k: int, out: ElementKind) -> GemmDescriptor:
+        """That of a plain product with the same elements and precision."""
+        return GemmDescriptor(m=m, n=n, k=k, math_precision=self.math_precision, out_element=out, element=self.element)
+
+    def chunk_rows(self, weights: bool) -> int:
+        """Rows of a chunk."""
+        if self.chunk:
+            return self.chunk
+        return chunk_rows(self.rows, self.num_classes, self.hidden, self.logits_element, weights)
+
+
+@dataclass
+class Logits:
+    """The logits of all rows, and of each row whether it counts, its class in this shard, and that class's weight."""
+
+    all: Any
+    counts: Any
+    index: Any
+    own: Any
+    weights: Any
+
+    @classmethod
+    def of(
+        cls, desc: LinearCrossEntropyDescriptor, *, x: Any, weight: Any, targets: Any, bias: Any, class_weight: Any,
+        store: Any,
+    ) -> Logits:  # fmt: skip
+        """By NumPy, in the dtype of x."""
+        z = store(x @ weight.T)
+        z = z if bias is None else z + bias
+        if desc.softcap:
+            z = x.dtype.type(desc.softcap) * np.tanh(z / x.dtype.type(desc.softcap))
+        t = targets.astype(np.int64) - (desc.class_start or 0)
+        counts = (targets != desc.ignore_index) & (t >= 0) & (t < desc.num_classes)
+        index = np.where(counts, t, 0)
+        weights = np.ones(desc.num_classes, x.dtype) if class_weight is None else class_weight
+        return cls(z, counts, index, np.where(counts, weights[index], 0).astype(x.dtype), weights)
+
+    @property
+    def lse(self) -> Any:
+        """log Σ exp(l)."""
+        top = self.all.max(axis=1, keepdims=True)
+        return (top + np.log(np.exp(self.all - top).sum(axis=1, keepdims=True)))[:, 0]
+
+    @property
+    def target(self) -> Any:
+        """l[t], 0 where the row does not count."""
+        return np.where(self.counts, self.all[np.arange(len(self.index)), self.index], 0)
+
+    def slopes(self, desc: LinearCrossEntropyDescriptor, lse: Any, up: Any, dlse: Any, dtarget: Any) -> Any:
+        """The gradient of the products x Wᵀ."""
+        eps, rows = self.all.dtype.type(desc.label_smoothing), np.arange(len(self.index))
+        up = np.where(self.counts, up, 0)
+        each = eps / desc.num_classes
+        spread = up * ((1 - eps) * self.own + each * (self.weights.sum() if eps else 0) + 2 * desc.z_loss * lse) + dlse
+        live = self.counts | (np.asarray(dlse) != 0)
+        g = np.where(live[:, None], np.exp(self.all - lse[:, None]) * spread[:, None], 0)
+        g[rows, self.index] -= np.where(self.counts, up * (1 - eps) * self.own - dtarget, 0)
+        if eps:
+            g -= each * up[:, None] * self.weights
+        if desc.softcap:
+            g *= 1 - np.square(self.all / self.all.dtype.type(desc.softcap))
+        return np.asarray(g, self.all.dtype)
+
+
+def gradients(g: Any, x: Any, weight: Any, store: Any) -> dict[str, Any]:
+    """Those of the operands from that of the products."""
+    g = store(g)
+    return {"dx": g @ weight, "dweight": g.T @ x, "dbias": g.sum(axis=0)}
+
+
+ROWS = Params(
+    "LinearCrossEntropyParams", logits="ptr", grad="ptr", targets="ptr", bias="ptr", weight="ptr", loss="ptr",
+    lse="ptr", lse_out="ptr", target_logit="ptr", dloss="ptr", dlse="ptr", dtarget="ptr", total_weight="ptr",
+    sums="workspace", prepared="workspace", status="status", first="i64", cols="i64", pitch="i64", grad_pitch="i64",
+    class_start="i64", ignore="i64", parts="i64", targets_step="i64", bias_step="i64", weight_step="i64",
+    loss_step="i64", lse_step="i64", target_step="i64", dloss_step="i64", dlse_step="i64", dtarget_step="i64",
+    smoothing="f64", z_loss="f64", softcap="f64", wide_targets="i32", part="i32", mean="i32", per_row="i32",
+    keep_sums="i32", backward="i32", stage="i32",
+)  # fmt: skip
+
+
+def row_constants(p: Problem) -> dict[str, Any]:
+    """What the pass over the logits needs of descriptor and operands, whichever direction."""
+    desc = p.desc
+
+    def step(name: str) -> int:
+        view = p.views.get(name)
+        return 0 if view is None or not view.strides else view.strides[0]
+
+    return {
+        "weight": "class_weight", "cols": desc.num_classes, "class_start": desc.class_start or 0,
+        "ignore": desc.ignore_index, "targets_step": step("targets"), "bias_step": step("bias"),
+        "weight_step": step("class_weight"), "loss_step": step("loss"), "lse_step": step("lse"),
+        "target_step": step("target_logit"), "dloss_step": step("dloss"), "dlse_step": step("dlse"),
+        "dtarget_step": step("dtarget_logit"), "smoothing": desc.label_smoothing, "z_loss": desc.z_loss,
+        "softcap": desc.softcap, "wide_targets": int(p.targets.element is ElementKind.I64),
+        "part": int(desc.class_start is not None), "mean": int(desc.reduction == "mean"),
+        "per_row": int(desc.reduction == "none"),
+    }  # fmt: skip
+
+
+def prepared(p: Problem, total: bool) -> tuple[dict[str, Any], list[Step], int]:
+    """The sums of weights that a gradient needs beforehand, in the workspace from byte 0 on, and the first free byte.
+
+    total: Σ w[t], in parts; then Σ w, where smoothing asks for it.
+    """
+    desc = p.desc
+    tile = max(_PREPARE, -(-desc.rows // _PARTS))
+    parts = max(1, -(-desc.rows // tile)) if total else 0
+    spread = int(desc.label_smoothing > 0 and p.class_weight is not None)
+    fields = {"prepared": 0, "parts": parts}
+    if not parts + spread:
+        return fields, [], 0
+    weights = p.class_weight
+    constants = {
+        "weight": "class_weight", "ignore": desc.ignore_index, "weight_step": weights.strides[0] if weights else 0,
+        "wide_targets": int(p.targets.element is ElementKind.I64), "rows": desc.rows, "cols": desc.num_classes,
+        "outer_shape": [desc.rows] + [1] * 7, "outer": [[p.targets.strides[0]] + [0] * 7], "step": [0], "outer_rank": 1,
+        "out": 0, "parts": parts, "tile": tile,
+    }  # fmt: skip
+    return fields, [Step("prepare", (parts + spread, 1, 1), constants, {}, 1024)], aligned(16 * (parts + 1))
+
+
+SOURCE = "loss/linear_cross_entropy.cu"
+KERNELS = (
+    Kernel(
+        "rows", "linear_cross_entropy_rows<{T}, {L}>", ROWS,
+        lambda kind: {"L": tuple(dict.fromkeys((kind, kind.acc)))}, threads=LONG, min_blocks=1, source=SOURCE,
+    ),
+    Kernel("bias", "linear_cross_entropy_bias<{T}>", BIAS, source=SOURCE),
+    Kernel("round", "linear_cross_entropy_round<{T}>", ROUND, source=SOURCE),
+    Kernel(
+        "prepare", PREPARE_KERNEL.template, PREPARE_KERNEL.params, threads=1024, source="loss/cross_entropy.cu"
+    ),
+    Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024, source="loss/cross_entropy.cu"),
+)  # fmt: skip
+
+
+def variants(geometry: Callable[[tuple[Variant, ...]], Any]) -> tuple[Variant, ...]:
+    """A row for each of `GemmPlan` but those of long sums; what one does not take goes to the last."""
+    *_, last = gemm = [row for row in GemmPlan.variants if "split" not in row.name]
+
+    def refuses(row: Variant) -> Callable[[Any], str | None]:
+        return lambda desc: row.refuses(desc.product(1, 1, 1, desc.element)) if row.refuses else None
+
+    made = []
+    for row in gemm:
+        used = (row,) if row is last else (row, last)
+        kernels = {k.name: k for one in used for k in product_kernels(one)}
+        made.append(
+            Variant(
+                row.name, geometry(used), source=SOURCE, kernels=(*KERNELS, *kernels.values()), elements=row.elements,
+                design=row.design, backend=row.backend, refuses=refuses(row),
+                guarantee=Guarantee(Relative(4), math=row.guarantee.math),
+            )
+        )  # fmt: skip
+    return tuple(made)
+
+
+def case(draw: Any) -> LinearCrossEntropyDescriptor:
+    """Few rows of few classes, in one chunk or several; and more classes than a slab of a block."""
+    kind = draw.element
+    classes = draw.sizes(5, 1, 10, 64, 130, rare=(4100, 9001))
+    part = draw.integer(0, 4) == 0
+    return LinearCrossEntropyDescriptor(
+        rows=draw.sizes(0, 1, 3, 7, 20), hidden=draw.sizes(0, 1, 8, 17, 64), num_classes=classes,
+        ignore_index=draw.choice((-100, 0, 3)), label_smoothing=0.0 if part else draw.choice((0.0, 0.1)),
+        z_loss=0.0 if part else draw.choice((0.0, 1e-2)), softcap=draw.choice((0.0, 3.0)),
+        reduction="none" if part else draw.choice(REDUCTIONS), class_start=draw.choice((0, 4)) if part else None,
+        chunk=draw.choice((0, 0, 3, 8)), logits_element=draw.choice((kind, kind.acc)), element=kind,
+        math_precision=draw.choice(("element", "tf32")) if kind is ElementKind.F32 else "element",
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""Gradient of masked_softmax with respect to x, from the saved output.
+
+softmax  dx = scale y · (dy - Σ y · dy)
+log      dx = scale (dy - exp(y) · Σ dy)        0 at columns that mask and causal leave out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, functional, operand,
+    output, scalar,
+)  # fmt: skip
+from ...core.benchmark import Benchmark
+from ...core.element import cast
+from ...schedules.row_slopes import Rule, slope_geometry, slope_kernels
+from .masked_softmax import MaskedSoftmaxDescriptor, causal_rows, drawn, kept
+from .masked_softmax import reference as forward
+
+
+@dataclass(slots=True, kw_only=True)
+class MaskedSoftmaxBackwardArgs(Args):
+    """`y` is the output of the forward, `mask` and `scale` what it was given; mask counts for log alone."""
+
+    dy: Array = operand("*shape", element="out_element")
+    y: Array = operand("*shape", element="out_element")
+    mask: Array | None = operand("*shape", element=ElementKind.BOOL, optional=True, broadcast=True)
+    dx: Array = output("*shape", inplace=("dy", "y"))
+    scale: Scalar = scalar(1.0)
+
+
+def reference(desc: MaskedSoftmaxDescriptor, *, dy: Any, y: Any, mask: Any, scale: Any) -> Mapping[str, Any]:
+    """NumPy in the dtype the operands come in."""
+    grad, saved = (a.reshape(desc.shape or (1,)) for a in (dy, y))
+    with np.errstate(all="ignore"):
+        if desc.log:
+            dx = grad - np.exp(saved) * grad.sum(axis=desc.axis, keepdims=True)
+        else:
+            dx = saved * (grad - (saved * grad).sum(axis=desc.axis, keepdims=True))
+        dx = (dx * dx.dtype.type(scale)).reshape(desc.shape)
+        seen = kept(desc, mask) if desc.log else None
+    return {"dx": dx if seen is None else np.where(seen, dx, dx.dtype.type(0))}
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
+    mask = p.mask.broadcast_to(desc.shape) if desc.log and p.mask is not None else None
+    views = (p.dy, p.y, p.dx, mask, causal_rows(desc))
+    causal = (int(desc.causal), desc.diagonal)
+    rule, place = (Rule.LOG, "mask") if desc.log else (Rule.SOFTMAX, "@null")
+    return slope_geometry(p, views, desc.axis, rule, causal=causal, mask=place)
+
+
+def in_torch(
+    torch: Any, desc: MaskedSoftmaxDescriptor, *, dy: Any, y: Any, mask: Any, scale: Any
+) -> Any:  # fmt: skip
+    """torch's gradients from the saved output, and what is left out."""
+    function = torch.ops.aten._log_softmax_backward_data if desc.log else torch.ops.aten._softmax_backward_data
+    wide = torch.promote_types(dy.dtype, torch.float32)
+    dx = function(dy.to(wide), y.to(wide), desc.axis, wide) * scale
+    if desc.log and mask is not None:
+        dx = dx.masked_fill(~mask, 0)
+    if desc.log and desc.causal:
+        dx = dx.tril(desc.diagonal)
+    return dx.to(getattr(torch, str(desc.element)) if str(dy.dtype).endswith(str(desc.out_element)) else dy.dtype)
+
+
+class MaskedSoftmaxBackwardPlan(Plan):
+    """dx of masked_softmax along `axis`."""
+
+    op = "softmax.masked_softmax_backward"
+    direction = "backward"
+    descriptor = MaskedSoftmaxDescriptor
+    args = MaskedSoftmaxBackwardArgs
+    reference = staticmethod(reference)
+    variants = (
+        Variant(
+            "row", _geometry, source="softmax/row_slopes.cu", kernels=slope_kernels(True),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    torch = staticmethod(in_torch)
+    benchmarks = (Benchmark("[32, 1024, 1024] bf16", shape=(32, 1024, 1024), element="bfloat16"),)
+
+    @staticmethod
+    def case(draw: Any) -> MaskedSoftmaxDescriptor:
+        """As the forward's."""
+        return drawn(draw)
+
+    @classmethod
+    def complete(cls, desc: MaskedSoftmaxDescriptor, arrays: dict[str, Any]) -> None:
+        """y becomes an output of the forward."""
+        x = np.random.default_rng(sum(desc.shape)).standard_normal(desc.shape)
+        y = forward(desc, x=x, mask=arrays["mask"], bias=None, scale=1.0)["y"]
+        arrays["y"] = np.array(cast(y, desc.out_element))
+
+
+masked_softmax_backward = functional(MaskedSoftmaxBackwardPlan)

@@ -1,0 +1,72 @@
+// gumbel_softmax    softmax of z = (x + g) / tau with g = -log(-log u), u a uniform of the Philox stream: element e of
+//                   the array, counted row-major, takes draw e. hard: 1 at the first column of the largest z, else 0.
+// Schedules and order of the sum as in softmax/terms.cuh.
+#include <baracuda/philox.cuh>
+#include "softmax/terms.cuh"
+
+namespace baracuda {
+
+// -log(-log u) of u = (n + 1/2) 2^-24, n the upper 24 bits of a word. u is exact below 1/2, and 1 - u above.
+template <class A> BARACUDA_D A gumbel_of(u32 word) {
+  const A half = A(2.98023223876953125e-8), low = A(uniform_from_bits(word));
+  const A rate = low < A(0.5) ? -math::log(low + half) : -math::log1p(half - (A(1) - low));
+  return -math::log(rate);
+}
+
+template <class T> struct GumbelTerms {
+  using element = T;
+  using result = T;
+  using A = acc_t<T>;
+  static constexpr int V = row_vec<T>;
+  const GumbelSoftmaxParams& p;
+  const T* x;
+  T *y, *soft;
+  u64 seed, offset, first;
+  A rate;
+
+  BARACUDA_D GumbelTerms(const GumbelSoftmaxParams& p, i64 row)
+      : p(p), seed(p.seed()), offset(p.offset()), rate(A(1) / static_cast<A>(p.tau())) {
+    i64 at[4];
+    row_offsets(p, row, at);
+    x = static_cast<const T*>(p.x) + at[0];
+    y = static_cast<T*>(p.y) + at[1];
+    soft = p.soft == nullptr ? nullptr : static_cast<T*>(p.soft) + at[2];
+    first = at[3];
+  }
+
+  BARACUDA_D bool hard() const { return p.hard; }
+
+  BARACUDA_D Vec<A, V> chunk(i64 col) const {
+    const i64 left = p.cols - col;
+    const auto in = to_acc(read_columns<V>(x, p.step[0], col, left, p.wide & 1));
+    u32 words[V];
+    if (p.step[3] == 1) {
+      philox_words<V>(seed, offset, first + col, words);
+    } else {
+#pragma unroll
+      for (int k = 0; k < V; ++k) words[k] = philox_bits(seed, offset, first + (col + k) * p.step[3]);
+    }
+    Vec<A, V> z;
+#pragma unroll
+    for (int k = 0; k < V; ++k) z[k] = k < left ? (in[k] + gumbel_of<A>(words[k])) * rate : -numeric<A>::infinity();
+    return z;
+  }
+
+  BARACUDA_D void put(i64 col, const Vec<A, V>& out, i64 top) const {
+    const i64 left = p.cols - col;
+    auto said = from_acc<T>(out);
+    if (soft != nullptr) write_columns(soft, p.step[2], col, left, p.wide & 4, said);
+    if (p.hard) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) said[k] = math::isnan(out[k]) ? said[k] : cast<T>(col + k == top ? 1.0f : 0.0f);
+    }
+    write_columns(y, p.step[1], col, left, p.wide & 2, said);
+  }
+};
+
+template <class T, int G, int K> BARACUDA_D void gumbel_softmax_rows(const GumbelSoftmaxParams& p) {
+  terms_rows<GumbelTerms<T>, G, K>(p);
+}
+template <class T> BARACUDA_D void gumbel_softmax_long(const GumbelSoftmaxParams& p) { terms_long<GumbelTerms<T>>(p); }
+
+}  // namespace baracuda

@@ -1,0 +1,63 @@
+// masked_softmax    softmax or its logarithm of z = scale x + bias, where z is -inf at columns that mask or causal leave
+//                   out. Schedules and order of the sum as in softmax/terms.cuh.
+#include "softmax/terms.cuh"
+
+namespace baracuda {
+
+template <class T, class OUT> struct MaskedTerms {
+  using element = T;
+  using result = OUT;
+  using A = acc_t<T>;
+  static constexpr int V = row_vec<T>;
+  const MaskedSoftmaxParams& p;
+  const T *x, *bias;
+  const u8* mask;
+  OUT* y;
+  i64 last;  // the last column of a causal row
+  A scale;
+
+  BARACUDA_D MaskedTerms(const MaskedSoftmaxParams& p, i64 row) : p(p), scale(static_cast<A>(p.scale())) {
+    i64 at[5];
+    row_offsets(p, row, at);
+    x = static_cast<const T*>(p.x) + at[0];
+    y = static_cast<OUT*>(p.y) + at[1];
+    mask = p.mask == nullptr ? nullptr : static_cast<const u8*>(p.mask) + at[2];
+    bias = p.bias == nullptr ? nullptr : static_cast<const T*>(p.bias) + at[3];
+    last = p.causal ? at[4] + p.diagonal : p.cols - 1;
+  }
+
+  static constexpr bool hard() { return false; }
+
+  BARACUDA_D Vec<A, V> chunk(i64 col) const {
+    const i64 left = p.cols - col;
+    auto z = to_acc(read_columns<V>(x, p.step[0], col, left, p.wide & 1));
+#pragma unroll
+    for (int k = 0; k < V; ++k) z[k] *= scale;
+    if (bias != nullptr) {
+      const auto added = to_acc(read_columns<V>(bias, p.step[3], col, left, p.wide & 8));
+#pragma unroll
+      for (int k = 0; k < V; ++k) z[k] += added[k];
+    }
+    if (mask != nullptr) {
+      const auto kept = read_columns<V>(mask, p.step[2], col, left, p.wide & 4);
+#pragma unroll
+      for (int k = 0; k < V; ++k) z[k] = kept[k] ? z[k] : -numeric<A>::infinity();
+    }
+#pragma unroll
+    for (int k = 0; k < V; ++k) z[k] = k < left && col + k <= last ? z[k] : -numeric<A>::infinity();
+    return z;
+  }
+
+  BARACUDA_D void put(i64 col, const Vec<A, V>& out, i64) const {
+    write_columns(y, p.step[1], col, p.cols - col, p.wide & 2, from_acc<OUT>(out));
+  }
+};
+
+template <class T, class OUT, int G, int K> BARACUDA_D void masked_softmax_rows(const MaskedSoftmaxParams& p) {
+  terms_rows<MaskedTerms<T, OUT>, G, K>(p);
+}
+template <class T, class OUT> BARACUDA_D void masked_softmax_long(const MaskedSoftmaxParams& p) {
+  terms_long<MaskedTerms<T, OUT>>(p);
+}
+
+}  // namespace baracuda

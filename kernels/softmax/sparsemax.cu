@@ -1,0 +1,137 @@
+// sparsemax    the projection of x on the simplex: y = max(z - t, 0), z = x - max, t such that sum(y) = 1
+// entmax15     y = max(z - t, 0)^2, z = (x - max) / 2, likewise
+//
+// t is the root of a convex, falling function, and Newton's steps from -1, left of it, rise to it without passing it.
+// Each at least quarters the product of value and slope, so that some 50 suffice for any row; they end where a step no
+// longer rises, for sparsemax at the exact mean over the support. Sums are in double: in order over a thread's
+// elements, then a tree over the threads.
+// sparsemax_rows: a group of G threads holds a row in registers, K chunks a thread: one read. sparsemax_long: a block
+// for each row, which every step reads again.
+#include "softmax/terms.cuh"
+
+namespace baracuda {
+
+// What a Newton step needs: the function less its target and the slope, both of the elements above t.
+struct Excess {
+  double value, slope;
+};
+struct AddExcess {
+  static constexpr bool symmetric = true;
+  static BARACUDA_D Excess apply(Excess a, Excess b) { return {a.value + b.value, a.slope + b.slope}; }
+};
+
+template <bool SQUARE, class A, int V> BARACUDA_D void add_excess(Excess& sum, const Vec<A, V>& z, double t) {
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    const double above = static_cast<double>(z[k]) - t;
+    if (above > 0) {
+      sum.value += SQUARE ? above * above : above;
+      sum.slope += SQUARE ? 2 * above : 1.0;
+    }
+  }
+}
+
+constexpr int most_steps = 100;
+
+// One Newton step from t, where the row's excess is e; whether it rises. A NaN does not.
+BARACUDA_D bool rise(double& t, Excess e) {
+  const double next = t + (e.value - 1) / e.slope;
+  const bool higher = next > t;
+  if (higher) t = next;
+  return higher;
+}
+
+template <class T, bool SQUARE> struct SparseRow {
+  using A = acc_t<T>;
+  static constexpr int V = row_vec<T>;
+  const SparsemaxParams& p;
+  const T* x;
+  T* y;
+  A scale;
+
+  BARACUDA_D SparseRow(const SparsemaxParams& p, i64 row) : p(p), scale(static_cast<A>(p.scale())) {
+    i64 at[2];
+    row_offsets(p, row, at);
+    x = static_cast<const T*>(p.x) + at[0];
+    y = static_cast<T*>(p.y) + at[1];
+  }
+  BARACUDA_D Vec<A, V> chunk(i64 col) const {
+    auto z = to_acc(read_columns<V>(x, p.step[0], col, p.cols - col, p.wide & 1));
+#pragma unroll
+    for (int k = 0; k < V; ++k) z[k] = col + k < p.cols ? z[k] * scale : -numeric<A>::infinity();
+    return z;
+  }
+  // z of the formula; what lies at -inf stays there.
+  static BARACUDA_D Vec<A, V> shifted(Vec<A, V> z, A top) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) z[k] = SQUARE ? (z[k] - top) * A(0.5) : z[k] - top;
+    return z;
+  }
+  // A row whose maximum is not finite is NaN.
+  BARACUDA_D void put(i64 col, Vec<A, V> z, A top, double t) const {
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const double above = static_cast<double>(z[k]) - t, inside = above > 0 ? above : 0.0;
+      z[k] = math::isfinite(top) ? static_cast<A>(SQUARE ? inside * inside : inside) : numeric<A>::nan();
+    }
+    write_columns(y, p.step[1], col, p.cols - col, p.wide & 2, from_acc<T>(z));
+  }
+};
+
+template <class T, bool SQUARE, int G, int K> BARACUDA_D void sparsemax_rows(const SparsemaxParams& p) {
+  using A = acc_t<T>;
+  constexpr int V = row_vec<T>, groups = group_block(G) / G;
+  const int lane = static_cast<int>(threadIdx.x) % G, group = static_cast<int>(threadIdx.x) / G;
+  const i64 row = static_cast<i64>(blockIdx.x) * groups + group, cols = p.cols;
+  const bool valid = row < p.rows;
+  const SparseRow<T, SQUARE> sparse(p, valid ? row : 0);
+  auto column = [&](int j) { return valid ? static_cast<i64>(j * G + lane) * V : cols; };
+
+  Vec<A, V> z[K];
+  A top = -numeric<A>::infinity();
+#pragma unroll
+  for (int j = 0; j < K; ++j) z[j] = sparse.chunk(column(j));
+#pragma unroll
+  for (int j = 0; j < K; ++j) top = math::maximum(top, tree_reduce<Max>(z[j]));
+  top = row_reduce<Max, G>(top);
+#pragma unroll
+  for (int j = 0; j < K; ++j) z[j] = sparse.shifted(z[j], top);
+  double t = -1;
+#pragma unroll 1
+  for (int step = 0, more = 1; more && step < most_steps; ++step) {
+    Excess sum{0, 0};
+#pragma unroll
+    for (int j = 0; j < K; ++j) add_excess<SQUARE>(sum, z[j], t);
+    more = rise(t, row_reduce<AddExcess, G>(sum));
+    if constexpr (G < group_block(G)) more = __any_sync(full_warp, more);  // a warp's rows step together
+  }
+#pragma unroll
+  for (int j = 0; j < K; ++j) {
+    if (column(j) < cols) sparse.put(column(j), z[j], top, t);
+  }
+}
+
+template <class T, bool SQUARE> BARACUDA_D void sparsemax_long(const SparsemaxParams& p) {
+  using A = acc_t<T>;
+  constexpr int G = long_group, V = row_vec<T>;
+  const i64 cols = p.cols;
+  const SparseRow<T, SQUARE> sparse(p, blockIdx.x);
+  const i64 first = static_cast<i64>(threadIdx.x) * V;
+  A top = -numeric<A>::infinity();
+#pragma unroll 4
+  for (i64 col = first; col < cols; col += G * V) top = math::maximum(top, tree_reduce<Max>(sparse.chunk(col)));
+  top = block_reduce<Max, G>(top);
+  double t = -1;
+#pragma unroll 1
+  for (int step = 0, more = 1; more && step < most_steps; ++step) {
+    Excess sum{0, 0};
+#pragma unroll 2
+    for (i64 col = first; col < cols; col += G * V) {
+      add_excess<SQUARE>(sum, sparse.shifted(sparse.chunk(col), top), t);
+    }
+    more = rise(t, block_reduce<AddExcess, G>(sum));
+  }
+  for (i64 col = first; col < cols; col += G * V) sparse.put(col, sparse.shifted(sparse.chunk(col), top), top, t);
+}
+
+}  // namespace baracuda
