@@ -20,7 +20,7 @@ template <class A, class S> struct GradientRow {
   typename S::Result statistic;
 };
 
-// What holds for all rows: the elements of one, and the kind's own option (correction, order of a norm, diagonal).
+// What holds for all rows: the elements of one, and the kind's own option (correction, order of a norm).
 struct GradientFacts {
   double count, option;
 };
@@ -44,18 +44,6 @@ template <class T> struct Gradient<kinds::Mean<T>> {
   template <class Row>
   BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy / static_cast<acc_t<T>>(facts.count)) {}
   BARACUDA_D acc_t<T> operator()(acc_t<T>, i64) const { return dy; }
-};
-
-// Of a diagonal, on which the place of an element, column - row, is the option.
-template <class T> struct Gradient<kinds::Trace<T>> {
-  static constexpr int reads = reads_dy;
-  using Statistic = Nothing;
-  acc_t<T> dy;
-  i64 diagonal;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : dy(row.dy), diagonal(static_cast<i64>(facts.option)) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T>, i64 place) const { return place == diagonal ? dy : acc_t<T>(0); }
 };
 
 template <class T> struct Gradient<kinds::SumSquares<T>> {

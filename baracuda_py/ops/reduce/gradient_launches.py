@@ -41,13 +41,11 @@ def gradient_kernels(kind: str, statistics: bool) -> tuple[Kernel, ...]:
 
 
 def gradient_geometry(
-    p: Problem, reduced: tuple[int, ...], statistics: bool, names: Mapping[str, str | None], option: float = 0.0,
-    places: Sequence[int] | None = None,
+    p: Problem, reduced: tuple[int, ...], statistics: bool, names: Mapping[str, str | None], option: float = 0.0
 ) -> Geometry | str:  # fmt: skip
     """A map over x and dx of what belongs to rows, after the launches that find their statistics.
 
     names: of x and `OF_ROWS` those that the op has under another name, or (None) not at all. option: the kind's own.
-    places: strides of the places of elements, by default in the row-major order of the reduced axes.
     """
     shape = p.dx.shape
     steps: tuple[Step, ...] = ()
@@ -64,7 +62,7 @@ def gradient_geometry(
         steps, used, held = found.steps, found.used, over(result, shape, reduced)
     given = [p.views.get(name) if name else None for name in (names.get(one, one) for one in OF_ROWS)]
     of_rows = [None if view is None else over(view, shape, reduced) for view in given]
-    merged = lay_out((p.dx, p.views.get("x"), *of_rows, held, _places(shape, reduced, places)))
+    merged = lay_out((p.dx, p.views.get("x"), *of_rows, held, _places(shape, reduced)))
     if isinstance(merged, str):
         return merged
     vec = next(w for w in widths(p.dx.element.itemsize) if takes(merged, w))
@@ -77,9 +75,9 @@ def gradient_geometry(
     return Geometry((*steps, slopes), used, merged.layout(merged.inner))
 
 
-def _places(shape: Shape, reduced: Sequence[int], given: Sequence[int] | None) -> View:
-    """Not memory: offsets in it are the elements' places in their row."""
+def _places(shape: Shape, reduced: Sequence[int]) -> View:
+    """Not memory: offsets in it are the elements' places in their row, in the row-major order of the reduced axes."""
     strides, step = [0] * len(shape), 1
     for axis in sorted(reduced, reverse=True):
         strides[axis], step = step, step * shape[axis]
-    return View(0, shape, tuple(strides if given is None else given), ElementKind.BOOL)
+    return View(0, shape, tuple(strides), ElementKind.BOOL)
