@@ -18,7 +18,7 @@ template <class T, class L> BARACUDA_D void vecdot_slopes(const VecdotSlopesPara
   const T* const from[3] = {static_cast<const T*>(p.dy), static_cast<const T*>(p.a), static_cast<const T*>(p.b)};
   map<L>(p, to, from, [&](const auto& in, auto& out) {
 #pragma unroll
-    for (int k = 0; k < L::vec; ++k) {
+    for (int k = 0; k < out[0].size; ++k) {
       if (is_complex<T> && !p.conjugate) {
         out[0][k] = slope<true>(in[2][k], in[0][k]);
         out[1][k] = slope<true>(in[1][k], in[0][k]);
