@@ -275,6 +275,38 @@ from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLo
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardArgs as CrossEntropyLossBackwardArgs
 from .ops.loss.cross_entropy_backward import CrossEntropyLossBackwardPlan as CrossEntropyLossBackwardPlan
+from .ops.loss.cross_entropy_terms import CrossEntropyTermsArgs as CrossEntropyTermsArgs
+from .ops.loss.cross_entropy_terms import CrossEntropyTermsDescriptor as CrossEntropyTermsDescriptor
+from .ops.loss.cross_entropy_terms import CrossEntropyTermsPlan as CrossEntropyTermsPlan
+from .ops.loss.cross_entropy_terms import TargetKind as TargetKind
+from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardArgs as CrossEntropyTermsBackwardArgs
+from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardDescriptor as CrossEntropyTermsBackwardDescriptor
+from .ops.loss.cross_entropy_terms_backward import CrossEntropyTermsBackwardPlan as CrossEntropyTermsBackwardPlan
+from .ops.loss.ctc_loss import CtcLossArgs as CtcLossArgs
+from .ops.loss.ctc_loss import CtcLossDescriptor as CtcLossDescriptor
+from .ops.loss.ctc_loss import CtcLossPlan as CtcLossPlan
+from .ops.loss.ctc_loss_backward import CtcLossBackwardArgs as CtcLossBackwardArgs
+from .ops.loss.ctc_loss_backward import CtcLossBackwardDescriptor as CtcLossBackwardDescriptor
+from .ops.loss.ctc_loss_backward import CtcLossBackwardPlan as CtcLossBackwardPlan
+from .ops.loss.linear_cross_entropy import LinearCrossEntropyArgs as LinearCrossEntropyArgs
+from .ops.loss.linear_cross_entropy import LinearCrossEntropyPlan as LinearCrossEntropyPlan
+from .ops.loss.linear_cross_entropy_backward import LinearCrossEntropyBackwardArgs as LinearCrossEntropyBackwardArgs
+from .ops.loss.linear_cross_entropy_backward import LinearCrossEntropyBackwardPlan as LinearCrossEntropyBackwardPlan
+from .ops.loss.linear_logits import LinearCrossEntropyDescriptor as LinearCrossEntropyDescriptor
+from .ops.loss.loss_kinds import LossKind as LossKind
+from .ops.loss.pointwise_loss import PointwiseLossArgs as PointwiseLossArgs
+from .ops.loss.pointwise_loss import PointwiseLossDescriptor as PointwiseLossDescriptor
+from .ops.loss.pointwise_loss import PointwiseLossPlan as PointwiseLossPlan
+from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardArgs as PointwiseLossBackwardArgs
+from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardDescriptor as PointwiseLossBackwardDescriptor
+from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardPlan as PointwiseLossBackwardPlan
+from .ops.loss.row_kinds import RowLossKind as RowLossKind
+from .ops.loss.row_loss import RowLossArgs as RowLossArgs
+from .ops.loss.row_loss import RowLossDescriptor as RowLossDescriptor
+from .ops.loss.row_loss import RowLossPlan as RowLossPlan
+from .ops.loss.row_loss_backward import RowLossBackwardArgs as RowLossBackwardArgs
+from .ops.loss.row_loss_backward import RowLossBackwardDescriptor as RowLossBackwardDescriptor
+from .ops.loss.row_loss_backward import RowLossBackwardPlan as RowLossBackwardPlan
 from .ops.norm.batch_norm_inference import BatchNormInferenceArgs as BatchNormInferenceArgs
 from .ops.norm.batch_norm_inference import BatchNormInferenceDescriptor as BatchNormInferenceDescriptor
 from .ops.norm.batch_norm_inference import BatchNormInferencePlan as BatchNormInferencePlan
@@ -428,12 +460,28 @@ from .ops.scan.trapezoid_backward import TrapezoidBackwardPlan as TrapezoidBackw
 from .ops.scan.unwrap import UnwrapArgs as UnwrapArgs
 from .ops.scan.unwrap import UnwrapDescriptor as UnwrapDescriptor
 from .ops.scan.unwrap import UnwrapPlan as UnwrapPlan
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxArgs as GumbelSoftmaxArgs
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardArgs as GumbelSoftmaxBackwardArgs
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardPlan as GumbelSoftmaxBackwardPlan
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxDescriptor as GumbelSoftmaxDescriptor
+from .ops.softmax.gumbel_softmax import GumbelSoftmaxPlan as GumbelSoftmaxPlan
+from .ops.softmax.masked_softmax import MaskedSoftmaxArgs as MaskedSoftmaxArgs
+from .ops.softmax.masked_softmax import MaskedSoftmaxDescriptor as MaskedSoftmaxDescriptor
+from .ops.softmax.masked_softmax import MaskedSoftmaxPlan as MaskedSoftmaxPlan
+from .ops.softmax.masked_softmax_backward import MaskedSoftmaxBackwardArgs as MaskedSoftmaxBackwardArgs
+from .ops.softmax.masked_softmax_backward import MaskedSoftmaxBackwardPlan as MaskedSoftmaxBackwardPlan
 from .ops.softmax.softmax import SoftmaxArgs as SoftmaxArgs
 from .ops.softmax.softmax import SoftmaxDescriptor as SoftmaxDescriptor
 from .ops.softmax.softmax import SoftmaxKind as SoftmaxKind
 from .ops.softmax.softmax import SoftmaxPlan as SoftmaxPlan
 from .ops.softmax.softmax_backward import SoftmaxBackwardArgs as SoftmaxBackwardArgs
 from .ops.softmax.softmax_backward import SoftmaxBackwardPlan as SoftmaxBackwardPlan
+from .ops.softmax.sparsemax import SparsemaxArgs as SparsemaxArgs
+from .ops.softmax.sparsemax import SparsemaxBackwardArgs as SparsemaxBackwardArgs
+from .ops.softmax.sparsemax import SparsemaxBackwardPlan as SparsemaxBackwardPlan
+from .ops.softmax.sparsemax import SparsemaxDescriptor as SparsemaxDescriptor
+from .ops.softmax.sparsemax import SparsemaxKind as SparsemaxKind
+from .ops.softmax.sparsemax import SparsemaxPlan as SparsemaxPlan
 
 __version__: str
 
@@ -670,6 +718,14 @@ def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def binary_cross_entropy(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """binary_cross_entropy of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
+def binary_cross_entropy_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of binary_cross_entropy by its operands; see `PointwiseLossBackwardPlan`."""
+def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """binary_cross_entropy_with_logits of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
+def binary_cross_entropy_with_logits_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of binary_cross_entropy_with_logits by its operands; see `PointwiseLossBackwardPlan`."""
 def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
     """The bits of x as another element (jax.lax.bitcast_convert_type), any but bool and those of 4 bits."""
 def bitwise_and(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -786,6 +842,8 @@ def cosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = cosh(x) element by element; see `UnaryPlan`."""
 def cosh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy cosh'(x) element by element; see `UnaryBackwardPlan`."""
+def cosine_embedding_loss_backward(dloss: Array, x: Array, other: Array | None, target: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', margin: float | None = None, return_dx: bool = True, return_dother: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of cosine_embedding_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def cosine_integral(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cosine_integral(x) element by element; see `UnaryPlan`."""
 def cosine_integral_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -800,10 +858,22 @@ def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweight
     """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
 def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
-def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
+def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, return_entropy: bool = False, return_argmax: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Cross entropy of logits against classes, or probabilities of the classes (torch.nn.functional.cross_entropy)."""
 def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dlogits of cross_entropy."""
+def cross_entropy_of_classes(logits: Array, targets: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_entropy: bool = False, return_argmax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Cross entropy against classes, with further terms; see `CrossEntropyTermsPlan`."""
+def cross_entropy_of_classes_backward(dloss: Array, logits: Array, targets: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of cross_entropy_of_classes; see `CrossEntropyTermsBackwardPlan`."""
+def cross_entropy_of_probabilities(logits: Array, probabilities: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_entropy: bool = False, return_argmax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Cross entropy against probabilities of the classes; see `CrossEntropyTermsPlan`."""
+def cross_entropy_of_probabilities_backward(dloss: Array, logits: Array, probabilities: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, return_dprobabilities: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of cross_entropy_of_probabilities; see `CrossEntropyTermsBackwardPlan`."""
+def ctc_loss(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0, reduction: str = 'mean', zero_infinity: bool = False, max_target_length: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """-log of the probability that log_probs spell the targets (torch.nn.functional.ctc_loss); see `CtcLossPlan`."""
+def ctc_loss_backward(dloss: Array, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, log_alpha: Array, nll: Array, *, input_length: int = ..., batch: int = ..., classes: int = ..., target_shape: int | Sequence[int] = ..., max_target_length: int | None = None, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlog_probs of `CtcLossPlan`: PyTorch's, which adds exp(log_probs) for what is a log_softmax, or the derivative."""
 def ctz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ctz(x) element by element; see `UnaryPlan`."""
 def cube(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -901,6 +971,8 @@ def embedding(indices: Array, weight: Array, *, index_shape: int | Sequence[int]
     """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
 def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
+def entmax15(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities max(scale x / 2 - t, 0)² along `axis`."""
 def entr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = entr(x) element by element; see `UnaryPlan`."""
 def entr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1055,6 +1127,10 @@ def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_sh
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
 def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
+def gaussian_nll_loss(x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """gaussian_nll_loss of every element, or its mean or sum (reduction, full, eps, variance); see `PointwiseLossPlan`."""
+def gaussian_nll_loss_backward(dloss: Array, x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, return_dvar: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of gaussian_nll_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def gcd(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gcd(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def ge(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1081,6 +1157,10 @@ def gemm_backward(dy: Array, a: Array, b: Array, up: Array | None = None, pre: A
     """da, db, dup, dc, dbias, dup_bias, drow_bias, dresidual of `GemmPlan`, of which each may be None and is then free."""
 def gemv(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """`GemmPlan` for at most 16 rows of a, with its epilogue: y = act(alpha · a @ b + beta · c + bias) + residual."""
+def generalized_jsd_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """generalized_jsd_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
+def generalized_jsd_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of generalized_jsd_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1115,6 +1195,10 @@ def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | N
     """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
 def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def gumbel_softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_soft: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
+def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis."""
 def hard_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1163,6 +1247,14 @@ def hermite_polynomial_h(a: Array, b: Array, *, out: Out = None, stream: Stream 
     """y = hermite_polynomial_h(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def hermite_polynomial_he(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hermite_polynomial_he(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def hinge_embedding_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """hinge_embedding_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
+def hinge_embedding_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradients of hinge_embedding_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def huber_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """huber_loss of every element, or its mean or sum (reduction, delta); see `PointwiseLossPlan`."""
+def huber_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of huber_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def hypot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hypot(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def hypot_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1237,12 +1329,20 @@ def kl_div(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefer
     """y = kl_div(a, b) with broadcasting: a log(a / b) - a + b; one of them may be a number. See `SpecialFunctionPlan`."""
 def kl_div_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = kl_div(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def kl_div_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, log_target: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """kl_div_loss of every element, or its mean or sum (reduction, log_target); see `PointwiseLossPlan`."""
+def kl_div_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, log_target: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of kl_div_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def kron(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Every element of a times all of b: y[i B + j] = a[i] b[j] along each axis of B in b (torch.kron, numpy.kron)."""
 def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, *, batch_size: int = ..., num_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
 def l0_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The l0_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def l1_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """l1_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
+def l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of l1_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def l1_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The l1_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def l1_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1293,6 +1393,12 @@ def lgamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., el
     """dx = dy lgamma'(x) element by element; see `UnaryBackwardPlan`."""
 def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """act(x @ weightᵀ + bias) + residual (torch.nn.functional.linear): x [*, in], weight [out, in] or [in], bias [out]."""
+def linear_cross_entropy(x: Array, weight: Array, targets: Array, bias: Array | None = None, class_weight: Array | None = None, *, ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: str = 'element', logits_element: DType | None = None, return_lse: bool = False, return_target_logit: bool = False, return_total_weight: bool = False, return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """cross_entropy of x @ weightᵀ + bias (torch.nn.functional.linear_cross_entropy), whose logits are never whole in memory: x [*, hidden], weight [classes, hidden], targets [*]. See `LinearCrossEntropyPlan`."""
+def linear_cross_entropy_backward(dloss: Array, x: Array, weight: Array, targets: Array, lse: Array, bias: Array | None = None, class_weight: Array | None = None, total_weight: Array | None = None, dlse: Array | None = None, dtarget_logit: Array | None = None, *, rows: int = ..., hidden: int = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', logits_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx, dweight and dbias of linear_cross_entropy."""
+def linear_log_prob(x: Array, weight: Array, targets: Array, bias: Array | None = None, *, ignore_index: int = -100, softcap: float = 0.0, chunk: int = 0, math_precision: str = 'element', logits_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """log softmax(x @ weightᵀ + bias)[target] of every row, 0 where it is ignored: x [*, hidden], targets [*]."""
 def linear_scan(a: Array, b: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """h[t] = a[t] h[t - 1] + b[t] along `axis`, from h[-1] = `initial` (0 where absent); a broadcasts, over time, too."""
 def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_da: bool = True, return_db: bool = True, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1332,8 +1438,8 @@ def log_sigmoid_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int]
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def log_sigmoid_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def log_softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """log_softmax of x along `axis` (torch.log_softmax)."""
+def log_softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """log_softmax of x / temperature along `axis` (torch.log_softmax); `dtype` as of `softmax`."""
 def logaddexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = logaddexp(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def logaddexp2(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1382,8 +1488,18 @@ def mac(a: Array, b: Array, c: Array, *, out: Out = None, stream: Stream = None,
     """a + b c, the product rounded to the accumulator; b and c are arrays or numbers, integers wrap."""
 def mac_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of mac by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def margin_ranking_loss(x: Array, other: Array | None, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """margin_ranking_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
+def margin_ranking_loss_backward(dloss: Array, x: Array, other: Array | None, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, return_dother: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of margin_ranking_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
+def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The logarithm of masked_softmax, from one pass."""
+def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax of scale x + bias along `axis`, but for what mask and causal leave out."""
+def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of masked_softmax along `axis`."""
 def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def matmul_tc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1463,6 +1579,10 @@ def modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[in
     """dx = dy modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
 def modulated_layer_norm(x: Array, shift: Array, scale: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """layer_norm(x) · (1 + scale) + shift over the last axis, shift and scale broadcast: adaptive layer norm."""
+def mse_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """mse_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
+def mse_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of mse_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def mul(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def mul_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1473,10 +1593,16 @@ def multi_dot(matrices: Any, *, math_precision: str = 'element', out: Out = None
     """The product of two matrices or more, in the order of fewest multiplications (torch.linalg.multi_dot)."""
 def multi_gemm(a: Sequence[Array], b: Sequence[Array], *, a_shapes: Sequence[Sequence[int]] = ..., b_shapes: Sequence[Sequence[int]] = ..., out_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """y_i = alpha · a_i @ b_i for lists of matrices of any sizes and strides."""
+def multi_margin_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradients of multi_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def multigammaln(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
 def multigammaln_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy multigammaln'(x) element by element; see `UnaryBackwardPlan`."""
+def multilabel_margin_loss_backward(dloss: Array, x: Array, labels: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradients of multilabel_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
+def multilabel_soft_margin_loss_backward(dloss: Array, x: Array, hits: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dx: bool = True, return_dhits: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of multilabel_soft_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def multiply(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def mv(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
@@ -1545,6 +1671,10 @@ def nextafter(a: Array, b: Array, *, out: Out = None, stream: Stream = None, pre
     """y = nextafter(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def nextafter_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = nextafter(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def nll_loss(x: Array, target: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """-weight[t] x[t] of log-probabilities x, 0 where t is ignore_index (torch.nn.functional.nll_loss)."""
+def nll_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: int | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradients of nll_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`vector_norm` with the order by torch.norm's name."""
 def norm_backward(dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1583,6 +1713,10 @@ def poch(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = poch(a, b) with broadcasting: Γ(a + b) / Γ(a); one of them may be a number. See `SpecialFunctionPlan`."""
 def poch_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = poch(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def poisson_nll_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, log_input: bool | None = None, full: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """poisson_nll_loss of every element, or its mean or sum (reduction, log_input, full, eps); see `PointwiseLossPlan`."""
+def poisson_nll_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, log_input: bool | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of poisson_nll_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def polar_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1826,6 +1960,10 @@ def sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
 def sigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy sigmoid'(x) element by element; see `UnaryBackwardPlan`."""
+def sigmoid_focal_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, alpha: float | None = None, gamma: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """sigmoid_focal_loss of every element, or its mean or sum (reduction, alpha, gamma); see `PointwiseLossPlan`."""
+def sigmoid_focal_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, alpha: float | None = None, gamma: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of sigmoid_focal_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = sign(x) element by element, also called sgn; see `UnaryPlan`."""
 def signbit(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1850,12 +1988,22 @@ def sinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = sinh(x) element by element; see `UnaryPlan`."""
 def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
+def smooth_l1_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """smooth_l1_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
+def smooth_l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of smooth_l1_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def soft_margin_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """soft_margin_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
+def soft_margin_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradients of soft_margin_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def soft_sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = softsign(x) element by element, also called soft_sign; see `UnaryPlan`."""
-def softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax of x along `axis` (torch.softmax)."""
+def softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax of x / temperature along `axis` (torch.softmax); `dtype`: what x is cast to first, and the result's."""
 def softmax_backward(dy: Array, y: Array, *, kind: SoftmaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of softmax or log_softmax along `axis`."""
+def softmin(x: Array, *, axis: int = -1, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax of -x along `axis` (torch.nn.functional.softmin), in one launch; `dtype` as of `softmax`."""
 def softplus(x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = softplus(x) element by element; see `UnaryPlan`."""
 def softplus_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1884,6 +2032,10 @@ def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
 sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
+def sparsemax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities max(scale x - t, 0) along `axis`."""
+def sparsemax_backward(dy: Array, y: Array, *, kind: SparsemaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = scale w (dy - Σ w dy / Σ w) with w = [y > 0] for sparsemax, √y for entmax15."""
 def spectral_norm(weight: Array, u: Array, v: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """weight / σ with σ = uᵀ W v: the weight over its largest singular value, as far as u and v are its vectors."""
 def spectral_norm_backward(dy: Array, weight: Array, u: Array, v: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1989,6 +2141,8 @@ def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape:
     """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
 def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
+def triplet_margin_loss_backward(dloss: Array, x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, return_dx: bool = True, return_dpositive: bool = True, return_dnegative: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of triplet_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def true_divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
 def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

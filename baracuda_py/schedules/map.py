@@ -40,12 +40,13 @@ def map_kernels(
     widths_of: Any = None,
     spills: bool | Where = False,
     min_blocks: int = MIN_BLOCKS,
+    source: str = "",
 ) -> tuple[Kernel, Kernel]:
     """The two kernels of a map: `template` is a C++ call whose last argument, `{LAYOUT}`, is the layout policy.
 
     vec: the C++ form of a chunk's width. widths_of: element → the values of VEC, where those of the descriptor's
     element will not do. spills: of the kernel of any strides. min_blocks: on an SM, of the flat kernel; 0 where
-    arithmetic needs the registers more.
+    arithmetic needs the registers more. source: the file of the kernels, if not the row's.
     """
     options = widths_of or (lambda kind: widths(kind.itemsize))
 
@@ -58,8 +59,8 @@ def map_kernels(
     dense = template.replace("{LAYOUT}", f"Flat<{vec}>")
     any_layout = template.replace("{LAYOUT}", f"Strided<{vec}>")
     return (
-        Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=min_blocks),
-        Kernel("strided", any_layout, params, strided, threads=THREADS, spills=spills),
+        Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=min_blocks, source=source),
+        Kernel("strided", any_layout, params, strided, threads=THREADS, spills=spills, source=source),
     )
 
 

@@ -20,7 +20,7 @@ template <class A, class S> struct GradientRow {
   typename S::Result statistic;
 };
 
-// What holds for all rows: the elements of one, and the kind's own option (correction, order of a norm, diagonal).
+// What holds for all rows: the elements of one, and the kind's own option (correction, order of a norm).
 struct GradientFacts {
   double count, option;
 };
@@ -44,18 +44,6 @@ template <class T> struct Gradient<kinds::Mean<T>> {
   template <class Row>
   BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy / static_cast<acc_t<T>>(facts.count)) {}
   BARACUDA_D acc_t<T> operator()(acc_t<T>, i64) const { return dy; }
-};
-
-// Of a diagonal, on which the place of an element, column - row, is the option.
-template <class T> struct Gradient<kinds::Trace<T>> {
-  static constexpr int reads = reads_dy;
-  using Statistic = Nothing;
-  acc_t<T> dy;
-  i64 diagonal;
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
-      : dy(row.dy), diagonal(static_cast<i64>(facts.option)) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T>, i64 place) const { return place == diagonal ? dy : acc_t<T>(0); }
 };
 
 template <class T> struct Gradient<kinds::SumSquares<T>> {
@@ -262,6 +250,38 @@ struct Deviation {
   }
 };
 
+// The same of 16-bit floats, in float: the halves of x and of the mean, as their difference may leave the range, times
+// the slope 2^power. power is 0 unless the slope may leave the range; then the product is made in double. What the mean
+// is rounded by would decide between an infinity and NaN, which is NaN.
+struct ShortDeviation {
+  float slope, base, offset, shift;  // base and offset: half the mean and what that lacks
+  float lost;                        // no deviation of up to twice this has a sign; set where the slope is infinite
+  int power;
+  BARACUDA_D ShortDeviation(double by, double mean_base, double mean_offset, double m2, double shift)
+      : base(0.5f * static_cast<float>(mean_base)), shift(static_cast<float>(shift)), lost(-1.0f), power(0) {
+    const double lacks = (0.5 * mean_base - static_cast<double>(base)) + 0.5 * mean_offset;
+    offset = math::isfinite(lacks) ? static_cast<float>(lacks) : 0.0f;
+    by *= 2.0;
+    const double size = math::abs(by);
+    if (!(size > 0x1p-100 && size < 0x1p+100) && math::isfinite(by) && by != 0) {
+      power = (__double2hiint(size) >> 20) - 1023;
+      by *= two_to(-power);
+    } else if (math::isinf(by)) {
+      power = unbounded;
+      lost = static_cast<float>(0x1p-45 * math::sqrt(m2));
+    }
+    slope = static_cast<float>(by);
+  }
+  static constexpr int unbounded = 1 << 20;
+  static BARACUDA_D double two_to(int power) { return __hiloint2double((1023 + power) << 20, 0); }
+  BARACUDA_D float operator()(float x) const {
+    const float d = math::fma(0.5f, x, -base) - offset;
+    if (power == 0) return math::fma(slope, d, shift);
+    if (power == unbounded) return math::abs(d) > lost ? math::fma(slope, d, shift) : numeric<float>::nan();
+    return static_cast<float>(static_cast<double>(d) * static_cast<double>(slope) * two_to(power) + shift);
+  }
+};
+
 // ROOT: y is the square root, which has no slope at 0: 0, as PyTorch says. MEAN: dz is the gradient of the mean.
 template <class T, bool ROOT, bool MEAN, bool SKIPS_NAN> struct Deviations {
   static constexpr int reads = reads_dy | reads_x | reads_statistic | (ROOT ? reads_y : 0) | (MEAN ? reads_dz : 0);
@@ -270,13 +290,15 @@ template <class T, bool ROOT, bool MEAN, bool SKIPS_NAN> struct Deviations {
   double base, offset, shift;
   template <class Row>
   BARACUDA_D Deviations(const Row& row, const GradientFacts& facts)
-      : slope(of(row, 2.0 / ((SKIPS_NAN ? row.statistic.n : facts.count) - facts.option))), base(row.statistic.base),
-        offset(row.statistic.offset), shift(0) {
+      : slope(of(row, factor(row, facts))), base(row.statistic.base), offset(row.statistic.offset), shift(0) {
     // What the mean is rounded by would decide between an infinity and NaN.
     if (math::isinf(slope.dy) || math::isinf(slope.factor)) {
       slope.lost = 0x1p-44 * math::sqrt(row.statistic.m2) + 0x1p-1070;
     }
     if constexpr (MEAN) shift = row.dz / facts.count;
+  }
+  template <class Row> static BARACUDA_D double factor(const Row& row, const GradientFacts& facts) {
+    return 2.0 / ((SKIPS_NAN ? row.statistic.n : facts.count) - facts.option);
   }
   template <class Row> static BARACUDA_D Deviation of(const Row& row, double factor) {
     if constexpr (ROOT) return Deviation(row.dy, factor, row.y);
@@ -287,23 +309,53 @@ template <class T, bool ROOT, bool MEAN, bool SKIPS_NAN> struct Deviations {
     return slope(static_cast<double>(x), base, offset) + shift;
   }
 };
-template <class T> struct Gradient<kinds::Var<T>> : Deviations<T, false, false, false> {
-  using Deviations<T, false, false, false>::Deviations;
+template <class T, bool ROOT, bool MEAN, bool SKIPS_NAN> struct ShortDeviations {
+  using Wide = Deviations<T, ROOT, MEAN, SKIPS_NAN>;
+  static constexpr int reads = Wide::reads;
+  using Statistic = typename Wide::Statistic;
+  ShortDeviation slope;
+  template <class Row>
+  BARACUDA_D ShortDeviations(const Row& row, const GradientFacts& facts)
+      : slope(by(row, Wide::factor(row, facts)), row.statistic.base, row.statistic.offset, row.statistic.m2,
+              shift(row, facts)) {}
+  template <class Row> static BARACUDA_D double by(const Row& row, double factor) {
+    const double slope = row.dy * factor;
+    if constexpr (ROOT) return row.y == 0 ? 0.0 : slope * (0.5 / row.y);
+    else return slope;
+  }
+  template <class Row> static BARACUDA_D double shift(const Row& row, const GradientFacts& facts) {
+    if constexpr (MEAN) return row.dz / facts.count;
+    else return 0.0;
+  }
+  BARACUDA_D float operator()(float x, i64) const { return SKIPS_NAN && math::isnan(x) ? 0.0f : slope(x); }
 };
-template <class T> struct Gradient<kinds::Std<T>> : Deviations<T, true, false, false> {
-  using Deviations<T, true, false, false>::Deviations;
+template <class T, bool ROOT, bool MEAN, bool SKIPS_NAN>
+using DeviationsOf =
+    conditional<is_half<T>, ShortDeviations<T, ROOT, MEAN, SKIPS_NAN>, Deviations<T, ROOT, MEAN, SKIPS_NAN>>;
+
+template <class T> struct Gradient<kinds::Var<T>> : DeviationsOf<T, false, false, false> {
+  using Base = DeviationsOf<T, false, false, false>;
+  using Base::Base;
 };
-template <class T> struct Gradient<kinds::VarMean<T>> : Deviations<T, false, true, false> {
-  using Deviations<T, false, true, false>::Deviations;
+template <class T> struct Gradient<kinds::Std<T>> : DeviationsOf<T, true, false, false> {
+  using Base = DeviationsOf<T, true, false, false>;
+  using Base::Base;
 };
-template <class T> struct Gradient<kinds::StdMean<T>> : Deviations<T, true, true, false> {
-  using Deviations<T, true, true, false>::Deviations;
+template <class T> struct Gradient<kinds::VarMean<T>> : DeviationsOf<T, false, true, false> {
+  using Base = DeviationsOf<T, false, true, false>;
+  using Base::Base;
 };
-template <class T> struct Gradient<kinds::Nanvar<T>> : Deviations<T, false, false, true> {
-  using Deviations<T, false, false, true>::Deviations;
+template <class T> struct Gradient<kinds::StdMean<T>> : DeviationsOf<T, true, true, false> {
+  using Base = DeviationsOf<T, true, true, false>;
+  using Base::Base;
 };
-template <class T> struct Gradient<kinds::Nanstd<T>> : Deviations<T, true, false, true> {
-  using Deviations<T, true, false, true>::Deviations;
+template <class T> struct Gradient<kinds::Nanvar<T>> : DeviationsOf<T, false, false, true> {
+  using Base = DeviationsOf<T, false, false, true>;
+  using Base::Base;
+};
+template <class T> struct Gradient<kinds::Nanstd<T>> : DeviationsOf<T, true, false, true> {
+  using Base = DeviationsOf<T, true, false, true>;
+  using Base::Base;
 };
 
 }  // namespace baracuda

@@ -2,7 +2,8 @@
 //
 // A map over x: what belongs to a row (dy, y, statistics) broadcasts over the reduced axes by strides of 0. Statistics
 // of a row come from launches of the schedule reduce before it, whose order of sums reduce_axes.cuh fixes; so no bit of
-// dx depends on layout or alignment. Schedule map, strided, with VEC elements of x and dx in one access.
+// dx depends on layout or alignment. Schedule map, strided, with VEC elements of x and dx in one access; where VEC
+// neighbours belong to as many rows, a thread goes down these and keeps what it knows of them.
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
 #include "reduce/complex_gradients.cuh"
@@ -80,6 +81,47 @@ template <class G, class T, class L, class P> BARACUDA_D void reduce_backward(co
       for (int k = 0; k < V; ++k) dx[k] = slope(G(gradient_row<G, T>(p, at[u], k), facts), k);
     }
     store(static_cast<T*>(p.dx) + at[u][at_dx], dx);
+  }
+}
+
+// What a thread knows of V neighbouring rows.
+template <class G, int V> struct Columns {
+  G g;
+  Columns<G, V - 1> rest;
+  template <class F> BARACUDA_D explicit Columns(const F& made, int k = 0) : g(made(k)), rest(made, k + 1) {}
+  template <class F> BARACUDA_D void each(const F& f, int k = 0) const { f(g, k), rest.each(f, k + 1); }
+};
+template <class G> struct Columns<G, 0> {
+  template <class F> BARACUDA_D explicit Columns(const F&, int) {}
+  template <class F> BARACUDA_D void each(const F&, int) const {}
+};
+
+// Block (b, g) has 256 chunks of V neighbouring rows, and of each row the elements g * each … of one reduced axis, which
+// is not among the map's axes: `down` elements, dx_step and x_step apart.
+template <class G, class T, int V, class P> BARACUDA_D void reduce_backward_down(const P& p) {
+  using A = acc_t<T>;
+  constexpr int U = sizeof(G) > 48 ? 1 : 4;
+  const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
+  if (c[0] >= p.chunks) return;
+  i64 at[1][gradient_operands];
+  map_offsets(p, c, at);
+  const GradientFacts facts{p.reduced, p.option};
+  const Columns<G, V> columns([&](int k) { return G(gradient_row<G, T>(p, at[0], k), facts); });
+  const T* const x = static_cast<const T*>(p.x) + at[0][at_x];
+  T* const dx = static_cast<T*>(p.dx) + at[0][at_dx];
+  const i64 first = static_cast<i64>(blockIdx.y) * p.each, end = min<i64>(first + p.each, p.down);
+#pragma unroll 1
+  for (i64 r = first; r < end; r += U) {
+    Vec<T, V> in[U];
+#pragma unroll
+    for (int u = 0; u < U; ++u) in[u] = load<V>(x + min<i64>(r + u, end - 1) * p.x_step);
+#pragma unroll
+    for (int u = 0; u < U; ++u) {
+      if (r + u >= end) break;
+      Vec<T, V> out;
+      columns.each([&](const G& g, int k) { out[k] = cast<T>(g(to_acc(in[u][k]), 0)); });
+      store(dx + (r + u) * p.dx_step, out);
+    }
   }
 }
 

@@ -5,16 +5,6 @@
 
 namespace baracuda::kinds {
 
-// One element at a time, in order, as fill() need not be like empty().
-template <class K> struct Each {
-  typename K::State sum = K::empty();
-  template <class A, int V> BARACUDA_D void add(const Vec<A, V>& x, i64 left, i64) {
-#pragma unroll
-    for (int k = 0; k < V; ++k) sum = k < left ? K::merge(sum, K::leaf(x[k])) : sum;
-  }
-  BARACUDA_D typename K::State state() const { return sum; }
-};
-
 // ---- extremes that several elements share ---------------------------------------------------------------------------
 
 template <class A> struct Ties {
@@ -31,12 +21,34 @@ template <class K, class T> struct TiesOf {
   using A = typename K::State;
   using State = Ties<A>;
   using Result = State;
-  using Lane = Each<TiesOf>;
-  static BARACUDA_D T fill() { return T(0.0f); }
+  static BARACUDA_D T fill() { return K::fill(); }
   static BARACUDA_D State empty() { return {K::empty(), 0}; }
-  static BARACUDA_D State leaf(acc_t<T> x) { return {K::leaf(x), 1}; }
   static BARACUDA_D State merge(State a, State b) { return merge_ties(a, b, K::merge(a.value, b.value)); }
   static BARACUDA_D Result finish(State s, const Reduced&) { return s; }
+
+  struct Lane {
+    A value = K::empty();
+    int count = 0;
+    static BARACUDA_D bool same(A a, A b) { return Ties<A>{a, 0}.has(b); }
+    template <int V> BARACUDA_D void add(const Vec<acc_t<T>, V>& x, i64 left, i64) {
+      A top = K::leaf(x[0]);
+#pragma unroll
+      for (int k = 1; k < V; ++k) top = K::merge(top, K::leaf(x[k]));
+      int here = 0;
+      if (math::isnan(top)) {
+#pragma unroll
+        for (int k = 0; k < V; ++k) here += math::isnan(K::leaf(x[k]));
+      } else {
+#pragma unroll
+        for (int k = 0; k < V; ++k) here += K::leaf(x[k]) == top;
+      }
+      if (left < V && same(K::leaf(x[V - 1]), top)) here -= V - static_cast<int>(left);  // past the end all are alike
+      const A both = K::merge(value, top);
+      count = (same(value, both) ? count : 0) + (same(top, both) ? here : 0);
+      value = both;
+    }
+    BARACUDA_D State state() const { return {value, count}; }
+  };
 };
 
 template <class A> struct BothTies {
@@ -45,14 +57,29 @@ template <class A> struct BothTies {
 template <class T> struct BothTiesOf {
   using Low = TiesOf<Amin<T>, T>;
   using High = TiesOf<Amax<T>, T>;
-  using State = BothTies<acc_t<T>>;
+  using A = acc_t<T>;
+  using State = BothTies<A>;
   using Result = State;
-  using Lane = Each<BothTiesOf>;
   static BARACUDA_D T fill() { return T(0.0f); }
   static BARACUDA_D State empty() { return {Low::empty(), High::empty()}; }
-  static BARACUDA_D State leaf(acc_t<T> x) { return {Low::leaf(x), High::leaf(x)}; }
   static BARACUDA_D State merge(State a, State b) { return {Low::merge(a.low, b.low), High::merge(a.high, b.high)}; }
   static BARACUDA_D Result finish(State s, const Reduced&) { return s; }
+
+  struct Lane {
+    typename Low::Lane low;
+    typename High::Lane high;
+    template <int V> BARACUDA_D void add(const Vec<A, V>& x, i64 left, i64 index) {
+      low.add(until(x, left, Low::empty().value), left, index);
+      high.add(until(x, left, High::empty().value), left, index);
+    }
+    template <int V> static BARACUDA_D Vec<A, V> until(const Vec<A, V>& x, i64 left, A beyond) {
+      Vec<A, V> held;
+#pragma unroll
+      for (int k = 0; k < V; ++k) held[k] = k < left ? x[k] : beyond;
+      return held;
+    }
+    BARACUDA_D State state() const { return {low.state(), high.state()}; }
+  };
 };
 
 // ---- mean, and how many ---------------------------------------------------------------------------------------------

@@ -29,8 +29,6 @@ template <class T> struct Sum {
   static BARACUDA_D Result finish(State s, const Reduced&) { return cast<Result>(s); }
 };
 
-template <class T> struct Trace : Sum<T> {};  // of a diagonal
-
 template <class T> struct Mean : Sum<T> {
   static BARACUDA_D T finish(acc_t<T> s, const Reduced& r) {
     const auto n = static_cast<part_t<acc_t<T>>>(r.count);

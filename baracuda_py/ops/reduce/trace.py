@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axis, element, extents,
-    functional, integer, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Variant, Vjp, axis, element,
+    extents, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound, Exact
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape, View
-from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
-from .gradient_launches import gradient_geometry, gradient_kernels
+from ...core.variant import Kernel, Step
+from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
+from ...schedules.reduce import over, reduce_kernels, reduce_launches, reduce_params
 from .reduce_kinds import EVERY, sum_bound, total
 
 
@@ -183,13 +186,23 @@ def backward_reference(desc: TraceBackwardDescriptor, *, dy: Any) -> Mapping[str
     return {"dx": np.broadcast_to(dx, desc.shape)}
 
 
+_ZEROS = Params("TraceBackwardParams", dx="ptr", dy="ptr", diagonal="i64", **map_params(3))
+_CHUNKS = 4  # a thread
+
+
 def _backward_geometry(p: Problem) -> Geometry | str:
-    desc = p.desc
-    column_less_row = [0] * len(desc.shape)
+    desc, shape = p.desc, p.dx.shape
+    column_less_row = [0] * len(shape)
     column_less_row[desc.axis1], column_less_row[desc.axis2] = -1, 1
-    pair = tuple(sorted((desc.axis1, desc.axis2)))
-    names = dict.fromkeys(("x", "y", "dz", "index"))
-    return gradient_geometry(p, pair, False, names, desc.offset, column_less_row)
+    places = View(0, shape, tuple(column_less_row), ElementKind.BOOL)
+    merged = lay_out((p.dx, over(p.dy, shape, (desc.axis1, desc.axis2)), places))
+    if isinstance(merged, str):
+        return merged
+    read = dataclasses.replace(merged, views=(*merged.views[:2], None))  # places are no memory: any step will do
+    vec = next(w for w in widths(p.dx.element.itemsize) if takes(read, w))
+    constants = {**chunked(merged, vec), "diagonal": desc.offset}
+    blocks = max(1, -(-(math.prod(shape) // vec) // (THREADS * _CHUNKS)))
+    return Geometry((Step("zeros", (blocks, 1, 1), constants, {"VEC": vec}, THREADS),), layout=read.layout(read.inner))
 
 
 class TraceBackwardPlan(Plan):
@@ -202,8 +215,10 @@ class TraceBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "map", _backward_geometry, source="reduce/reduce_backward.cu",
-            kernels=gradient_kernels("kinds::Trace<{T}>", False), guarantee=Guarantee(batch_invariant=True),
+            "map", _backward_geometry, source="reduce/trace_backward.cu",
+            kernels=(Kernel("zeros", f"trace_backward<{{T}}, Strided<{{VEC}}, {_CHUNKS}>>", _ZEROS,
+                            lambda element: {"VEC": widths(element.itemsize)}, threads=THREADS),),
+            guarantee=Guarantee(batch_invariant=True),
         ),
     )  # fmt: skip
     benchmarks = (Benchmark("[64, 4096, 4096] f32", shape=(64, 4096, 4096), axis1=1, axis2=2, element="float32"),)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp,
-    axes, element, extents, flag, functional, operand, output,
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, Params, Plan, Problem, Variant,
+    Vjp, axes, element, extents, flag, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX, HALVES, INTS
 from ...core.error_bound import ErrorBound
 from ...core.tensor import Shape, View, broadcast_shape
 from ...core.variant import where
-from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, sum_to
+from ...schedules.map import map_geometry, map_kernels, map_params
+from ...schedules.reduce import over, reduce_geometry, reduce_kernels, reduce_params, sum_to
 from .reduce_kinds import sum_bound, total
 
 
@@ -186,16 +188,27 @@ def backward_reference(desc: VecdotBackwardDescriptor, *, dy: Any, a: Any, b: An
         return {name: summed(product, shape) for name, (product, shape) in products.items() if name in wanted}
 
 
+_SLOPES = Params(
+    "VecdotSlopesParams", **dict.fromkeys(("da", "db", "dy", "a", "b"), "ptr"), conjugate="i32", **map_params(5)
+)
+_SLOPE_KERNELS = map_kernels("vecdot_slopes<{T}, {LAYOUT}>", _SLOPES, source="reduce/vecdot_slopes.cu")
+_OTHER = {"da": "b", "db": "a"}  # the factor of dy
+
+
 def _backward_geometry(p: Problem) -> Geometry | str:
-    shape, kept = p.desc.shape, iter(range(len(p.dy.shape)))
-    strides = [0 if a in p.desc.axis else p.dy.strides[next(kept)] for a in range(len(shape))]
-    dy = View(p.dy.ptr, shape, tuple(strides), p.dy.element)
+    """One map to the gradients of what was not broadcast, and a sum to each of the others."""
+    shape, wanted = p.desc.shape, [name for name in _OTHER if p.views[name] is not None]
+    dy = over(p.dy, shape, p.desc.axis)
+    whole = [name for name in wanted if math.prod(p.views[name].shape) == math.prod(shape)]
     steps: list[Any] = []
     used, coalesced = 0, True
-    for name, other in (("da", "b"), ("db", "a")):
-        if p.views[name] is None:
-            continue
-        factors, names = (dy, p.views[other].broadcast_to(shape)), ("dy", other)
+    if whole:
+        made = _slopes(p, dy, whole)
+        if isinstance(made, str):
+            return made
+        steps, coalesced = [*made.steps], made.layout != "strided"
+    for name in (name for name in wanted if name not in whole):
+        factors, names = (dy, p.views[_OTHER[name]].broadcast_to(shape)), ("dy", _OTHER[name])
         if not p.desc.conjugate:  # dy times the other's conjugate
             factors, names = factors[::-1], names[::-1]
         first = not p.desc.conjugate or name == "da"  # of da = conj(dy) b and db = dy a one has a conjugate
@@ -205,6 +218,17 @@ def _backward_geometry(p: Problem) -> Geometry | str:
             return found
         steps, used, coalesced = [*steps, *found.steps], found.used, coalesced and found.coalesced
     return Geometry(tuple(steps), used, "inner_contiguous" if coalesced else "strided")
+
+
+def _slopes(p: Problem, dy: View, wanted: Sequence[str]) -> Geometry | str:
+    """What is not wanted is not written, and of its factor nothing is read: dy stands in its place."""
+    views: list[View | None] = [None, None, dy, dy, dy]
+    names: dict[str, Any] = {"da": "@null", "db": "@null", "a": "dy", "b": "dy", "conjugate": p.desc.conjugate}
+    for number, (name, other) in enumerate(_OTHER.items()):
+        if name in wanted:
+            views[number], views[4 - number] = (p.views[one].broadcast_to(p.desc.shape) for one in (name, other))
+            names |= {name: name, other: other}
+    return map_geometry(p, views, names)
 
 
 class VecdotBackwardPlan(Plan):
@@ -221,7 +245,8 @@ class VecdotBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "tree", _backward_geometry, source="reduce/vecdot.cu", elements=(*FLOATS, *COMPLEX), kernels=_KERNELS,
+            "tree", _backward_geometry, source="reduce/vecdot.cu", elements=(*FLOATS, *COMPLEX),
+            kernels=(*_KERNELS, *_SLOPE_KERNELS),
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -63,12 +63,23 @@ template <class K> struct Fold {
   BARACUDA_D typename K::State state() const { return sum; }
 };
 
+template <class T> BARACUDA_D T select_words(bool first, const T& a, const T& b) {
+  Words<T> in, other;
+  in.value = a, other.value = b;
+#pragma unroll
+  for (int k = 0; k < Words<T>::count; ++k) in.word[k] = first ? in.word[k] : other.word[k];
+  return in.value;
+}
+
 // Over aligned groups of `lanes` lanes, neighbours first; every lane of the group gets the result. All 32 lanes call.
 template <class K, class S> BARACUDA_D S merge_lanes(S x, int lanes) {
 #pragma unroll 1
   for (int mask = 1; mask < lanes; mask *= 2) {
     const S other = shuffle_xor(x, mask);
-    x = lane_id() & mask ? K::merge(other, x) : K::merge(x, other);
+    const bool upper = (lane_id() & mask) != 0;
+    if constexpr (sizeof(S) > 8)
+      x = K::merge(select_words(upper, other, x), select_words(upper, x, other));  // no branch
+    else x = upper ? K::merge(other, x) : K::merge(x, other);
   }
   return x;
 }
@@ -268,19 +279,26 @@ template <class K, class S, int VEC, class P> BARACUDA_D void reduce_columns(con
     }
     return;
   }
-  const int pitch = across * held + 1;
+  // A thread merges up to `held` neighbouring lanes of a column by itself, so that a round is mostly one sweep. Those of
+  // number n among their neighbours lie in rows `teams` apart: threads that read together are then in different banks.
+  const int pitch = across * held + 1, near = min(lanes, held), teams = lanes >> log2_of(near);
+  const int lie = (first & (near - 1)) * teams + (first >> log2_of(near));
 #pragma unroll
   for (int round = 0; round < VEC; round += held) {
     if (round > 0) __syncthreads();
 #pragma unroll
-    for (int c = 0; c < held; ++c) states[first * pitch + place * held + c] = lane[round + c].state();
+    for (int c = 0; c < held; ++c) states[lie * pitch + c * across + place] = lane[round + c].state();
     __syncthreads();
 #pragma unroll 1
-    for (int sweep = 0; sweep < held; ++sweep) {
-      const int local = sweep * across + (thread >> log2_of(lanes)), from = thread & (lanes - 1);
-      const State s = merge_lanes<K>(State(states[from * pitch + local]), lanes);
-      const i64 at_column = start + local / held * VEC + round + local % held;
-      if (from != 0 || at_column >= columns) continue;
+    for (int sweep = 0; sweep < held; sweep += near) {
+      const int team = thread & (teams - 1), local = sweep * across + (thread >> log2_of(teams));
+      const auto lane_state = [&](int n) { return State(states[(n * teams + team) * pitch + local]); };
+      State s = lane_state(0);
+      if (near > 1) s = K::merge(s, lane_state(1));
+      if (near > 2) s = K::merge(s, K::merge(lane_state(2), lane_state(3)));
+      s = merge_lanes<K>(s, teams);
+      const i64 at_column = start + (local & (across - 1)) * VEC + round + (local >> log2_of(across));
+      if (team != 0 || at_column >= columns) continue;
       const i64 row = outer * columns + at_column;
       if (p.segments == 1) write_reduced<K, S, true>(p, row, s);
       else static_cast<State*>(p.partials)[row * p.segments + segment] = s;
