@@ -108,14 +108,15 @@ class Truth:
         return evaluate(self.case, self._wide, np.abs)
 
     def _wanted(self, actual: np.ndarray, item: Callable[[Any], Any]) -> np.ndarray:
-        """The truth. NaN serves for an infinity times a factor that is 0 in the dtypes of the op: where the formula in
-        them gives NaN, or with the largest number of the element in place of the infinity would give 0."""
+        """The truth. NaN serves for an infinity times a factor that is 0 in the dtypes of the op: where (of real
+        numbers) the formula in them gives NaN, or with the largest number of the element in place of the infinity would give 0."""
         truth = np.asarray(item(self._truth))
         unsure = np.isinf(truth) & (actual != actual) if truth.dtype.kind in "fc" else np.False_
         if not unsure.any():
             return truth
-        own = np.asarray(item(self._own))
-        lost = (own != own) | (np.abs(item(self._finite)) < self._wide(self._limits.tiny) / 2)
+        lost = np.abs(item(self._finite)) < self._wide(self._limits.tiny) / 2
+        if truth.dtype.kind == "f":
+            lost |= np.isnan(np.asarray(item(self._own)))
         return np.where(unsure & lost, np.nan, truth)
 
     def wrong(self, got: dict[tuple[str, int], np.ndarray], bound: ErrorBound) -> str | None:

@@ -57,7 +57,8 @@ template <class T, class A, class P>
 BARACUDA_D LogitGradient<A> logit_gradient(const P& p, i64 row, i64 target, A own, A base, A share, A lse) {
   A up = A(0), dlse = A(0), dtarget = A(0);
   if (target != no_class) {
-    up = p.dloss == nullptr ? A(p.backward ? 0 : 1) : static_cast<const A*>(p.dloss)[p.per_row ? row * p.dloss_step : 0];
+    up =
+        p.dloss == nullptr ? A(p.backward ? 0 : 1) : static_cast<const A*>(p.dloss)[p.per_row ? row * p.dloss_step : 0];
     if (p.mean) {
       up /= p.total_weight == nullptr ? static_cast<A>(target_weight(p)) : *static_cast<const A*>(p.total_weight);
     }
