@@ -79,13 +79,13 @@ def geometry(p: Problem) -> Geometry | str:
     up = None if p.up is None else transposed(p.up)
     sides = {"a": (p.a, _ROWS), "b": (transposed(p.b), share), "up": (up, share)}
     for name, (view, rows) in sides.items():
-        found = _operand(names.get(name, name), view, rows) if view is not None and desc.k else (None, False, 0)
+        found = operand_map(names.get(name, name), view, rows) if view is not None and desc.k else (None, False, 0)
         if isinstance(found, str):
             return found
         maps[f"{name}_map"], across[name], maps[f"{name}_step"] = found
     if p.up is not None and across["up"] != across["b"]:
         return "b and up are dense along different axes"
-    stored = _stored(p) if not any(p.views[name] is not None for name in _BESIDE) else None
+    stored = stored_map(p) if not any(p.views[name] is not None for name in _BESIDE) else None
     rows, cols = -(-desc.m // (cluster * _ROWS)), -(-desc.n // width)
     total = rows * cols * batch
     if total >= _INT32:
@@ -132,7 +132,7 @@ def _columns(p: Problem, batch: int) -> int:
     return min((columns for columns in _STAGES if p.up is None or columns > 64), key=cost)
 
 
-def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | str:
+def operand_map(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | str:
     """The map of an operand whose last axis is k, whether it is read across, and how a step of the batch moves it.
 
     rows: of a box along k; across, boxes are 64 wide.
@@ -156,7 +156,7 @@ def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | 
     return reason
 
 
-def _stored(p: Problem) -> TensorMap | None:
+def stored_map(p: Problem) -> TensorMap | None:
     """The map that y is stored by, where its rows are dense and in 16-byte pieces."""
     found = _batch(p.y)
     if isinstance(found, str) or p.y.element is ElementKind.F32:

@@ -63,9 +63,9 @@ struct Tile {
 };
 
 template <class T, class U, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED, int STAGES, int PARTS, class P,
-          class E>
+          class E, int CLUSTER = COLUMNS == 256 ? 2 : 1>
 struct Product {
-  static constexpr int CLUSTER = COLUMNS == 256 ? 2 : 1, SHARES = CLUSTER == 2 || GATED ? 2 : 1;
+  static constexpr int SHARES = CLUSTER == 2 || GATED ? 2 : 1;
   static constexpr int SHARE = COLUMNS / SHARES, WIDTH = GATED ? SHARE : COLUMNS;  // columns in one load, and of y
   static constexpr int DEPTH = 128 / static_cast<int>(sizeof(T));                  // of k in a stage
   static_assert(sizeof(T) == 2 || !(A_ACROSS || B_ACROSS), "only 16-bit operands may be read across");
@@ -185,7 +185,7 @@ struct Product {
 #pragma unroll
       for (u32 e = 0; e < 4; ++e) {
         const float(&quad)[4] = d[n + e / 2];
-        pairs[e] = pack_pair<T>(quad[e % 2 * 2] * alpha, quad[e % 2 * 2 + 1] * alpha);
+        pairs[e] = pack_pair<U>(quad[e % 2 * 2] * alpha, quad[e % 2 * 2 + 1] * alpha);
       }
       stmatrix_x4(part + row * 128 + (first ^ n) * 16, pairs);
     }
@@ -272,6 +272,10 @@ struct Product {
   }
 
   BARACUDA_D void run(float alpha) const {
+    run([&](int group) { consume(alpha, group); });
+  }
+  // The producer beside consumers of another kind: consumer(group).
+  template <class F> BARACUDA_D void run(F consumer) const {
     if (threadIdx.x == 0) memory.init();
     if constexpr (CLUSTER == 1) __syncthreads();
     else cluster_sync();
@@ -283,7 +287,7 @@ struct Product {
       if constexpr (CLUSTER == 2) cluster_sync();  // else a block could end before what the other sends it
     } else {
       acquire_registers<240>();
-      consume(alpha, role - 1);
+      consumer(role - 1);
       if constexpr (CLUSTER == 2) cluster_sync();
     }
   }
