@@ -183,6 +183,12 @@ class Fp8GemmPlan(Plan):
         )  # fmt: skip
 
     @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        """Where bytes are said to hold an element, those of b hold it too."""
+        if facts.get("b_element") is None and facts.get("element") is not None:
+            facts["b_element"] = facts["element"]
+
+    @classmethod
     def flops(cls, desc: Fp8GemmDescriptor) -> int:
         return 2 * desc.m * desc.n * desc.k
 
@@ -200,7 +206,8 @@ def scaled_mm(
 
     The shapes of scales say what they are of: one number of a matrix, [m] or [m, 1] of rows of a, [n] or [1, n] of
     columns of b, [m, k / 128] and [k / 128, n / 128], both rounded up, of blocks. use_fast_accum: sums may be less
-    exact; they are as exact with it. element, b_element: what uint8 operands hold.
+    exact; they are as exact with it. element, b_element: what uint8 operands hold, b
+    the same as a by default.
     """
     if unknown:
         raise unexpected(scaled_mm, unknown)
