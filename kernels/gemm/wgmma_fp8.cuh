@@ -50,34 +50,64 @@ struct Fp8Product : Product<TA, U, COLUMNS, false, false, false, default_stages<
     return this->row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane_id() / 4;
   }
 
-  BARACUDA_D void multiply(float (&sums)[COLUMNS / 8][4], Stage<Ring::stages>& at, const Tile& tile, int group) const {
+  // Starts the products of the next stage; commits them.
+  BARACUDA_D void start(float (&part)[COLUMNS / 8][4], u64 a, u64 b, Stage<Ring::stages>& at) const {
     constexpr u64 step = Ring::stage_bytes >> 4, along = 32 >> 4;
+    const u32 stage = at.index();
+    memory.full[stage].wait(at.full_parity());
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 128 / 32; ++k) {
+      wgmma_along<TA, TB>(part, a + stage * step + k * along, b + stage * step + k * along, k != 0);
+    }
+    wgmma_commit();
+    at.advance();
+  }
+  // Adds the sums of a stage, with its scales, when its products are done.
+  BARACUDA_D void add(float (&sums)[COLUMNS / 8][4], float (&part)[COLUMNS / 8][4], const float2& by,
+                      Stage<Ring::stages>& done) const {
+    this->release(done.index());
+    done.advance();
+    hold(part);
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8; ++n) {
+      sums[n][0] = math::fma(part[n][0], by.x, sums[n][0]), sums[n][1] = math::fma(part[n][1], by.x, sums[n][1]);
+      sums[n][2] = math::fma(part[n][2], by.y, sums[n][2]), sums[n][3] = math::fma(part[n][3], by.y, sums[n][3]);
+    }
+  }
+  // Two stages in turn: one is multiplied while the one before it is added.
+  BARACUDA_D void multiply(float (&sums)[COLUMNS / 8][4], Stage<Ring::stages>& at, const Tile& tile, int group) const {
     const u64 a = wgmma_operand(memory.a(0) + group * (64 * 128)), b = wgmma_operand(memory.b(0));
     const BlockScales scales(p, row_in(tile, group), static_cast<i64>(tile.n) * COLUMNS);
 #pragma unroll
     for (int n = 0; n < COLUMNS / 8; ++n) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0.0f;
-    float2 next = slices != 0 ? scales.at(0) : make_float2(1.0f, 1.0f);
+    if (slices == 0) return;
+    float even[COLUMNS / 8][4], odd[COLUMNS / 8][4];
+    Stage<Ring::stages> done = at;
+    float2 by = scales.at(0), next = by;
+    start(even, a, b, at);
+    int s = 0;
 #pragma unroll 1
-    for (int s = 0; s < slices; ++s, at.advance()) {
-      const float2 by = next;
-      if (s + 1 < slices) next = scales.at(s + 1);  // well before it is needed
-      const u32 stage = at.index();
-      float part[COLUMNS / 8][4];
-      memory.full[stage].wait(at.full_parity());
-      wgmma_fence();
-#pragma unroll
-      for (int k = 0; k < 128 / 32; ++k) {
-        wgmma_along<TA, TB>(part, a + stage * step + k * along, b + stage * step + k * along, k != 0);
-      }
-      wgmma_commit();
+    for (; s + 2 < slices; s += 2) {
+      next = scales.at(s + 1);
+      start(odd, a, b, at);
+      wgmma_wait<1>();
+      add(sums, even, by, done);
+      by = scales.at(s + 2);
+      start(even, a, b, at);
+      wgmma_wait<1>();
+      add(sums, odd, next, done);
+    }
+    if (s + 1 < slices) {
+      next = scales.at(s + 1);
+      start(odd, a, b, at);
+      wgmma_wait<1>();
+      add(sums, even, by, done);
       wgmma_wait<0>();
-      this->release(stage);
-      hold(part);
-#pragma unroll
-      for (int n = 0; n < COLUMNS / 8; ++n) {
-        sums[n][0] = math::fma(part[n][0], by.x, sums[n][0]), sums[n][1] = math::fma(part[n][1], by.x, sums[n][1]);
-        sums[n][2] = math::fma(part[n][2], by.y, sums[n][2]), sums[n][3] = math::fma(part[n][3], by.y, sums[n][3]);
-      }
+      add(sums, odd, next, done);
+    } else {
+      wgmma_wait<0>();
+      add(sums, even, by, done);
     }
   }
 
