@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch._functorch.config
 from peers import LIBRARIES
@@ -22,6 +23,10 @@ MOST_SETS = 8
 
 Arrays = dict[str, Any]
 Calls = Sequence[Callable[[], Any]]
+
+
+class WrongResult(Exception):
+    """A plan whose results are not those of its page's torch is not timed."""
 
 
 @dataclass
@@ -119,6 +124,9 @@ def _contents(spec: Operand, desc: Any) -> Any:
     for shape in shapes_of(spec, desc):
         if spec.role == "out":
             made.append(torch.empty(shape, dtype=dtype))
+        elif element.is_float and callable(spec.values):
+            drawn = spec.values(np.random.default_rng(), desc, shape)
+            made.append(torch.from_numpy(np.asarray(drawn)).to(torch.get_default_device(), dtype))
         elif element.is_complex:
             made.append(torch.randn(shape, dtype=dtype))
         elif element.is_float:
@@ -130,8 +138,6 @@ def _contents(spec: Operand, desc: Any) -> Any:
 
 def _integers(spec: Operand, desc: Any, shape: tuple[int, ...]) -> Any:
     """Integers as the operand's declaration bounds or makes them."""
-    import numpy as np
-
     rng = np.random.default_rng()
     if callable(spec.values):
         return np.asarray(spec.values(rng, desc, shape))
@@ -164,18 +170,23 @@ def _verify(
     updated = [spec.name for spec in arrays_of(plan.args) if spec.role == "inout"]
     again = given | {name: _copy(given[name]) for name in updated if given.get(name) is not None}
     chosen.run(plan.args(**given))
-    wanted = in_torch(plan, desc, again, written)() if has_torch(plan) else None
+    try:
+        wanted = in_torch(plan, desc, again, written)() if has_torch(plan) else None
+    except torch.OutOfMemoryError:  # some functions stand in torch as integrals of many points an element
+        print(f"{plan.op} {benchmark.label}: not compared, as torch's formula needs more memory than there is")
+        return
     for name in (*updated, *written) if wanted else ():
         if name not in wanted or given.get(name) is None:
             continue
         ours, theirs = given[name], wanted[name]
-        for a, b in zip(*((x if isinstance(x, list) else [x]) for x in (ours, theirs)), strict=True):
-            a, b = a.float(), b.float()
+        for a, b in zip(*((x if isinstance(x, (list, tuple)) else [x]) for x in (ours, theirs)), strict=True):
+            most = 5e-2 if a.element_size() == 1 else 2e-2  # an fp8 result may be the other neighbour of a near tie
+            a, b = ((torch.view_as_real(x) if x.is_complex() else x).float() for x in (a, b))
             both = a.isnan() & b.isnan()
             a, b = a.masked_fill(both, 0), b.masked_fill(both, 0)
             error = float((a - b).norm() / b.norm().clamp_min(1e-30))
-            if not error < 2e-2:
-                raise SystemExit(f"{plan.op} {benchmark.label}: {name} is off torch's by {error:.3g} (relative norm)")
+            if not error < most:
+                raise WrongResult(f"{plan.op} {benchmark.label}: {name} is off torch's by {error:.3g} (relative norm)")
 
 
 def _copy(value: Any) -> Any:

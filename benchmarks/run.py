@@ -70,14 +70,19 @@ def main() -> int:
         return 0
     import cupy as cp
     import torch
-    from cases import make
+    from cases import WrongResult, make
     from timing import copy_bandwidth, interleaved, matmul_rate
 
     results, start = Results(options, key=KEY), time.perf_counter()
+    wrong: list[str] = []
     ceilings = {"TB/s": copy_bandwidth(), "TFLOP/s": matmul_rate()}
     print(f"ceilings: copy {ceilings['TB/s'] / 1e12:.2f} TB/s, bf16 matmul {ceilings['TFLOP/s'] / 1e12:.0f} TFLOP/s")
     for plan, benchmark in problems:
-        case = make(plan, benchmark, compiled=not options.no_compile)
+        try:
+            case = make(plan, benchmark, compiled=not options.no_compile)
+        except WrongResult as error:
+            wrong.append(str(error))
+            continue
         done = row(case, interleaved(case.candidates, options.rounds), ceilings)
         print(
             f"{done['op']:<24} {done['shape']:<28} {done['us']:>10} µs {done['rate']:>8} {done['unit']:<7} "
@@ -89,7 +94,8 @@ def main() -> int:
         cp.get_default_memory_pool().free_all_blocks()
         torch.cuda.empty_cache()
     print(f"{len(problems)} problems in {time.perf_counter() - start:.0f} s")
-    return 0
+    print("\n".join(f"wrong: {line}" for line in wrong))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def test_a_wrong_result_is_not_timed(cases: ModuleType, monkeypatch: pytest.Monk
     assert right is not None
     monkeypatch.setattr(plan, "torch", staticmethod(lambda *given, **more: 1.1 * right(*given, **more)))
     small = Benchmark("small", shape=(5, 30), kind="softmax", element="float32")
-    with pytest.raises(SystemExit, match=r"y is off torch's by 0\.09"):
+    with pytest.raises(cases.WrongResult, match=r"y is off torch's by 0\.09"):
         cases.make(plan, small, compiled=False, device="cpu")
 
 

@@ -11,7 +11,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.memo import memo
 from ...core.tensor import Shape
-from ...core.views import broadcast, permuted, reshaped, shape_of, with_axis, without_axes
+from ...core.views import broadcast, permuted, reshaped, shape_of, transposed, with_axis, without_axes
 from ...expressions.elementwise import Expression, elementwise
 from ..elementwise.binary import BinaryPlan
 from ..elementwise.binary_functions import add, mul
@@ -182,8 +182,9 @@ def bilinear(
     """y[…, o] = the sum of a[…, i] weight[o, i, j] b[…, j] + bias[o] (torch.nn.functional.bilinear).
 
     a […, i] and b […, j] have the same other axes. Two or three launches, by way of the smaller array: all products of
-    a and b, of i j elements a row, which `linear` sums with the weight; or a times the weight, of o j, which are summed
-    with b and have o first in memory. The weight or a is copied first where its axes are not evenly spaced as one.
+    a and b, of i j elements a row, which `linear` sums with the weight (`matmul` where they are integers or complex
+    numbers, always by this way); or a times the weight, of o j, which are summed with b and have o first in memory. The
+    weight or a is copied first where its axes are not evenly spaced as one.
     """
     if unknown:
         raise unexpected(bilinear, unknown)
@@ -193,11 +194,15 @@ def bilinear(
     if bias is not None and shape_of(bias, "bias") != (outs,):
         raise InvalidProblemError(f"bilinear: bias must have shape {(outs,)}, got {shape_of(bias, 'bias')}")
     options = {"stream": stream, "preference": preference}
-    if i <= outs:
+    plain = element_of(a).is_float
+    if i <= outs or not plain:
         pairs = mul(with_axis(a, -1, "a"), with_axis(b, -2, "b"), **options)
         pairs = reshaped(pairs, (*of_a[:-1], i * j), "y")
         rows = _grouped(weight, ("o", "i", "j"), ("o",), ("i", "j"), **options)
-        return linear(pairs, rows, bias, out=out, **options)
+        if plain:
+            return linear(pairs, rows, bias, out=out, **options)
+        y = matmul(pairs, transposed(rows, "weight"), out=out if bias is None else None, **options)
+        return y if bias is None else add(y, bias, out=out, **options)
     lead = tuple(range(len(of_a) - 1))
     rows = _grouped(a, (*lead, "i"), lead, ("i",), **options)
     each = reshaped(matmul(rows, weight, **options), (outs, *of_b), "y")

@@ -218,6 +218,18 @@ def test_wrong_calls(call: Callable[[], Any], kind: type[Exception], says: str) 
         call()
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "complex64", "float32"])
+@pytest.mark.parametrize("extents", [(3, 4, 5), (5, 4, 3)])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_bilinear_of_any_numbers(extents: tuple[int, int, int], dtype: str, with_bias: bool) -> None:
+    i, j, o = extents
+    a, b, w, bias = (rng.integers(-2, 3, s).astype(dtype) for s in ((6, i), (6, j), (o, i, j), (o,)))
+    want = np.einsum("ni,oij,nj->no", a, w, b) + (bias if with_bias else 0)
+    out = np.empty_like(want)
+    assert np.array_equal(bc.bilinear(a, b, w, bias if with_bias else None, out=out), want)
+    assert np.array_equal(out, want)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int32", "complex64"])
 def test_on_a_gpu(dtype: str) -> None:

@@ -251,13 +251,18 @@ def _error(kind: ElementKind, _: Any) -> Relative:
     return Relative(2, mean=2) if kind in HALVES else Relative(2)
 
 
+def _library_error(kind: ElementKind, _: Any) -> Relative:
+    """The library chooses its order of sums: of one chain, an error is a few times that of NumPy's several chains."""
+    return _error(kind, _) if kind in HALVES else Relative(4, mean=2)
+
+
 def rows_of(geometry: Any, source: str, kernels: tuple[Kernel, ...]) -> tuple[Variant, Variant]:
     """The table of a plan with products: through cuBLAS, or multiply-adds for machines and sizes without."""
     made = (*kernels, MEND_KERNEL, COPY_KERNEL, PRODUCT_KERNEL)
     return (
         Variant(
             "cublas", lambda p: geometry(p, True), source=source, kernels=made, backend=BackendKind.CUBLAS,
-            guarantee=Guarantee(_error),
+            guarantee=Guarantee(_library_error),
         ),
         Variant(
             "simt", lambda p: geometry(p, False), source=source, kernels=made,

@@ -91,5 +91,6 @@ def simt_row(form: Arrangement) -> Variant:
         source="attention/dense/flash_sdpa_backward.cu",
         elements=SINGLES,
         kernels=(*kernels, *(BIAS_KERNELS if form.terms else ()), *form.before),
-        guarantee=Guarantee(Relative(2), batch_invariant=True),
+        # One chain of multiply-adds makes each sum; NumPy's products, the yardstick, add several chains in the end.
+        guarantee=Guarantee(Relative(3), batch_invariant=True),
     )
