@@ -109,7 +109,7 @@ def wgmma(p: Problem) -> Geometry | str:
             )
         maps[f"{name}_map"], _, maps[f"{name}_step"] = found
     plain = desc.out_element in HALVES and desc.activation == "none" and all(p.views[n] is None for n in _BESIDE)
-    stored = stored_map(whole) if plain else None
+    stored = stored_map("y", whole.y) if plain else None
     rows, cols = -(-desc.m // (cluster * _ROWS)), -(-desc.n // columns)
     if rows * cols >= _INT32:
         return f"needs {rows * cols} tiles, which pass 32 bits"

@@ -24,12 +24,12 @@ PARAMS = gemm_params(
 )  # fmt: skip
 HALVES, TF32 = (ElementKind.F16, ElementKind.BF16), (ElementKind.F32,)  # elements of the two rows
 
-_ROWS, _LINE, _PANEL, _BLOCK = 128, 128, 64, 384  # a line: bytes of k in a stage; a panel: 16-bit elements across it
+_ROWS, _LINE, _PANEL, THREADS = 128, 128, 64, 384  # a line: bytes of k in a stage; a panel: 16-bit elements across it
 _STAGES = {256: 4, 128: 6, 64: 8}  # by columns of a tile
 _PARTS = 2  # of 2048 bytes that each of eight warps stores by
 _BAND = 8  # rows of tiles that share what they read in the L2 cache
 _CLUSTERS = {256: 2, 128: 1, 64: 1}
-_SLOWER = {256: 1.0, 128: 1.15, 64: 1.4}  # products of a narrow tile, which reads more of shared memory for each
+SLOWER = {256: 1.0, 128: 1.15, 64: 1.4}  # products of a narrow tile, which reads more of shared memory for each
 _SKINNY = 64  # rows up to which they are the tile's columns
 _SWAPS = {"bias": "row_bias", "row_bias": "bias", "scale_a": "scale_b", "scale_b": "scale_a", "a": "b", "b": "a"}
 _BESIDE = ("c", "bias", "up", "row_bias", "scale_a", "scale_b", "residual", "pre")  # what more than alpha · a b may be
@@ -48,12 +48,12 @@ def _instances(columns: tuple[int, ...], gated: tuple[bool, ...]) -> Callable[[E
 
 
 KERNELS = (
-    Kernel("gemm_wgmma", _CALL, PARAMS, _instances((256, 128), (False, True)), threads=_BLOCK, min_blocks=1),
-    Kernel("gemm_wgmma_narrow", _CALL, PARAMS, _instances((64,), (False,)), threads=_BLOCK, min_blocks=1),
+    Kernel("gemm_wgmma", _CALL, PARAMS, _instances((256, 128), (False, True)), threads=THREADS, min_blocks=1),
+    Kernel("gemm_wgmma_narrow", _CALL, PARAMS, _instances((64,), (False,)), threads=THREADS, min_blocks=1),
 )
 
 
-def _shared_memory(columns: int) -> int:
+def shared_memory(columns: int) -> int:
     """Bytes, as `gemm::Memory` takes them: up to 1024 before the ring, the parts of eight warps, barriers."""
     stage = (_ROWS + columns) * _LINE
     return 1024 + _STAGES[columns] * (stage + 16) + 8 * _PARTS * 2048
@@ -85,7 +85,7 @@ def geometry(p: Problem) -> Geometry | str:
         maps[f"{name}_map"], across[name], maps[f"{name}_step"] = found
     if p.up is not None and across["up"] != across["b"]:
         return "b and up are dense along different axes"
-    stored = stored_map(p) if not any(p.views[name] is not None for name in _BESIDE) else None
+    stored = stored_map("y", p.y, batch) if not any(p.views[name] is not None for name in _BESIDE) else None
     rows, cols = -(-desc.m // (cluster * _ROWS)), -(-desc.n // width)
     total = rows * cols * batch
     if total >= _INT32:
@@ -100,7 +100,7 @@ def geometry(p: Problem) -> Geometry | str:
     }  # fmt: skip
     blocks = min(total, max(1, p.device.sms // cluster)) * cluster
     kernel = KERNELS[columns == 64]
-    step = Step(kernel.name, (blocks, 1, 1), values, axes, _BLOCK, _shared_memory(columns), cluster)
+    step = Step(kernel.name, (blocks, 1, 1), values, axes, THREADS, shared_memory(columns), cluster)
     return Geometry((step,), layout="contiguous" if dense(p) else "strided")
 
 
@@ -127,7 +127,7 @@ def _columns(p: Problem, batch: int) -> int:
         width = columns if p.up is None else columns // 2
         tiles = -(-p.desc.m // (cluster * _ROWS)) * -(-p.desc.n // width) * batch
         waves = math.ceil(tiles / max(1, p.device.sms // cluster))
-        return float(waves * columns * _SLOWER[columns])
+        return float(waves * columns * SLOWER[columns])
 
     return min((columns for columns in _STAGES if p.up is None or columns > 64), key=cost)
 
@@ -156,17 +156,15 @@ def operand_map(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int]
     return reason
 
 
-def stored_map(p: Problem) -> TensorMap | None:
-    """The map that y is stored by, where its rows are dense and in 16-byte pieces."""
-    found = _batch(p.y)
-    if isinstance(found, str) or p.y.element is ElementKind.F32:
+def stored_map(name: str, view: View, items: int = 1) -> TensorMap | None:
+    """The map that a batch of `items` results is stored by, where its rows are dense and in 16-byte pieces."""
+    found = _batch(view)
+    if isinstance(found, str) or view.element is ElementKind.F32:
         return None
     item, count, apart = found
-    if count != batch_count(p):
+    if count != items or (item.shape[-1] > 1 and item.strides[-1] != 1):
         return None
-    if item.shape[-1] > 1 and item.strides[-1] != 1:
-        return None
-    made = _map("y", item, item.shape[::-1], item.strides[::-1], (count, apart), (_PANEL, 16, 1))
+    made = _map(name, item, item.shape[::-1], item.strides[::-1], (count, apart), (_PANEL, 16, 1))
     return None if isinstance(made, str) else made
 
 

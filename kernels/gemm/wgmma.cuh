@@ -97,11 +97,11 @@ struct Product {
       tensor_load(to, p.a_map, memory.full[stage], k, m, item);
     }
   }
-  // One share of the columns, to all blocks of the cluster.
-  BARACUDA_D void load_share(u32 stage, int share, int n, int k, const Tile& tile) const {
+  // One share of the columns of the batch's item `of`, to all blocks of the cluster.
+  BARACUDA_D void load_share(u32 stage, int share, int n, int k, int of) const {
     const bool second = GATED && share == 1;
     const TensorMap& map = second ? p.up_map : p.b_map;
-    const int item = tile.item * (second ? p.up_step : p.b_step), column = GATED ? n : n + share * SHARE;
+    const int item = of * (second ? p.up_step : p.b_step), column = GATED ? n : n + share * SHARE;
     unsigned char* const to = memory.b(stage) + share * (SHARE * 128);
     const auto load = [&](unsigned char* to, int x, int y) {
       if constexpr (CLUSTER == 1) tensor_load(to, map, memory.full[stage], x, y, item);
@@ -114,24 +114,29 @@ struct Product {
       load(to, k, column);
     }
   }
-  BARACUDA_D void produce() const {
-    if (slices != 0) prefetch_map(p.a_map), prefetch_map(p.b_map);
-    Stage<Ring::stages> at;
-    for_tiles([&](const Tile& tile) {
-      for (int s = 0; s < slices; ++s, at.advance()) {
-        const u32 stage = at.index();
-        const int n = tile.n * WIDTH, k = s * DEPTH;
-        memory.empty[stage].wait(at.empty_parity());
-        arrive_expecting(memory.full[stage], Ring::stage_bytes);
-        load_a(stage, row_of(tile), k, tile.item * p.a_step);
-        if constexpr (CLUSTER == 2) {
-          load_share(stage, static_cast<int>(rank), n, k, tile);
-        } else {
+  // What is multiplied for the tile that begins at row m and column n.
+  BARACUDA_D void fill(Stage<Ring::stages>& at, int m, int n, int item) const {
+    for (int s = 0; s < slices; ++s, at.advance()) {
+      const u32 stage = at.index();
+      const int k = s * DEPTH;
+      memory.empty[stage].wait(at.empty_parity());
+      arrive_expecting(memory.full[stage], Ring::stage_bytes);
+      load_a(stage, m, k, item * p.a_step);
+      if constexpr (CLUSTER == 2) {
+        load_share(stage, static_cast<int>(rank), n, k, item);
+      } else {
 #pragma unroll
-          for (int share = 0; share < SHARES; ++share) load_share(stage, share, n, k, tile);
-        }
+        for (int share = 0; share < SHARES; ++share) load_share(stage, share, n, k, item);
       }
-    });
+    }
+  }
+  BARACUDA_D void prefetch() const {
+    if (slices != 0) prefetch_map(p.a_map), prefetch_map(p.b_map);
+  }
+  BARACUDA_D void produce() const {
+    prefetch();
+    Stage<Ring::stages> at;
+    for_tiles([&](const Tile& tile) { fill(at, row_of(tile), tile.n * WIDTH, tile.item); });
   }
 
   // ---- the consumers: two warpgroups ----
@@ -141,15 +146,15 @@ struct Product {
     if constexpr (CLUSTER == 1) memory.empty[stage].arrive_as_warp();
     else if (lane_id() < CLUSTER) arrive_remote(memory.empty[stage], static_cast<u32>(lane_id()));
   }
+  static BARACUDA_D void clear(float (&d)[COLUMNS / 8][4]) {
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8; ++n) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.0f;
+  }
   BARACUDA_D void multiply(float (&d)[COLUMNS / 8][4], Stage<Ring::stages>& at, int group) const {
     constexpr u64 step = Ring::stage_bytes >> 4, along = 32 >> 4, across = 2048 >> 4;
     const u64 a = wgmma_operand(memory.a(0) + group * (64 * 128));
     const u64 b = wgmma_operand(memory.b(0), B_ACROSS ? panel_bytes : 16);
-    if (slices == 0) {
-#pragma unroll
-      for (int n = 0; n < COLUMNS / 8; ++n) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.0f;
-      return;
-    }
+    if (slices == 0) return clear(d);
     u32 before = 0;
 #pragma unroll 1
     for (int s = 0; s < slices; ++s, at.advance()) {
@@ -190,7 +195,8 @@ struct Product {
       stmatrix_x4(part + row * 128 + (first ^ n) * 16, pairs);
     }
   }
-  BARACUDA_D void store(const float (&d)[COLUMNS / 8][4], float alpha, const Tile& tile, int m, int group) const {
+  // The tile begins at column n, the warp's rows at m.
+  BARACUDA_D void store(const float (&d)[COLUMNS / 8][4], float alpha, int m, int n, int item, int group) const {
     constexpr int USED = COLUMNS / 64 < PARTS ? COLUMNS / 64 : PARTS;  // in turn, from tile to tile
     static_assert(COLUMNS / 64 % USED == 0, "every tile begins with the first part");
     const unsigned char* const parts = memory.part(group);
@@ -203,7 +209,7 @@ struct Product {
       bulk_fence();
       __syncwarp();
       if (lane_id() == 0) {
-        tensor_store(p.y_map, part, tile.n * COLUMNS + c, m, tile.item);
+        tensor_store(p.y_map, part, n + c, m, item);
         bulk_commit();
       }
     }
@@ -228,11 +234,13 @@ struct Product {
     const float4 high = *reinterpret_cast<const float4*>(stage + place(row, 2 * octet + 1));
     return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
   }
-  BARACUDA_D void finish(float (&d)[COLUMNS / 8][4], const Tile& tile, int m, int group) const {
+  // q: the parameters that the epilogue reads.
+  template <class Q>
+  BARACUDA_D void finish(float (&d)[COLUMNS / 8][4], const Q& q, int m, int n, int item, int group) const {
     static_assert(PARTS * part_bytes >= 16 * 64 * 4, "16 x 64 floats");
     constexpr int N = PIECE / 8, SECOND = GATED ? SHARE / 8 : 0;
-    const bool down = p.strides[gemm_matrix::y][1] != 1;  // then neighbouring threads have neighbouring rows
-    const E epilogue(p, BatchOffsets(p, tile.item));
+    const bool down = q.strides[gemm_matrix::y][1] != 1;  // then neighbouring threads have neighbouring rows
+    const E epilogue(q, BatchOffsets(q, item));
     float* const stage = reinterpret_cast<float*>(memory.part(group));
 #pragma unroll 1
     for (int c = 0; c < WIDTH; c += PIECE) {
@@ -243,10 +251,10 @@ struct Product {
 #pragma unroll 1
       for (int e = lane_id(); e < 16 * N; e += warp_size) {
         const int row = down ? e % 16 : e / N, octet = down ? e / 16 : e % N;
-        const i64 column = static_cast<i64>(tile.n) * WIDTH + c + 8 * octet;
-        if (m + row >= p.m || column >= p.n) continue;
+        const i64 column = n + c + 8 * octet;
+        if (m + row >= q.m || column >= q.n) continue;
         const auto sum = get(stage, row, octet);
-        epilogue.row(m + row, column, p.n - column, sum, GATED ? get(stage + 16 * PIECE, row, octet) : sum);
+        epilogue.row(m + row, column, q.n - column, sum, GATED ? get(stage + 16 * PIECE, row, octet) : sum);
       }
       // The next columns take the place of these: registers have no index, and the code above stands but once.
 #pragma unroll
@@ -264,9 +272,9 @@ struct Product {
       multiply(d, at, group);
       const int m = row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16;  // of this warp
       if constexpr (is_same<T, U> && sizeof(T) == 2 && !GATED) {
-        if (p.plain) return store(d, alpha, tile, m, group);
+        if (p.plain) return store(d, alpha, m, tile.n * COLUMNS, tile.item, group);
       }
-      finish(d, tile, m, group);
+      finish(d, p, m, tile.n * WIDTH, tile.item, group);
     });
     bulk_wait<0>();
   }
@@ -274,19 +282,27 @@ struct Product {
   BARACUDA_D void run(float alpha) const {
     run([&](int group) { consume(alpha, group); });
   }
-  // The producer beside consumers of another kind: consumer(group).
   template <class F> BARACUDA_D void run(F consumer) const {
+    run(
+        [&] {
+          if (threadIdx.x == 0) produce();
+        },
+        consumer);
+  }
+  // What the first warp does beside what the warpgroups of consumers do: producer(), consumer(group), with so many
+  // registers.
+  template <int FEW = 24, int MANY = 240, class F, class G> BARACUDA_D void run(F producer, G consumer) const {
     if (threadIdx.x == 0) memory.init();
     if constexpr (CLUSTER == 1) __syncthreads();
     else cluster_sync();
     const int role = warpgroup();
     if (role == 0) {
-      release_registers<24>();
-      if (threadIdx.x == 0) produce();
+      release_registers<FEW>();
+      if (threadIdx.x < warp_size) producer();
       __syncwarp();
       if constexpr (CLUSTER == 2) cluster_sync();  // else a block could end before what the other sends it
     } else {
-      acquire_registers<240>();
+      acquire_registers<MANY>();
       consumer(role - 1);
       if constexpr (CLUSTER == 2) cluster_sync();
     }

@@ -148,10 +148,10 @@ struct Fp8Product : Product<TA, U, COLUMNS, false, false, false, default_stages<
         if constexpr (sizeof(U) == 2) {
           if (p.plain) {
             scale(sums, alpha, tile, group);
-            return this->store(sums, 1.0f, tile, m, group);
+            return this->store(sums, 1.0f, m, tile.n * COLUMNS, tile.item, group);
           }
         }
-        this->finish(sums, tile, m, group);
+        this->finish(sums, p, m, tile.n * COLUMNS, tile.item, group);
       });
       bulk_wait<0>();
     });
