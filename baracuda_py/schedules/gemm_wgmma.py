@@ -132,10 +132,12 @@ def _columns(p: Problem, batch: int) -> int:
     return min((columns for columns in _STAGES if p.up is None or columns > 64), key=cost)
 
 
-def operand_map(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | str:
+def operand_map(
+    name: str, view: View, rows: int, ways: tuple[bool, ...] = (False, True)
+) -> tuple[TensorMap, bool, int] | str:
     """The map of an operand whose last axis is k, whether it is read across, and how a step of the batch moves it.
 
-    rows: of a box along k; across, boxes are 64 wide.
+    rows: of a box along k; across, boxes are 64 wide. ways: whether it may be read along k, or across, or both.
     """
     found = _batch(view)
     if isinstance(found, str):
@@ -143,7 +145,7 @@ def operand_map(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int]
     item, count, apart = found
     reason = f"{name} with strides {view.strides} is dense along no axis that can be read"
     line = _LINE // view.element.itemsize
-    for across in (False, True) if view.element in HALVES else (False,):
+    for across in ways if view.element in HALVES else (False,):
         extents = item.shape[::-1] if not across else item.shape
         steps = item.strides[::-1] if not across else item.strides
         if extents[0] > 1 and steps[0] != 1:

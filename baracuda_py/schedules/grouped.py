@@ -19,13 +19,13 @@ THREADS = 256
 TILE = 64  # of the kernels without tensor cores
 _RESIDENT = 8  # blocks a multiprocessor has at most: more would only find that no tiles are left
 _POINTERS = ("a", "b", "up", "residual", "y", "pre", "up_pre", "bias", "up_bias", "scale_a")
-_BOUNDS = {"offsets": "ptr", "groups": "i64", "rows": "i64", "offset_stride": "i64", "wide_offsets": "i32"}
+BOUNDS = {"offsets": "ptr", "groups": "i64", "rows": "i64", "offset_stride": "i64", "wide_offsets": "i32"}
 
 
 def rows_params(name: str, **more: str) -> Params:
     """The struct that kernels of y[r] = a[r] b[g] read, and fields of a design's own."""
     return Params(
-        name, **dict.fromkeys(_POINTERS, "ptr"), **_BOUNDS, n="i64", k="i64", strides=f"i64[{len(MATRICES)}][2]",
+        name, **dict.fromkeys(_POINTERS, "ptr"), **BOUNDS, n="i64", k="i64", strides=f"i64[{len(MATRICES)}][2]",
         vectors=f"i64[{len(VECTORS)}]", group_strides="i64[4]", activation="i32", wide="i32", from_zero="i32",
         a_cols_dense="i32", b_cols_dense="i32", **more,
     )  # fmt: skip
@@ -33,7 +33,7 @@ def rows_params(name: str, **more: str) -> Params:
 
 ROWS = rows_params("GroupedGemmParams", piece="i32")
 SUMMED = Params(
-    "GroupedProductParams", a="ptr", b="ptr", y="ptr", **_BOUNDS, m="i64", n="i64", strides="i64[3][2]",
+    "GroupedProductParams", a="ptr", b="ptr", y="ptr", **BOUNDS, m="i64", n="i64", strides="i64[3][2]",
     group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32",
 )  # fmt: skip
 

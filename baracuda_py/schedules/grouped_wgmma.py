@@ -10,15 +10,20 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Kernel, Problem, Step
 from .gemm import transposed
 from .gemm_wgmma import HALVES, SLOWER, THREADS, operand_map, shared_memory, stored_map
-from .grouped import most_tiles, rows_params, rows_values
+from .grouped import BOUNDS, bound_values, most_tiles, rows_params, rows_values
 
 ROWS_PARAMS = rows_params(
     "GroupedWgmmaParams", **dict.fromkeys(("a_map", "b_map", "up_map", "y_map"), "map"),
     **dict.fromkeys(("a_step", "b_step", "up_step", "plain"), "i32"),
+)  # fmt: skip
+SUMMED_PARAMS = Params(
+    "GroupedProductWgmmaParams", **dict.fromkeys(("a_map", "b_map", "up_map", "y_map"), "map"), **BOUNDS, k="i64",
+    **dict.fromkeys(("from_zero", "a_step", "b_step", "up_step", "tiles_m", "tiles_n", "band", "total"), "i32"),
 )  # fmt: skip
 ELEMENTS = HALVES
 _SOURCE = "gemm/grouped_wgmma.cu"
@@ -26,6 +31,7 @@ _BOTH = (False, True)
 _TILE = 128  # rows
 _COLUMNS = (256, 128)  # of a tile, those of both products together
 _BESIDE = ("bias", "up", "scale_a", "residual", "pre")  # what more than a · b may be
+_BAND = 16  # rows of tiles that share what they read in the L2 cache
 _INT32 = 2**31
 
 
@@ -38,6 +44,10 @@ def _kernel(gated: str, **axes: tuple[bool, ...]) -> Kernel:
 
 ROWS_WGMMA = _kernel("false", A_ACROSS=(False,))
 EPILOGUE_WGMMA = _kernel("{GATED}", A_ACROSS=(False,), GATED=_BOTH)
+PRODUCT_WGMMA = Kernel(
+    "grouped_product_wgmma", "grouped_product_wgmma<{T}, {COLUMNS}>", SUMMED_PARAMS, {"COLUMNS": _COLUMNS}, THREADS, 1,
+    source=_SOURCE,
+)  # fmt: skip
 
 
 def _maps(
@@ -69,7 +79,8 @@ def rows_wgmma_step(
     (rows, _), n, groups, gated = views["a"].shape, views["b"].shape[-1], p.desc.groups, "up" in views
     if groups == 0:
         return "there are no groups"
-    columns = _columns(p, rows, n * (1 + gated))
+    along = -(-rows // _TILE) + min(rows, groups) // 2  # if a group ends in the middle of a tile
+    columns = _columns(p, along, n * (1 + gated))
     maps = _maps(operands, views, columns)
     if isinstance(maps, str):
         return maps
@@ -88,9 +99,33 @@ def rows_wgmma_step(
     return Step("grouped_wgmma", grid, values, chosen, THREADS, shared_memory(columns))
 
 
-def _columns(p: Problem, rows: int, columns: int) -> int:
-    """The width of tile with which the last multiprocessor is done first, if every group ends within a tile."""
-    along = -(-rows // _TILE) + min(rows, p.desc.groups) // 2
+def product_wgmma_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = ()) -> Step | str:
+    """`product_step` by the copy engine: a is dense along m, b and y along n."""
+    a, b, y = (transposed(p.views[operands[n]]) if n in turn else p.views[operands[n]] for n in ("a", "b", "y"))
+    (m, rows), n, groups = a.shape, b.shape[-1], p.desc.groups
+    if 0 in (m, rows, n, groups):
+        return "there is nothing to add"
+    values: dict[str, Any] = {"up_map": None, "a_step": 0, "b_step": 0, "up_step": 0, "k": rows, "band": _BAND}
+    for name, view in (("a", a), ("b", transposed(b))):
+        found = operand_map(operands[name], view, _TILE, (True,))
+        if isinstance(found, str):
+            return f"{found}; its rows must be along memory, in whole 16 bytes"
+        values[f"{name}_map"] = found[0]
+    if (stored := stored_map(operands["y"], y, groups)) is None:
+        return f"{operands['y']} with strides {y.strides} has no rows along memory in whole 16 bytes"
+    along = -(-m // _TILE)
+    columns = _columns(p, along * groups, n)
+    across = -(-n // columns)
+    total = groups * along * across
+    if not max(m, rows, n, total) < _INT32:
+        return "an extent, or the number of tiles, passes 32 bits"
+    values |= {"y_map": stored, "tiles_m": along, "tiles_n": across, "total": total, **bound_values(p, rows)}
+    grid = (min(total, max(1, p.device.sms)), 1, 1)
+    return Step("grouped_product_wgmma", grid, values, {"COLUMNS": columns}, THREADS, shared_memory(columns))
+
+
+def _columns(p: Problem, along: int, columns: int) -> int:
+    """The width of tile with which the last multiprocessor is done first, of so many tiles along the rows."""
 
     def cost(width: int) -> float:
         waves = math.ceil(along * -(-columns // width) / max(1, p.device.sms))

@@ -70,6 +70,7 @@ struct Product {
   static constexpr int DEPTH = 128 / static_cast<int>(sizeof(T));                  // of k in a stage
   static_assert(sizeof(T) == 2 || !(A_ACROSS || B_ACROSS), "only 16-bit operands may be read across");
   using Ring = Memory<COLUMNS, CLUSTER, STAGES, PARTS>;
+  using Sums = float[COLUMNS / 8][4];  // of a thread
   const P& p;
   const Ring memory;
   const u32 rank;
@@ -114,11 +115,10 @@ struct Product {
       load(to, k, column);
     }
   }
-  // What is multiplied for the tile that begins at row m and column n.
-  BARACUDA_D void fill(Stage<Ring::stages>& at, int m, int n, int item) const {
-    for (int s = 0; s < slices; ++s, at.advance()) {
+  // What is multiplied for the tile that begins at row m and column n: so many slices of k, from `k` on.
+  BARACUDA_D void fill(Stage<Ring::stages>& at, int m, int n, int item, int k, int slices) const {
+    for (int s = 0; s < slices; ++s, k += DEPTH, at.advance()) {
       const u32 stage = at.index();
-      const int k = s * DEPTH;
       memory.empty[stage].wait(at.empty_parity());
       arrive_expecting(memory.full[stage], Ring::stage_bytes);
       load_a(stage, m, k, item * p.a_step);
@@ -136,7 +136,7 @@ struct Product {
   BARACUDA_D void produce() const {
     prefetch();
     Stage<Ring::stages> at;
-    for_tiles([&](const Tile& tile) { fill(at, row_of(tile), tile.n * WIDTH, tile.item); });
+    for_tiles([&](const Tile& tile) { fill(at, row_of(tile), tile.n * WIDTH, tile.item, 0, slices); });
   }
 
   // ---- the consumers: two warpgroups ----
@@ -146,11 +146,15 @@ struct Product {
     if constexpr (CLUSTER == 1) memory.empty[stage].arrive_as_warp();
     else if (lane_id() < CLUSTER) arrive_remote(memory.empty[stage], static_cast<u32>(lane_id()));
   }
-  static BARACUDA_D void clear(float (&d)[COLUMNS / 8][4]) {
+  static BARACUDA_D void clear(Sums& d) {
 #pragma unroll
     for (int n = 0; n < COLUMNS / 8; ++n) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.0f;
   }
-  BARACUDA_D void multiply(float (&d)[COLUMNS / 8][4], Stage<Ring::stages>& at, int group) const {
+  BARACUDA_D void multiply(Sums& d, Stage<Ring::stages>& at, int group) const {
+    multiply(d, at, group, slices, [](u32, int) {});
+  }
+  // ready(stage, s): what is done with slice s before it is multiplied.
+  template <class F> BARACUDA_D void multiply(Sums& d, Stage<Ring::stages>& at, int group, int slices, F ready) const {
     constexpr u64 step = Ring::stage_bytes >> 4, along = 32 >> 4, across = 2048 >> 4;
     const u64 a = wgmma_operand(memory.a(0) + group * (64 * 128));
     const u64 b = wgmma_operand(memory.b(0), B_ACROSS ? panel_bytes : 16);
@@ -160,6 +164,7 @@ struct Product {
     for (int s = 0; s < slices; ++s, at.advance()) {
       const u32 stage = at.index();
       memory.full[stage].wait(at.full_parity());
+      ready(stage, s);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < 128 / 32; ++k) {
@@ -196,7 +201,7 @@ struct Product {
     }
   }
   // The tile begins at column n, the warp's rows at m.
-  BARACUDA_D void store(const float (&d)[COLUMNS / 8][4], float alpha, int m, int n, int item, int group) const {
+  BARACUDA_D void store(const Sums& d, float alpha, int m, int n, int item, int group) const {
     constexpr int USED = COLUMNS / 64 < PARTS ? COLUMNS / 64 : PARTS;  // in turn, from tile to tile
     static_assert(COLUMNS / 64 % USED == 0, "every tile begins with the first part");
     const unsigned char* const parts = memory.part(group);
@@ -235,8 +240,7 @@ struct Product {
     return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
   }
   // q: the parameters that the epilogue reads.
-  template <class Q>
-  BARACUDA_D void finish(float (&d)[COLUMNS / 8][4], const Q& q, int m, int n, int item, int group) const {
+  template <class Q> BARACUDA_D void finish(Sums& d, const Q& q, int m, int n, int item, int group) const {
     static_assert(PARTS * part_bytes >= 16 * 64 * 4, "16 x 64 floats");
     constexpr int N = PIECE / 8, SECOND = GATED ? SHARE / 8 : 0;
     const bool down = q.strides[gemm_matrix::y][1] != 1;  // then neighbouring threads have neighbouring rows
@@ -268,7 +272,7 @@ struct Product {
   BARACUDA_D void consume(float alpha, int group) const {
     Stage<Ring::stages> at;
     for_tiles([&](const Tile& tile) {
-      float d[COLUMNS / 8][4];
+      Sums d;
       multiply(d, at, group);
       const int m = row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16;  // of this warp
       if constexpr (is_same<T, U> && sizeof(T) == 2 && !GATED) {

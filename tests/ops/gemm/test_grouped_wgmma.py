@@ -11,7 +11,7 @@ import baracuda_py as bc
 from baracuda_py.core import PlanPreference
 from baracuda_py.core.args import arrays_of
 from baracuda_py.core.device import fake_device
-from baracuda_py.testing.draw import Case, fill
+from baracuda_py.testing.draw import Case, fill, shapes_of
 from baracuda_py.testing.emulated import emulate
 from baracuda_py.testing.emulator import emulated_device
 from baracuda_py.testing.layouts import Placement, lay_out
@@ -28,16 +28,22 @@ OFFSETS = {  # of four groups of 300 rows
     "decreasing": [200, 100, 400, 250],
 }
 OPTIONAL = ("bias", "up", "up_bias", "scale_a", "residual", "pre", "up_pre")
+GRADIENTS = ("da", "db", "dbias")
+DOWN = Placement("permuted", order=(1, 0))
 TURNED = Placement("permuted", order=(0, 2, 1))
 
 
 def problem(plan: Any, desc: Any, offsets: Any, *present: str, **placed: Placement) -> Operands:
     """Operands of which those named in `placed` are not dense, or not in the usual order."""
-    case: Case = fill(plan, desc, np.random.default_rng(0), {name: name in present for name in OPTIONAL})
+    case: Case = fill(
+        plan, desc, np.random.default_rng(0), {name: name in (present or GRADIENTS) for name in (*OPTIONAL, *GRADIENTS)}
+    )
     case.arrays["offsets"] = np.array(offsets, case.arrays["offsets"].dtype)
     laid: dict[str, Any] = dict.fromkeys(spec.name for spec in arrays_of(plan.args))
-    for name in case.wanted:
-        kept = np.empty((desc.total, desc.n), desc.element.carrier)
+    for spec in arrays_of(plan.args):
+        if (name := spec.name) not in case.wanted:
+            continue
+        kept = np.empty(shapes_of(spec, desc)[0], desc.element.carrier)
         laid[name] = lay_out(kept, placed.get(name, Placement()), 0xFF)
     for name, array in case.arrays.items():
         if array is not None and name not in case.wanted:
@@ -85,7 +91,7 @@ def test_epilogues(present: tuple[str, ...], y: bool, offsets: str) -> None:
         total=300, groups=4, n=140, k=72, num_offsets=len(bounds), activation="gelu", element="bfloat16"
     )
     placed = {name: TURNED for name in ("b", "up") if name == "b" or name in present}
-    placed |= {"y": Placement("permuted", order=(1, 0))} if y else {}
+    placed |= {"y": DOWN} if y else {}
     emulate(
         plan_for(desc, bc.GroupedGemmEpiloguePlan),
         problem(bc.GroupedGemmEpiloguePlan, desc, bounds, *present, **placed),
@@ -108,6 +114,67 @@ def test_more_groups_than_a_warp_looks_at_together() -> None:
     ends = np.sort(np.random.default_rng(0).integers(0, total, groups))
     desc = bc.GroupedGemmDescriptor(total=total, groups=groups, n=8, k=8, element="bfloat16")
     emulate(plan_for(desc), problem(bc.GroupedGemmPlan, desc, ends))
+
+
+@pytest.mark.usefixtures("emulation")
+def test_nothing_comes_in_from_rows_of_no_group() -> None:
+    """Rows beside a group share its tiles and slices: infinities there reach nothing."""
+    bounds, rng = [70, 90, 230], np.random.default_rng(0)
+    whole = bc.GroupedGemmDescriptor(total=300, groups=2, n=64, k=72, num_offsets=3, element="float16")
+    inner = bc.GroupedInnerGemmDescriptor(total=300, groups=2, n=64, m=72, num_offsets=3, element="float16")
+    rows = {name: rng.standard_normal((300, n)).astype("float16") for name, n in (("a", 72), ("b", 64))}
+    for array in rows.values():
+        array[:70], array[230:] = np.inf, np.nan
+    ready = problem(bc.GroupedGemmPlan, whole, bounds)
+    ready.case.arrays["a"], ready.laid["a"] = rows["a"], lay_out(rows["a"], Placement())
+    emulate(plan_for(whole), ready)
+    assert not ready.laid["y"].view[:70].any() and not ready.laid["y"].view[230:].any()
+    ready = problem(bc.GroupedInnerGemmPlan, inner, bounds)
+    for name, array, placed in (("a", rows["a"].T, DOWN), ("b", rows["b"], Placement())):
+        ready.case.arrays[name], ready.laid[name] = array, lay_out(array, placed)
+    emulate(plan_for(inner, bc.GroupedInnerGemmPlan), ready)
+    assert np.isfinite(ready.laid["y"].view.astype(float)).all()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize(("m", "n", "columns"), [(136, 264, 128), (264, 1032, 256)])
+def test_sums_over_the_rows_of_groups(offsets: str, m: int, n: int, columns: int) -> None:
+    bounds = OFFSETS[offsets]
+    desc = bc.GroupedInnerGemmDescriptor(
+        total=300, groups=4, m=m, n=n, num_offsets=len(bounds), element="float16" if n == 264 else "bfloat16"
+    )
+    ready = problem(bc.GroupedInnerGemmPlan, desc, bounds, a=DOWN)
+    assert step_of(plan_for(desc, bc.GroupedInnerGemmPlan), ready).axes["COLUMNS"] == columns
+    emulate(plan_for(desc, bc.GroupedInnerGemmPlan), ready)
+
+
+@pytest.mark.usefixtures("emulation")
+def test_a_group_has_the_same_sums_alone() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((300, n)).astype("float16") for n in (72, 136))
+
+    def product(begin: int, end: int, ends: list[int]) -> Any:
+        facts = {"total": end - begin, "groups": len(ends), "m": 72, "n": 136, "element": "float16"}
+        desc = bc.GroupedInnerGemmDescriptor(**facts)
+        ready = problem(bc.GroupedInnerGemmPlan, desc, ends)
+        for name, array, placed in (("a", a[begin:end].T, DOWN), ("b", b[begin:end], Placement())):
+            ready.case.arrays[name], ready.laid[name] = array, lay_out(array, placed)
+        emulate(plan_for(desc, bc.GroupedInnerGemmPlan), ready)
+        return ready.laid["y"].view
+
+    whole = product(0, 300, [13, 241, 300])
+    assert product(13, 241, [228])[0].tobytes() == whole[1].tobytes()
+    assert product(241, 300, [59])[0].tobytes() == whole[2].tobytes()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("turned", [False, True])
+def test_gradients(turned: bool) -> None:
+    desc = bc.GroupedGemmBackwardDescriptor(total=300, groups=4, n=136, k=72, element="bfloat16")
+    ready = problem(bc.GroupedGemmBackwardPlan, desc, OFFSETS["of no multiple"], **({"b": TURNED} if turned else {}))
+    assert set(ready.case.wanted) == {"da", "db", "dbias"}
+    emulate(plan_for(desc, bc.GroupedGemmBackwardPlan), ready)
 
 
 @pytest.mark.usefixtures("emulation")
@@ -137,6 +204,6 @@ def test_what_it_does_not_take_is_named() -> None:
     )
     assert not verdict and "not all multiples of 16" in str(verdict.reason)
     across = bc.GroupedGemmDescriptor(total=304, groups=4, n=72, k=64, element="float16")
-    ready = problem(bc.GroupedGemmPlan, across, [1, 2, 3, 4], a=Placement("permuted", order=(1, 0)))
+    ready = problem(bc.GroupedGemmPlan, across, [1, 2, 3, 4], a=DOWN)
     verdict = plan_for(across, device=device).can_implement(ready.args(pointer_view))
     assert not verdict and "needs rows of a along memory" in str(verdict.reason)
