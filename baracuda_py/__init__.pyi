@@ -213,6 +213,9 @@ from .ops.gated.gated_kinds import GatedActivationKind as GatedActivationKind
 from .ops.gated.gated_quantize import GatedQuantizeArgs as GatedQuantizeArgs
 from .ops.gated.gated_quantize import GatedQuantizeDescriptor as GatedQuantizeDescriptor
 from .ops.gated.gated_quantize import GatedQuantizePlan as GatedQuantizePlan
+from .ops.gemm.fp8_gemm import Fp8GemmArgs as Fp8GemmArgs
+from .ops.gemm.fp8_gemm import Fp8GemmDescriptor as Fp8GemmDescriptor
+from .ops.gemm.fp8_gemm import Fp8GemmPlan as Fp8GemmPlan
 from .ops.gemm.gemm import BatchedGemmPlan as BatchedGemmPlan
 from .ops.gemm.gemm import DenseGemmPlan as DenseGemmPlan
 from .ops.gemm.gemm import GemmArgs as GemmArgs
@@ -1077,6 +1080,8 @@ def fmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = fmod(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def fmod_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = fmod(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def fp8_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, c: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., a_scales: int | Sequence[int] = ..., b_scales: int | Sequence[int] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = act(alpha · (scale_a · a) @ (scale_b · b) + beta · c + bias) + residual of fp8 (torch's scaled_mm)."""
 def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = frac(x) element by element; see `UnaryPlan`."""
 def frac_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1880,6 +1885,8 @@ def running_statistics(mean: Array, var: Array, running_mean: Array | None = Non
 def sample(logits: Array, *, batch_size: int = ..., vocab_size: int = ..., index_element: DType = ..., temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_logprob: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """ids[b] ~ softmax(logits[b] / temperature) restricted by top_k, then top_p, and renormalised."""
 scaled_add: Expression  # x + alpha * y
+def scaled_mm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None, out_element: DType = 'bfloat16', use_fast_accum: bool = False, element: DType | None = None, b_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(scale_a · a) @ (scale_b · b) + bias of fp8 (torch._scaled_mm, torch.nn.functional.scaled_mm): see `Fp8GemmPlan`."""
 def scaled_modified_bessel_k0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = scaled_modified_bessel_k0(x) element by element; see `UnaryPlan`."""
 def scaled_modified_bessel_k0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -82,6 +82,11 @@ dx = bc.gumbel_softmax_backward(np.ones_like(y), y)""",
     "ragged_dot": f"{_GROUPS}y = bc.ragged_dot(a, b, np.array([2, 0, 5]))",
     "addbmm": f"{_STACKS}y = bc.addbmm(np.zeros(5, dtype=np.float32), a, b)",
     "addmm": f"{_AB}y = bc.addmm(b, a, np.eye(4, dtype=np.float32), beta=0.5)",
+    "fp8_gemm": f"""{_ROWS}a, w = (bc.cast(x, "float8_e4m3fn") for x in (x1, x2))
+y = bc.fp8_gemm(a, w.T, element="float8_e4m3fn")  # NumPy and CuPy hold fp8 as bytes""",
+    "scaled_mm": f"""{_ROWS}a, w = (bc.cast(x, "float8_e4m3fn") for x in (x1, x2))
+scale = np.full((1, 1), 0.5, np.float32)
+y = bc.scaled_mm(a, w.T, scale, scale, element="float8_e4m3fn")  # NumPy and CuPy hold fp8 as bytes""",
     "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",
     "gated_linear": f"{_ROWS}y = bc.gated_linear(x1, x2, x2)",
     "linear_cross_entropy": f"{_ROWS}y = bc.linear_cross_entropy(x1, x2, np.array([0, 2, 1]))",

@@ -25,12 +25,12 @@ PARAMS = gemm_params(
 )  # fmt: skip
 HALVES, TF32 = (ElementKind.F16, ElementKind.BF16), (ElementKind.F32,)  # elements of the two rows
 
-_ROWS, _LINE, _PANEL, _BLOCK = 128, 128, 64, 384  # a line: bytes of k in a stage; a panel: 16-bit elements across it
+_ROWS, _LINE, _PANEL, THREADS = 128, 128, 64, 384  # a line: bytes of k in a stage; a panel: 16-bit elements across it
 _STAGES = {256: 4, 128: 6, 64: 8}  # by columns of a tile
 _PARTS = 2  # of 2048 bytes that each of eight warps stores by
 _BAND = 8  # rows of tiles that share what they read in the L2 cache
 _CLUSTERS = {256: 2, 128: 1, 64: 1}
-_SLOWER = {256: 1.0, 128: 1.15, 64: 1.4}  # products of a narrow tile, which reads more of shared memory for each
+SLOWER = {256: 1.0, 128: 1.15, 64: 1.4}  # products of a narrow tile, which reads more of shared memory for each
 _SKINNY = 64  # rows up to which they are the tile's columns
 _SWAPS = {"bias": "row_bias", "row_bias": "bias", "scale_a": "scale_b", "scale_b": "scale_a", "a": "b", "b": "a"}
 _BIASES = ("bias", "up_bias", "row_bias")  # what registers hold beside the sums
@@ -51,14 +51,14 @@ def _instances(columns: tuple[int, ...], gated: tuple[bool, ...]) -> Callable[[E
 
 
 KERNELS = (
-    Kernel("gemm_wgmma", _CALL, PARAMS, _instances((256, 128), (False, True)), threads=_BLOCK, min_blocks=1),
-    Kernel("gemm_wgmma_narrow", _CALL, PARAMS, _instances((64,), (False,)), threads=_BLOCK, min_blocks=1),
+    Kernel("gemm_wgmma", _CALL, PARAMS, _instances((256, 128), (False, True)), threads=THREADS, min_blocks=1),
+    Kernel("gemm_wgmma_narrow", _CALL, PARAMS, _instances((64,), (False,)), threads=THREADS, min_blocks=1),
 )
 
 HALF_KERNELS = (*KERNELS, gemm_skinny.KERNEL)
 
 
-def _shared_memory(columns: int) -> int:
+def shared_memory(columns: int) -> int:
     """Bytes, as `gemm::Memory` takes them: up to 1024 before the ring, the parts of eight warps, barriers."""
     stage = (_ROWS + columns) * _LINE
     return 1024 + _STAGES[columns] * (stage + 16) + 8 * _PARTS * 2048 + 8
@@ -67,7 +67,7 @@ def _shared_memory(columns: int) -> int:
 def geometry(p: Problem) -> Geometry | str:
     """The launch, or why the row does not take these operands."""
     if p.desc.element in HALVES and p.desc.m <= gemm_skinny.MOST:
-        few = gemm_skinny.geometry(p, _operand)
+        few = gemm_skinny.geometry(p, operand_map)
         if not isinstance(few, str):
             return few
     names: dict[str, str] = {}
@@ -88,13 +88,13 @@ def geometry(p: Problem) -> Geometry | str:
     up = None if p.up is None else transposed(p.up)
     sides = {"a": (p.a, _ROWS), "b": (transposed(p.b), share), "up": (up, share)}
     for name, (view, rows) in sides.items():
-        found = _operand(names.get(name, name), view, rows) if view is not None and desc.k else (None, False, 0)
+        found = operand_map(names.get(name, name), view, rows) if view is not None and desc.k else (None, False, 0)
         if isinstance(found, str):
             return found
         maps[f"{name}_map"], across[name], maps[f"{name}_step"] = found
     if p.up is not None and across["up"] != across["b"]:
         return "b and up are dense along different axes"
-    stored = _stored(p) if all(p.views[name] is None for name in _BESIDE) else None
+    stored = stored_map("y", p.y, batch) if all(p.views[name] is None for name in _BESIDE) else None
     bare = desc.activation == "none" and p.up is None and all(p.views[name] is None for name in _BIASES)
     plain = 0 if stored is None else 1 if bare else 2
     rows, cols = -(-desc.m // (cluster * _ROWS)), -(-desc.n // width)
@@ -111,7 +111,7 @@ def geometry(p: Problem) -> Geometry | str:
     }  # fmt: skip
     blocks = min(total, max(1, p.device.sms // cluster)) * cluster
     kernel = KERNELS[columns == 64]
-    step = Step(kernel.name, (blocks, 1, 1), values, axes, _BLOCK, _shared_memory(columns), cluster)
+    step = Step(kernel.name, (blocks, 1, 1), values, axes, THREADS, shared_memory(columns), cluster)
     return Geometry((step,), layout="contiguous" if dense(p) else "strided")
 
 
@@ -138,15 +138,17 @@ def _columns(p: Problem, batch: int) -> int:
         width = columns if p.up is None else columns // 2
         tiles = -(-p.desc.m // (cluster * _ROWS)) * -(-p.desc.n // width) * batch
         waves = math.ceil(tiles / max(1, p.device.sms // cluster))
-        return float(waves * columns * _SLOWER[columns])
+        return float(waves * columns * SLOWER[columns])
 
     return min((columns for columns in _STAGES if p.up is None or columns > 64), key=cost)
 
 
-def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | str:
+def operand_map(
+    name: str, view: View, rows: int, ways: tuple[bool, ...] = (False, True)
+) -> tuple[TensorMap, bool, int] | str:
     """The map of an operand whose last axis is k, whether it is read across, and how a step of the batch moves it.
 
-    rows: of a box along k; across, boxes are 64 wide.
+    rows: of a box along k; across, boxes are 64 wide. ways: whether it may be read along k, or across, or both.
     """
     found = one_batch(view)
     if isinstance(found, str):
@@ -154,7 +156,7 @@ def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | 
     item, count, apart = found
     reason = f"{name} with strides {view.strides} is dense along no axis that can be read"
     line = _LINE // view.element.itemsize
-    for across in (False, True) if view.element in HALVES else (False,):
+    for across in ways if view.element in HALVES else (False,):
         extents = item.shape[::-1] if not across else item.shape
         steps = item.strides[::-1] if not across else item.strides
         if extents[0] > 1 and steps[0] != 1:
@@ -170,7 +172,7 @@ def _operand(name: str, view: View, rows: int) -> tuple[TensorMap, bool, int] | 
 def readable(p: Problem, name: str) -> bool:
     """Whether the copy engine reads an operand, a, b or up, where it is."""
     view = p.views[name] if name == "a" else transposed(p.views[name])
-    return not isinstance(_operand(name, view, _PANEL), str)
+    return not isinstance(operand_map(name, view, _PANEL), str)
 
 
 def faster_than_cublas(p: Problem) -> bool:
@@ -186,17 +188,15 @@ def _plain_rows(view: View) -> bool:
     return (view.dense and view.aligned(16)) or (transposed(view).dense and transposed(view).aligned(16))
 
 
-def _stored(p: Problem) -> TensorMap | None:
-    """The map that y is stored by, where its rows are dense and in 16-byte pieces."""
-    found = one_batch(p.y)
-    if isinstance(found, str) or p.y.element is ElementKind.F32:
+def stored_map(name: str, view: View, items: int = 1) -> TensorMap | None:
+    """The map that a batch of `items` results is stored by, where its rows are dense and in 16-byte pieces."""
+    found = one_batch(view)
+    if isinstance(found, str) or view.element is ElementKind.F32:
         return None
     item, count, apart = found
-    if count != batch_count(p):
+    if count != items or (item.shape[-1] > 1 and item.strides[-1] != 1):
         return None
-    if item.shape[-1] > 1 and item.strides[-1] != 1:
-        return None
-    made = _map("y", item, item.shape[::-1], item.strides[::-1], (count, apart), (_PANEL, 16, 1))
+    made = _map(name, item, item.shape[::-1], item.strides[::-1], (count, apart), (_PANEL, 16, 1))
     return None if isinstance(made, str) else made
 
 

@@ -19,15 +19,21 @@ THREADS = 256
 TILE = 64  # of the kernels without tensor cores
 _RESIDENT = 8  # blocks a multiprocessor has at most: more would only find that no tiles are left
 _POINTERS = ("a", "b", "up", "residual", "y", "pre", "up_pre", "bias", "up_bias", "scale_a")
-_BOUNDS = {"offsets": "ptr", "groups": "i64", "rows": "i64", "offset_stride": "i64", "wide_offsets": "i32"}
+BOUNDS = {"offsets": "ptr", "groups": "i64", "rows": "i64", "offset_stride": "i64", "wide_offsets": "i32"}
 
-ROWS = Params(
-    "GroupedGemmParams", **dict.fromkeys(_POINTERS, "ptr"), **_BOUNDS, n="i64", k="i64",
-    strides=f"i64[{len(MATRICES)}][2]", vectors=f"i64[{len(VECTORS)}]", group_strides="i64[4]", activation="i32",
-    wide="i32", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", piece="i32",
-)  # fmt: skip
+
+def rows_params(name: str, **more: str) -> Params:
+    """The struct that kernels of y[r] = a[r] b[g] read, and fields of a design's own."""
+    return Params(
+        name, **dict.fromkeys(_POINTERS, "ptr"), **BOUNDS, n="i64", k="i64", strides=f"i64[{len(MATRICES)}][2]",
+        vectors=f"i64[{len(VECTORS)}]", group_strides="i64[4]", activation="i32", wide="i32", from_zero="i32",
+        a_cols_dense="i32", b_cols_dense="i32", **more,
+    )  # fmt: skip
+
+
+ROWS = rows_params("GroupedGemmParams", piece="i32")
 SUMMED = Params(
-    "GroupedProductParams", a="ptr", b="ptr", y="ptr", **_BOUNDS, m="i64", n="i64", strides="i64[3][2]",
+    "GroupedProductParams", a="ptr", b="ptr", y="ptr", **BOUNDS, m="i64", n="i64", strides="i64[3][2]",
     group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32",
 )  # fmt: skip
 
@@ -72,7 +78,7 @@ def rows_values(
         "group_strides": [views[n].strides[0] if n in views else 0 for n in ("b", "up", "bias", "up_bias")],
         "activation": ACTIVATIONS.index(getattr(p.desc, "activation", "none")), "wide": wide_rows(listed),
         "a_cols_dense": a.strides[-1] == 1,
-        "b_cols_dense": b.strides[-1] == 1, "piece": 0, **bound_values(p, a.shape[0]),
+        "b_cols_dense": b.strides[-1] == 1, **bound_values(p, a.shape[0]),
     }  # fmt: skip
     return values | {field: operands[field] if field in views else "@null" for field in _POINTERS}, views
 
@@ -82,6 +88,7 @@ def rows_step(
 ) -> Step:  # fmt: skip
     """y[r] = a[r] b[g] for any strides."""
     values, views = rows_values(p, operands, turn)
+    values["piece"] = 0
     tiles = most_tiles(views["a"].shape[0], p.desc.groups, TILE) * -(-views["b"].shape[-1] // TILE)
     return Step("grouped_gemm", (min(tiles, _RESIDENT * max(1, p.device.sms)), 1, 1), values, axes or {}, THREADS)
 

@@ -109,7 +109,8 @@ class Truth:
 
     def _wanted(self, actual: np.ndarray, item: Callable[[Any], Any]) -> np.ndarray:
         """The truth. NaN serves for an infinity times a factor that is 0 in the dtypes of the op: where (of real
-        numbers) the formula in them gives NaN, or with the largest number of the element in place of the infinity would give 0."""
+        numbers) the formula in them gives NaN, or with the largest number of the element in place of the infinity
+        would give 0."""
         truth = np.asarray(item(self._truth))
         unsure = np.isinf(truth) & (actual != actual) if truth.dtype.kind in "fc" else np.False_
         if not unsure.any():

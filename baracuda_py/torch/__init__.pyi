@@ -291,6 +291,7 @@ from baracuda_py import fmin as fmin
 from baracuda_py import fmin_backward as fmin_backward
 from baracuda_py import fmod as fmod
 from baracuda_py import fmod_backward as fmod_backward
+from baracuda_py import fp8_gemm as fp8_gemm
 from baracuda_py import frac as frac
 from baracuda_py import frac_backward as frac_backward
 from baracuda_py import fresnel as fresnel
@@ -686,6 +687,7 @@ from baracuda_py import rsub as rsub
 from baracuda_py import running_statistics as running_statistics
 from baracuda_py import sample as sample
 from baracuda_py import scaled_add as scaled_add
+from baracuda_py import scaled_mm as scaled_mm
 from baracuda_py import scaled_modified_bessel_k0 as scaled_modified_bessel_k0
 from baracuda_py import scaled_modified_bessel_k0_backward as scaled_modified_bessel_k0_backward
 from baracuda_py import scaled_modified_bessel_k1 as scaled_modified_bessel_k1

@@ -67,14 +67,15 @@ struct Tile {
 };
 
 template <class T, class U, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED, int STAGES, int PARTS, class P,
-          class E>
+          class E, int CLUSTER = COLUMNS == 256 ? 2 : 1>
 struct Product {
-  static constexpr int CLUSTER = COLUMNS == 256 ? 2 : 1, SHARES = CLUSTER == 2 || GATED ? 2 : 1;
+  static constexpr int SHARES = CLUSTER == 2 || GATED ? 2 : 1;
   static constexpr int SHARE = COLUMNS / SHARES, WIDTH = GATED ? SHARE : COLUMNS;  // columns in one load, and of y
   static constexpr int DEPTH = 128 / static_cast<int>(sizeof(T));                  // of k in a stage
   static constexpr bool LEADS = COLUMNS != 64;  // a narrow tile has little to finish, and every instruction counts
   static_assert(sizeof(T) == 2 || !(A_ACROSS || B_ACROSS), "only 16-bit operands may be read across");
   using Ring = Memory<COLUMNS, CLUSTER, STAGES, PARTS>;
+  using Sums = float[COLUMNS / 8][4];  // of a thread
   const P& p;
   const Ring memory;
   const u32 rank;
@@ -102,11 +103,11 @@ struct Product {
       tensor_load(to, p.a_map, memory.full[stage], k, m, item);
     }
   }
-  // One share of the columns, to all blocks of the cluster.
-  BARACUDA_D void load_share(u32 stage, int share, int n, int k, const Tile& tile) const {
+  // One share of the columns of the batch's item `of`, to all blocks of the cluster.
+  BARACUDA_D void load_share(u32 stage, int share, int n, int k, int of) const {
     const bool second = GATED && share == 1;
     const TensorMap& map = second ? p.up_map : p.b_map;
-    const int item = tile.item * (second ? p.up_step : p.b_step), column = GATED ? n : n + share * SHARE;
+    const int item = of * (second ? p.up_step : p.b_step), column = GATED ? n : n + share * SHARE;
     unsigned char* const to = memory.b(stage) + share * (SHARE * 128);
     const auto load = [&](unsigned char* to, int x, int y) {
       if constexpr (CLUSTER == 1) tensor_load(to, map, memory.full[stage], x, y, item);
@@ -119,24 +120,28 @@ struct Product {
       load(to, k, column);
     }
   }
-  BARACUDA_D void produce() const {
-    if (slices != 0) prefetch_map(p.a_map), prefetch_map(p.b_map);
-    Stage<Ring::stages> at;
-    for_tiles([&](const Tile& tile) {
-      for (int s = 0; s < slices; ++s, at.advance()) {
-        const u32 stage = at.index();
-        const int n = tile.n * WIDTH, k = s * DEPTH;
-        memory.empty[stage].wait(at.empty_parity());
-        arrive_expecting(memory.full[stage], Ring::stage_bytes);
-        load_a(stage, row_of(tile), k, tile.item * p.a_step);
-        if constexpr (CLUSTER == 2) {
-          load_share(stage, static_cast<int>(rank), n, k, tile);
-        } else {
+  // What is multiplied for the tile that begins at row m and column n: so many slices of k, from `k` on.
+  BARACUDA_D void fill(Stage<Ring::stages>& at, int m, int n, int item, int k, int slices) const {
+    for (int s = 0; s < slices; ++s, k += DEPTH, at.advance()) {
+      const u32 stage = at.index();
+      memory.empty[stage].wait(at.empty_parity());
+      arrive_expecting(memory.full[stage], Ring::stage_bytes);
+      load_a(stage, m, k, item * p.a_step);
+      if constexpr (CLUSTER == 2) {
+        load_share(stage, static_cast<int>(rank), n, k, item);
+      } else {
 #pragma unroll
-          for (int share = 0; share < SHARES; ++share) load_share(stage, share, n, k, tile);
-        }
+        for (int share = 0; share < SHARES; ++share) load_share(stage, share, n, k, item);
       }
-    });
+    }
+  }
+  BARACUDA_D void prefetch() const {
+    if (slices != 0) prefetch_map(p.a_map), prefetch_map(p.b_map);
+  }
+  BARACUDA_D void produce() const {
+    prefetch();
+    Stage<Ring::stages> at;
+    for_tiles([&](const Tile& tile) { fill(at, row_of(tile), tile.n * WIDTH, tile.item, 0, slices); });
   }
 
   // ---- the consumers: two warpgroups ----
@@ -146,21 +151,31 @@ struct Product {
     if constexpr (CLUSTER == 1) memory.empty[stage].arrive_as_warp();
     else if (lane_id() < CLUSTER) arrive_remote(memory.empty[stage], static_cast<u32>(lane_id()));
   }
+  static BARACUDA_D void clear(Sums& d) {
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8; ++n) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.0f;
+  }
   // lead: the number of slices after which the other warpgroup may begin, 0 where it has begun.
-  BARACUDA_D void multiply(float (&d)[COLUMNS / 8][4], Stage<Ring::stages>& at, int group, int lead) const {
+  BARACUDA_D void multiply(Sums& d, Stage<Ring::stages>& at, int group, int lead) const {
+    multiply(
+        d, at, group, slices, [](u32, int) {},
+        [&](int s) {
+          if (s + 1 == lead) memory.led->arrive_as_warp();
+        });
+  }
+  // ready(stage, s): what is done with slice s before it is multiplied; started(s): once it is.
+  template <class F, class G>
+  BARACUDA_D void multiply(Sums& d, Stage<Ring::stages>& at, int group, int slices, F ready, G started) const {
     constexpr u64 step = Ring::stage_bytes >> 4, along = 32 >> 4, across = 2048 >> 4;
     const u64 a = wgmma_operand(memory.a(0) + group * (64 * 128));
     const u64 b = wgmma_operand(memory.b(0), B_ACROSS ? panel_bytes : 16);
-    if (slices == 0) {
-#pragma unroll
-      for (int n = 0; n < COLUMNS / 8; ++n) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.0f;
-      return;
-    }
+    if (slices == 0) return clear(d);
     u32 before = 0;
 #pragma unroll 1
     for (int s = 0; s < slices; ++s, at.advance()) {
       const u32 stage = at.index();
       memory.full[stage].wait(at.full_parity());
+      ready(stage, s);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < 128 / 32; ++k) {
@@ -170,7 +185,7 @@ struct Product {
         else wgmma_along<T>(d, left, right, k == 0 ? s != 0 : 1);
       }
       wgmma_commit();
-      if (s + 1 == lead) memory.led->arrive_as_warp();
+      started(s);
       if (s != 0) {
         wgmma_wait<1>();
         release(before);
@@ -191,14 +206,15 @@ struct Product {
 #pragma unroll
       for (u32 e = 0; e < 4; ++e) {
         const float(&quad)[4] = d[n + e / 2];
-        pairs[e] = pack_pair<T>(quad[e % 2 * 2], quad[e % 2 * 2 + 1]);
+        pairs[e] = pack_pair<U>(quad[e % 2 * 2], quad[e % 2 * 2 + 1]);
       }
       stmatrix_x4(part + row * 128 + (first ^ n) * 16, pairs);
     }
   }
   static constexpr int SECOND = GATED ? SHARE / 8 : 0;                          // where the sums of `up` begin
   static constexpr int USED = WIDTH / 64 < PARTS ? max(WIDTH / 64, 1) : PARTS;  // parts in turn, from tile to tile
-  BARACUDA_D void store_part(const float (&d)[8][4], int c, const Tile& tile, int m, int group) const {
+  // 64 columns, the first of them column n + c of y and column c of the tile; the warp's rows begin at m.
+  BARACUDA_D void store_part(const float (&d)[8][4], int c, int m, int n, int item, int group) const {
     const unsigned char* const part = memory.part(group) + c / 64 % USED * part_bytes;
     if (lane_id() == 0) bulk_wait_read<USED - 1>();
     __syncwarp();
@@ -206,12 +222,12 @@ struct Product {
     bulk_fence();
     __syncwarp();
     if (lane_id() == 0) {
-      tensor_store(p.y_map, part, tile.n * WIDTH + c, m, tile.item);
+      tensor_store(p.y_map, part, n + c, m, item);
       bulk_commit();
     }
   }
-  // alpha times the sums.
-  BARACUDA_D void store(float (&d)[COLUMNS / 8][4], float alpha, const Tile& tile, int m, int group) const {
+  // alpha times the sums of the tile that begins at column n.
+  BARACUDA_D void store(Sums& d, float alpha, int m, int n, int item, int group) const {
     static_assert(WIDTH / 64 % USED == 0, "every tile begins with the first part");
 #pragma unroll
     for (int c = 0; c < WIDTH; c += 64) {
@@ -221,11 +237,11 @@ struct Product {
 #pragma unroll
         for (int k = 0; k < 4; ++k) sums[n][k] *= alpha;
       }
-      store_part(sums, c, tile, m, group);
+      store_part(sums, c, m, n, item, group);
     }
   }
   // What the epilogue makes of them.
-  BARACUDA_D void store_finished(float (&d)[COLUMNS / 8][4], const Tile& tile, int m, int group) const {
+  BARACUDA_D void store_finished(Sums& d, const Tile& tile, int m, int group) const {
     constexpr int N = USED * 8;  // quads in a step
     const E epilogue(p, BatchOffsets(p, tile.item));
     const i64 row = m + lane_id() / 4, column = static_cast<i64>(tile.n) * WIDTH + lane_id() % 4 * 2;
@@ -235,13 +251,13 @@ struct Product {
       for (int n = 0; n < N; n += 8) {
         auto& sums = reinterpret_cast<float(&)[8][4]>(d[n]);
         epilogue.fragment(row, column + c + 8 * n, sums, reinterpret_cast<float(&)[8][4]>(d[SECOND + n]));
-        store_part(sums, c + 8 * n, tile, m, group);
+        store_part(sums, c + 8 * n, m, tile.n * WIDTH, tile.item, group);
       }
       shift<N>(d);
     }
   }
   // The next columns take the place of N quads: registers have no index, and the code stands but once.
-  template <int N> static BARACUDA_D void shift(float (&d)[COLUMNS / 8][4]) {
+  template <int N> static BARACUDA_D void shift(Sums& d) {
 #pragma unroll
     for (int n = 0; n < COLUMNS / 8 - N; ++n) {
 #pragma unroll
@@ -268,11 +284,12 @@ struct Product {
     const float4 high = *reinterpret_cast<const float4*>(stage + place(row, 2 * octet + 1));
     return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
   }
-  BARACUDA_D void finish(float (&d)[COLUMNS / 8][4], const Tile& tile, int m, int group) const {
+  // q: the parameters that the epilogue reads.
+  template <class Q> BARACUDA_D void finish(Sums& d, const Q& q, int m, int n, int item, int group) const {
     static_assert(PARTS * part_bytes >= 16 * 64 * 4, "16 x 64 floats");
     constexpr int N = PIECE / 8;
-    const bool down = p.strides[gemm_matrix::y][1] != 1;  // then neighbouring threads have neighbouring rows
-    const E epilogue(p, BatchOffsets(p, tile.item));
+    const bool down = q.strides[gemm_matrix::y][1] != 1;  // then neighbouring threads have neighbouring rows
+    const E epilogue(q, BatchOffsets(q, item));
     float* const stage = reinterpret_cast<float*>(memory.part(group));
 #pragma unroll 1
     for (int c = 0; c < WIDTH; c += PIECE) {
@@ -283,10 +300,10 @@ struct Product {
 #pragma unroll 1
       for (int e = lane_id(); e < 16 * N; e += warp_size) {
         const int row = down ? e % 16 : e / N, octet = down ? e / 16 : e % N;
-        const i64 column = static_cast<i64>(tile.n) * WIDTH + c + 8 * octet;
-        if (m + row >= p.m || column >= p.n) continue;
+        const i64 column = n + c + 8 * octet;
+        if (m + row >= q.m || column >= q.n) continue;
         const auto sum = get(stage, row, octet);
-        epilogue.row(m + row, column, p.n - column, sum, GATED ? get(stage + 16 * PIECE, row, octet) : sum);
+        epilogue.row(m + row, column, q.n - column, sum, GATED ? get(stage + 16 * PIECE, row, octet) : sum);
       }
       shift<N>(d);
     }
@@ -297,34 +314,46 @@ struct Product {
     int lead = LEADS ? min(p.lead, slices) : 0;
     if (group == 1 && lead != 0) memory.led->wait(0), lead = 0;
     for_tiles([&](const Tile& tile) {
-      float d[COLUMNS / 8][4];
+      Sums d;
       multiply(d, at, group, lead);
       lead = 0;
       const int m = row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16;  // of this warp
       if constexpr (is_same<T, U> && sizeof(T) == 2) {
-        if (!GATED && p.plain == 1) return store(d, alpha, tile, m, group);
+        if (!GATED && p.plain == 1) return store(d, alpha, m, tile.n * WIDTH, tile.item, group);
         if constexpr (E::fragments) {
           if (p.plain == 2) return store_finished(d, tile, m, group);
         }
       }
-      finish(d, tile, m, group);
+      finish(d, p, m, tile.n * WIDTH, tile.item, group);
     });
     bulk_wait<0>();
   }
 
   BARACUDA_D void run(float alpha) const {
+    run([&](int group) { consume(alpha, group); });
+  }
+  template <class F> BARACUDA_D void run(F consumer) const {
+    run(
+        [&] {
+          if (threadIdx.x == 0) produce();
+        },
+        consumer);
+  }
+  // What the first warp does beside what the warpgroups of consumers do: producer(), consumer(group), with so many
+  // registers.
+  template <int FEW = 24, int MANY = 240, class F, class G> BARACUDA_D void run(F producer, G consumer) const {
     if (threadIdx.x == 0) memory.init();
     if constexpr (CLUSTER == 1) __syncthreads();
     else cluster_sync();
     const int role = warpgroup();
     if (role == 0) {
-      release_registers<24>();
-      if (threadIdx.x == 0) produce();
+      release_registers<FEW>();
+      if (threadIdx.x < warp_size) producer();
       __syncwarp();
       if constexpr (CLUSTER == 2) cluster_sync();  // else a block could end before what the other sends it
     } else {
-      acquire_registers<240>();
-      consume(alpha, role - 1);
+      acquire_registers<MANY>();
+      consumer(role - 1);
       if constexpr (CLUSTER == 2) cluster_sync();
     }
   }

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, extent, functional, operand,
+    ArchSku, Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, extent, functional, operand,
     output,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, launches, rows_step
+from ...schedules.grouped_wgmma import ROWS_WGMMA, rows_wgmma_step
 from .gemm import rows_apart
 from .grouped_mma import ELEMENTS, ROWS_MMA, rows_mma_step
 from .groups import INDEX, Grouped, GroupedDescriptor, grouped_case, random_offsets, slices, torch_slices
@@ -61,6 +62,10 @@ def reference(
 _OPERANDS = {name: name for name in ("a", "b", "bias", "y")}
 
 
+def _warpgroups(p: Problem) -> Geometry | str:
+    return launches(p, rows_wgmma_step(p, _OPERANDS))
+
+
 def _tensor_cores(p: Problem) -> Geometry | str:
     return launches(p, rows_mma_step(p, _OPERANDS))
 
@@ -100,6 +105,10 @@ class GroupedGemmPlan(Grouped, Plan):
     reference = staticmethod(reference)
     apart = True
     variants = (
+        Variant(
+            "wgmma", _warpgroups, source="gemm/grouped_wgmma.cu", kernels=(ROWS_WGMMA,), elements=ELEMENTS,
+            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(ROWS_MMA,), elements=ELEMENTS,
             guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),

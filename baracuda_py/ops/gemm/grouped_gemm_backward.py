@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Step, Variant, extent, functional, operand, output,
+    ArchSku, Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Step, Variant, extent, functional, operand,
+    output,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, PRODUCT, SUMS, launches, product_step, rows_step, sums_step
+from ...schedules.grouped_wgmma import PRODUCT_WGMMA, ROWS_WGMMA, product_wgmma_step, rows_wgmma_step
 from .gemm import rows_apart
 from .grouped_gemm import even_offsets
 from .grouped_mma import ELEMENTS, PRODUCT_MMA, ROWS_MMA, product_mma_step, rows_mma_step
@@ -63,6 +65,10 @@ def _steps(p: Problem, rows: Callable[..., Step | str], product: Callable[..., S
     return launches(p, *steps)
 
 
+def _warpgroups(p: Problem) -> Geometry | str:
+    return _steps(p, rows_wgmma_step, product_wgmma_step)
+
+
 def _tensor_cores(p: Problem) -> Geometry | str:
     return _steps(p, rows_mma_step, product_mma_step)
 
@@ -85,6 +91,10 @@ class GroupedGemmBackwardPlan(Grouped, Plan):
     reference = staticmethod(reference)
     apart = True
     variants = (
+        Variant(
+            "wgmma", _warpgroups, source="gemm/grouped_gemm.cu", kernels=(ROWS_WGMMA, PRODUCT_WGMMA, SUMS),
+            elements=ELEMENTS, design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_gemm.cu", kernels=(ROWS_MMA, PRODUCT_MMA, SUMS),
             elements=ELEMENTS, guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, choice, extent, functional,
+    ArchSku, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, choice, extent, functional,
     operand, output,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.gemm import ACTIVATIONS
 from ...schedules.grouped import GROUPED_EPILOGUE, launches, rows_step
+from ...schedules.grouped_wgmma import EPILOGUE_WGMMA, rows_wgmma_step
 from . import gemm
 from .grouped_gemm import even_offsets
 from .grouped_mma import ELEMENTS, EPILOGUE_MMA, rows_mma_step
@@ -88,6 +89,10 @@ _OPERANDS = {
 }  # fmt: skip
 
 
+def _warpgroups(p: Problem) -> Geometry | str:
+    return launches(p, rows_wgmma_step(p, _OPERANDS, axes={"GATED": p.up is not None}))
+
+
 def _tensor_cores(p: Problem) -> Geometry | str:
     return launches(p, rows_mma_step(p, _OPERANDS, axes={"GATED": p.up is not None}))
 
@@ -120,6 +125,10 @@ class GroupedGemmEpiloguePlan(Grouped, Plan):
     reference = staticmethod(reference)
     apart = True
     variants = (
+        Variant(
+            "wgmma", _warpgroups, source="gemm/grouped_wgmma.cu", kernels=(EPILOGUE_WGMMA,), elements=ELEMENTS,
+            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(EPILOGUE_MMA,), elements=ELEMENTS,
             guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, extent, functional, operand, output,
+    ArchSku, Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, extent, functional, operand,
+    output,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import PRODUCT, launches, product_step
+from ...schedules.grouped_wgmma import PRODUCT_WGMMA, product_wgmma_step
 from .grouped_gemm import even_offsets
 from .grouped_mma import ELEMENTS, PRODUCT_MMA, product_mma_step
 from .groups import INDEX, Grouped, GroupedDescriptor, grouped_case, random_offsets, slices, torch_slices
@@ -53,6 +55,10 @@ def reference(desc: GroupedInnerGemmDescriptor, *, a: Any, b: Any, offsets: Any)
 _OPERANDS = {name: name for name in ("a", "b", "y")}
 
 
+def _warpgroups(p: Problem) -> Geometry | str:
+    return launches(p, product_wgmma_step(p, _OPERANDS))
+
+
 def _tensor_cores(p: Problem) -> Geometry | str:
     return launches(p, product_mma_step(p, _OPERANDS))
 
@@ -80,6 +86,10 @@ class GroupedInnerGemmPlan(Grouped, Plan):
     args = GroupedInnerGemmArgs
     reference = staticmethod(reference)
     variants = (
+        Variant(
+            "wgmma", _warpgroups, source="gemm/grouped_wgmma.cu", kernels=(PRODUCT_WGMMA,), elements=ELEMENTS,
+            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(PRODUCT_MMA,), elements=ELEMENTS,
             guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),

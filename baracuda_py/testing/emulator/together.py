@@ -82,14 +82,15 @@ class Together(Operands):
         if mods[0] in ("commit_group", "wait_group"):
             return f"wgmma_{mods[0][:-6]}({', '.join(['t', str(self.line), *ops])});"
         columns, depth = re.fullmatch(r"m64n(\d+)k(\d+)", mods[3]).groups()  # type: ignore[union-attr]
-        if mods[4] != "f32" or mods[5] != mods[6] or _DEPTHS[mods[5]] != depth or ops[4:6] != ["1", "1"]:
+        alike = mods[5] == mods[6] or set(mods[5:7]) == {"e4m3", "e5m2"}
+        if mods[4] != "f32" or not alike or _DEPTHS[mods[5]] != depth or ops[4:6] != ["1", "1"]:
             raise ValueError(mods)
         d, held = parts_of(ops[0]), ops[1][0] == "{"
         across = [yes(x == "1") for x in ops[6:]] or ["false", "false"]
         left = f"const u32 a[] = {{{', '.join(self.value(x) for x in parts_of(ops[1]))}}}; " if held else ""
         first = "a, 0, false" if held else f"nullptr, {self.value(ops[1])}, {across.pop(0)}"
         rest = f"{self.value(ops[2])}, {across[0]}, {self.value(ops[3])}"
-        call = f"wgmma(t, {self.line}, Half::{mods[5]}, {columns}, x, {first}, {rest});"
+        call = f"wgmma(t, {self.line}, Half::{mods[5]}, Half::{mods[6]}, {columns}, x, {first}, {rest});"
         results = " ".join(f"{self.register(x)} = x[{n}];" for n, x in enumerate(d))
         return f"{{ u32 x[] = {{{', '.join(self.register(x) for x in d)}}}; {left}{call} {results} }}"
 

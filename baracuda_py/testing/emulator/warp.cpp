@@ -207,7 +207,7 @@ struct Operand {
 };
 
 struct Product {
-  Half type;
+  Half type, right;  // of both operands
   int n;
   u32* d;
   const u32* a;
@@ -243,7 +243,7 @@ void multiply_group(Meeting& m) {
   } else {
     gather(m, p.type, p.a_at, p.a_across, 64, a);
   }
-  gather(m, p.type, p.b_at, p.b_across, p.n, b);
+  gather(m, p.right, p.b_at, p.b_across, p.n, b);
   for (int j = 0; j < p.n; ++j) {
     for (int k = 0; k < depth; ++k) turned[k][j] = b[j][k];
   }
@@ -285,9 +285,9 @@ void warp_wait(Meeting& m) {
 
 }  // namespace
 
-void wgmma(Thread& t, u32 line, Half type, int n, u32* d, const u32* a, u64 a_at, bool a_across, u64 b_at, bool b_across,
+void wgmma(Thread& t, u32 line, Half type, Half right, int n, u32* d, const u32* a, u64 a_at, bool a_across, u64 b_at, bool b_across,
            bool adds) {
-  const Product mine{type, n, d, a, a_at, b_at, a_across, b_across, adds};
+  const Product mine{type, right, n, d, a, a_at, b_at, a_across, b_across, adds};
   meet(t, line, group_size, ~0u, multiply_group, line, &mine, nullptr);
 }
 void wgmma_commit(Thread& t, u32 line) { meet(t, line, warp_size, ~0u, warp_commit, 0, nullptr, nullptr); }

@@ -60,22 +60,25 @@ template <class T, bool A_ACROSS, bool B_ACROSS> BARACUDA_D void wgmma(float (&d
     BARACUDA_WIDE_256("k16.f32.bf16.bf16", ", %131, %132", , "n"(A_ACROSS), "n"(B_ACROSS));
   }
 }
-// The same of other elements, whose operands have k inside a row. Of a float the last 13 bits are not read.
-template <class T> BARACUDA_D void wgmma_along(float (&d)[8][4], u64 a, u64 b, int add) {
-  if constexpr (is_same<T, float>) BARACUDA_WIDE_64("k8.f32.tf32.tf32", "");
-  else if constexpr (is_same<T, e4m3>) BARACUDA_WIDE_64("k32.f32.e4m3.e4m3", "");
-  else BARACUDA_WIDE_64("k32.f32.e5m2.e5m2", "");
+// The same of other elements, whose operands have k inside a row; of 8 bits the right ones, R, may be others than the
+// left ones. Of a float the last 13 bits are not read, and sums of 8-bit products keep some 13 bits below their largest
+// term.
+#define BARACUDA_ALONG(WIDTH) \
+  if constexpr (is_same<T, float>) BARACUDA_WIDE_##WIDTH("k8.f32.tf32.tf32", ""); \
+  else if constexpr (is_same<T, e4m3> && is_same<R, e4m3>) BARACUDA_WIDE_##WIDTH("k32.f32.e4m3.e4m3", ""); \
+  else if constexpr (is_same<T, e4m3>) BARACUDA_WIDE_##WIDTH("k32.f32.e4m3.e5m2", ""); \
+  else if constexpr (is_same<R, e4m3>) BARACUDA_WIDE_##WIDTH("k32.f32.e5m2.e4m3", ""); \
+  else BARACUDA_WIDE_##WIDTH("k32.f32.e5m2.e5m2", "")
+template <class T, class R = T> BARACUDA_D void wgmma_along(float (&d)[8][4], u64 a, u64 b, int add) {
+  BARACUDA_ALONG(64);
 }
-template <class T> BARACUDA_D void wgmma_along(float (&d)[16][4], u64 a, u64 b, int add) {
-  if constexpr (is_same<T, float>) BARACUDA_WIDE_128("k8.f32.tf32.tf32", "");
-  else if constexpr (is_same<T, e4m3>) BARACUDA_WIDE_128("k32.f32.e4m3.e4m3", "");
-  else BARACUDA_WIDE_128("k32.f32.e5m2.e5m2", "");
+template <class T, class R = T> BARACUDA_D void wgmma_along(float (&d)[16][4], u64 a, u64 b, int add) {
+  BARACUDA_ALONG(128);
 }
-template <class T> BARACUDA_D void wgmma_along(float (&d)[32][4], u64 a, u64 b, int add) {
-  if constexpr (is_same<T, float>) BARACUDA_WIDE_256("k8.f32.tf32.tf32", "");
-  else if constexpr (is_same<T, e4m3>) BARACUDA_WIDE_256("k32.f32.e4m3.e4m3", "");
-  else BARACUDA_WIDE_256("k32.f32.e5m2.e5m2", "");
+template <class T, class R = T> BARACUDA_D void wgmma_along(float (&d)[32][4], u64 a, u64 b, int add) {
+  BARACUDA_ALONG(256);
 }
+#undef BARACUDA_ALONG
 #undef BARACUDA_QUAD
 #undef BARACUDA_WIDE_64
 #undef BARACUDA_WIDE_128
