@@ -750,6 +750,8 @@ EXPORTS = {
     "heaviside": "ops.elementwise.binary_functions",
     "hermite_polynomial_h": "ops.elementwise.special_functions",
     "hermite_polynomial_he": "ops.elementwise.special_functions",
+    "hyp1f1": "ops.elementwise.special_functions",
+    "hyp1f1_backward": "ops.elementwise.special_functions",
     "hypot": "ops.elementwise.binary_functions",
     "hypot_backward": "ops.elementwise.binary_backward_functions",
     "i0": "ops.elementwise.unary",

@@ -343,6 +343,8 @@ from baracuda_py import hardtanh_glu_backward as hardtanh_glu_backward
 from baracuda_py import heaviside as heaviside
 from baracuda_py import hermite_polynomial_h as hermite_polynomial_h
 from baracuda_py import hermite_polynomial_he as hermite_polynomial_he
+from baracuda_py import hyp1f1 as hyp1f1
+from baracuda_py import hyp1f1_backward as hyp1f1_backward
 from baracuda_py import hypot as hypot
 from baracuda_py import hypot_backward as hypot_backward
 from baracuda_py import i0 as i0
