@@ -254,4 +254,5 @@ def cotangent(grad: Any, operand: Any) -> Any:
 
 
 def conjugate(value: Any) -> Any:
+    """A complex number's conjugate, a real one as it is."""
     return jnp.conj(value) if jnp.iscomplexobj(value) else value

@@ -3,6 +3,7 @@
 #include "elementwise/combinatorics.cuh"
 #include "elementwise/divergence.cuh"
 #include "elementwise/gamma_parameter.cuh"
+#include "elementwise/hypergeometric.cuh"
 #include "elementwise/incomplete.cuh"
 #include "elementwise/orders.cuh"
 #include "elementwise/orthogonal.cuh"

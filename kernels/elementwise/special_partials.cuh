@@ -119,6 +119,7 @@ BARACUDA_PARTIALS(OwensT, owens_by_h(dy, a, b), owens_by_a(dy, a, b))
 BARACUDA_PARTIAL_BY_A(BesselJn, jn_slope(dy, a, b))
 BARACUDA_PARTIAL_BY_A(SphLegendreP, sph_legendre_slope(dy, a, b, c))
 BARACUDA_PARTIAL_BY_A(Betainc, betainc_slope(dy, a, b, c))
+BARACUDA_PARTIAL_BY_A(Hyp1f1, hyp1f1_slope(dy, a, b, c))
 
 #undef BARACUDA_PARTIALS
 #undef BARACUDA_PARTIAL_BY_A

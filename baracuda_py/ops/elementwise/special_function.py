@@ -42,7 +42,8 @@ def drawn(operand: int) -> Any:
 class SpecialFunctionArgs(Args):
     """Any strides; y may be an operand itself where that has y's shape.
 
-    For b None, b is `b_number`, rounded to the accumulator (f32, f64 for f64). c is of `betainc` and `sph_legendre_p`.
+    For b None, b is `b_number`, rounded to the accumulator (f32, f64 for f64). c is of `betainc`, `hyp1f1` and
+    `sph_legendre_p`.
     """
 
     a: Array = operand("*shape", broadcast=True, values=drawn(0))
@@ -117,7 +118,8 @@ class SpecialFunctionPlan(Plan):
     65536 NaN; where a polynomial overflows among its zeros it is NaN, beyond them an infinity. Terms of incomplete
     functions grow with the root of their parameters. igamma_grad_a, random_gamma_grad: as gammainc. owens_t: any a and
     b. jn: b is a whole order of at most 65536. sph_legendre_p: a is an angle, b a degree from 0 to 65536, c an order,
-    0 for |c| > b.
+    0 for |c| > b. hyp1f1: a is the argument, |a| <= 5000, b and c the parameters; NaN where c is 0, -1, -2, … and
+    where terms of its series cancel by more than 2^40, as for c of the other sign or far from b and a large argument.
     """
 
     op = "elementwise.special_function"

@@ -36,7 +36,7 @@ class SpecialFunctionBackwardDescriptor(Descriptor):
 class SpecialFunctionBackwardArgs(Args):
     """Any strides. da and db have y's shape; either may be None, and db is where b is a number.
 
-    betainc, zeta, expn, jn and sph_legendre_p have a gradient by a alone, which is their argument.
+    betainc, hyp1f1, zeta, expn, jn and sph_legendre_p have a gradient by a alone, which is their argument.
     """
 
     dy: Array = operand("*shape")
@@ -79,8 +79,8 @@ def _bound(element: ElementKind, kind: SpecialFunctionKind) -> ErrorBound:
 class SpecialFunctionBackwardPlan(Plan):
     """da = dy ∂f/∂a and db = dy ∂f/∂b of y = f(a, b), of y's shape; the functions sum them to that of the operand.
 
-    Others (by the parameters of betainc, the order of zeta and expn, the degree and the argument of polynomials, those
-    of comb and of derivatives by a parameter) are refused. Outside the domain a gradient is NaN.
+    Others (by the parameters of betainc and hyp1f1, the order of zeta and expn, the degree and the argument of
+    polynomials, those of comb and of derivatives by a parameter) are refused. Outside the domain a gradient is NaN.
     """
 
     op = "elementwise.special_function_backward"

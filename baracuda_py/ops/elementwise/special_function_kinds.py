@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...core.kinds import TableKind
-from .specials import combinatorics, divergence, incomplete, orders, orthogonal, owens, parameter
+from .specials import combinatorics, divergence, hypergeometric, incomplete, orders, orthogonal, owens, parameter
 from .specials.row import Special
 
 
@@ -23,6 +23,7 @@ class SpecialFunctionKind(TableKind):
     GAMMAINC = "gammainc", incomplete.GAMMAINC
     GAMMAINCC = "gammaincc", incomplete.GAMMAINCC
     BETAINC = "betainc", incomplete.BETAINC
+    HYP1F1 = "hyp1f1", hypergeometric.HYP1F1
     IGAMMA_GRAD_A = "igamma_grad_a", incomplete.IGAMMA_GRAD_A
     RANDOM_GAMMA_GRAD = "random_gamma_grad", parameter.RANDOM_GAMMA_GRAD
     OWENS_T = "owens_t", owens.OWENS_T

@@ -167,6 +167,31 @@ def betainc_backward(
     return _gradients(K.BETAINC, dy, (a, b, x), {}, out, {"stream": stream, "preference": preference})
 
 
+@entry(SpecialFunctionPlan, kind=K.HYP1F1)
+def hyp1f1(
+    a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """M(a, b, x) = Σ (a)_k / (b)_k x^k / k!, Kummer's function (jax.scipy.special.hyp1f1); one must be an array.
+
+    For |x| <= 5000; NaN where terms of the series cancel by more than 2^40, as of M(60, 0.5, -100), and for b that is 0
+    or a negative whole number. See `SpecialFunctionPlan`.
+    """
+    if unknown:
+        raise unexpected(hyp1f1, unknown)
+    return _call(K.HYP1F1, (), (a, b, x), {"out": out, "stream": stream, "preference": preference})
+
+
+@entry(SpecialFunctionBackwardPlan, kind=K.HYP1F1)
+def hyp1f1_backward(
+    dy: Array, a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The gradient by x of y = hyp1f1(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
+    if unknown:
+        raise unexpected(hyp1f1_backward, unknown)
+    return _gradients(K.HYP1F1, dy, (a, b, x), {}, out, {"stream": stream, "preference": preference})
+
+
 @entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)
 def sph_legendre_p(
     n: Array, m: Array, theta: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any

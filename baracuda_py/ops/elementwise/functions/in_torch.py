@@ -111,6 +111,16 @@ def gammainc(torch: Any, x: Any, a: Any, upper: bool) -> Any:
     return unit_integral(torch, integrand, x, 800) * (-1 if upper else 1)
 
 
+def hyp1f1(torch: Any, x: Any, a: Any, b: Any) -> Any:
+    """M(a, b, x) by its series for |x| up to 40, or exp(x) M(b - a, b, -x) for x < 0."""
+    z, start = x.abs(), torch.where(x < 0, b - a, a)
+    total = term = torch.ones_like(z * start * b)
+    for k in range(200):
+        term = term * ((start + k) / (b + k) * z / (k + 1))
+        total = total + term
+    return total * torch.exp(x.clamp(max=0))
+
+
 def igamma_grad_a(torch: Any, x: Any, a: Any) -> Any:
     """The derivative of P(a, x) by a."""
     x, a = torch.broadcast_tensors(x, a)
