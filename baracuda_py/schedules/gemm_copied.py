@@ -15,7 +15,7 @@ from typing import Any
 from ..core.tensor import View
 from ..core.tensor_map import TensorMap
 from ..core.variant import Geometry, Problem, Step, aligned
-from . import gemm_wgmma
+from . import gemm_skinny, gemm_wgmma
 from .gemm import batch_count, transposed
 from .products import COPY_KERNEL
 
@@ -32,7 +32,7 @@ def geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     sms = p.device.sms
     few = batch_count(p) * desc.m * desc.n * desc.k < _PRODUCTS * sms
-    if few or desc.m * desc.n < _REUSE * sms * (desc.m + desc.n):
+    if few or desc.m <= gemm_skinny.MOST or desc.m * desc.n < _REUSE * sms * (desc.m + desc.n):
         return f"m = {desc.m}, n = {desc.n}, k = {desc.k}: copies would cost more than they save"
     views, steps, begin, used = dict(p.views), [], {}, 0
     for name in ("a", "b", "up"):

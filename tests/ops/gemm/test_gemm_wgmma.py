@@ -197,7 +197,7 @@ def test_what_the_copy_engine_does_not_reach_is_refused(places: dict[str, Placem
 
 
 def test_y_in_any_strides_and_stores_by_the_copy_engine_where_they_can_be() -> None:
-    desc = bc.GemmDescriptor(m=100, n=60, k=64, element="bfloat16")
+    desc = bc.GemmDescriptor(m=104, n=100, k=64, element="bfloat16")
     for place, plain in ((Placement(), False), (Placement("padded", pads=(0, 4)), True), (turned(), True)):
         with recording() as record:
             plan_for(desc, fake_device(9.0)).run(problem(desc, b=turned(), y=place).args(pointer_view))
