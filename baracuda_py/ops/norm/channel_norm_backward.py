@@ -54,15 +54,20 @@ class ChannelNormBackwardArgs(Args):
 def reference(
     desc: ChannelNormBackwardDescriptor, *, dy: Any, x: Any, mean: Any, rstd: Any, weight: Any, wanted: set[str]
 ) -> Mapping[str, Any]:
-    """NumPy in the dtype x comes in."""
-    d, axes = dy.reshape(desc.split_shape), desc.averaged
+    """NumPy in the dtype x comes in; a channel's sums are made before they are multiplied by its weight."""
+    d = dy.reshape(desc.split_shape)
+    space = (*((0,) if desc.over == "batch" else ()), *range(3, d.ndim))
+
+    def averaged(z: Any) -> Any:
+        sums = np.sum(z, axis=space, keepdims=True)
+        sums = sums if weight is None else sums * across(desc, weight)
+        return np.sum(sums, axis=2, keepdims=True) / z.dtype.type(desc.count)
+
     with np.errstate(all="ignore"):
         xhat = (x.reshape(desc.split_shape) - across(desc, mean)) * across(desc, rstd)
         g = d if weight is None else d * across(desc, weight)
         if not desc.given:
-            count = g.dtype.type(desc.count)
-            shift, slope = (np.sum(v, axis=axes, keepdims=True) / count for v in (g, g * xhat))
-            g = g - shift - xhat * slope
+            g = g - averaged(d) - xhat * averaged(d * xhat)
         made = {"dx": (g * across(desc, rstd)).reshape(x.shape)}
         samples = (0, *range(3, d.ndim))
         made |= {"dweight": np.sum(d * xhat, axis=samples).reshape(-1), "dbias": np.sum(d, axis=samples).reshape(-1)}
@@ -220,7 +225,8 @@ class ChannelNormBackwardPlan(Plan):
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         if desc.count and arrays["x"].size:
             x = arrays["x"].astype(np.float64).reshape(desc.split_shape)
-            mean, var = x.mean(desc.averaged), x.var(desc.averaged)
+            with np.errstate(invalid="ignore"):
+                mean, var = x.mean(desc.averaged), x.var(desc.averaged)
             arrays["mean"] = mean.reshape(desc.statistic_shape).astype(desc.acc.dtype)
             arrays["rstd"] = (1 / np.sqrt(var + 1e-5)).reshape(desc.statistic_shape).astype(desc.acc.dtype)
 
