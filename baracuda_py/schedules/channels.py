@@ -11,7 +11,7 @@ instance norm have groups of one channel.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 from ..core import (
     Descriptor,
     ElementKind,
-    Geometry,
     InvalidProblemError,
     Params,
     Problem,
@@ -32,9 +31,9 @@ from ..core import (
 )
 from ..core.tensor import Shape, View, dense_strides
 from ..core.variant import Kernel, aligned
-from .map import map_geometry
+from .geometry import grid
 from .norms import affine_element
-from .reduce import STATE, lanes_of, reduce_launches
+from .reduce import SEGMENT, STATE, lanes_of, reduce_launches
 
 OVER = ("batch", "group", "instance")
 THREADS = 256
@@ -175,16 +174,64 @@ def part_launches(
     return Parts(found.steps, members, table, found.used)
 
 
-def fold_step(kernel: str, jobs: int, most: int, values: Mapping[str, Any]) -> Step:
-    """A launch of a group of lanes for each of `jobs`, which adds up at most `most` parts."""
-    lanes = lanes_of(4 * most)  # a part a lane, up to a warp
-    grid = (max(1, -(-jobs * lanes // THREADS)), 1, 1)
-    return Step(kernel, grid, {**values, "lanes": lanes}, {}, THREADS)
+def fold_lanes(most: int) -> int:
+    """Lanes that add up at most so many parts, each one in turn."""
+    return lanes_of(4 * max(most, 1))  # a part a lane, up to a warp
 
 
-def map_step(p: Problem, views: tuple[View | None, ...], values: Mapping[str, Any]) -> Geometry | str:
-    """The launch that writes, of views of `split_shape`, the output first."""
-    return map_geometry(p, views, values)
+def fold_step(kernel: str, jobs: int, lanes: int, values: Mapping[str, Any]) -> Step:
+    """A launch of a group of lanes for each of `jobs`."""
+    blocks = -(-jobs * lanes // THREADS)
+    return Step(kernel, (max(1, blocks), 1, 1), {**values, "lanes": lanes}, {}, THREADS)
+
+
+HELD_THREADS = 512
+_LEAST = 2048  # bytes of a row, below which a block has too little to do
+
+
+def held_params(name: str, moved: Sequence[str], **fields: str) -> Params:
+    """The parameter struct of a kernel that holds the row of a statistic in shared memory; `moved` are like x."""
+    return Params(
+        name, **dict.fromkeys(moved, "ptr"), **fields, rows="i64", groups="i64",
+        **{f"{n}_strides": "i64[3]" for n in moved}, members="i32", segments="i32", chunks="i32", segment_lanes="i32",
+        merging="i32", lanes="i32", wide="i32",
+    )  # fmt: skip
+
+
+def held_step(p: Problem, moved: Sequence[str], held: int, lanes: int, values: Mapping[str, Any]) -> Step | str:
+    """A launch of a block for each row that fits its shared memory, with the sums of the three steps.
+
+    moved: operands like x, of which `held` are in shared memory. lanes: those of `fold_step`.
+    """
+    desc: Planes = p.desc
+    views = {name: split(p.views[name], desc) for name in moved}
+    width, plane = 16 // desc.element.itemsize, math.prod(desc.spatial)
+    rows, nbytes = math.prod(desc.statistic_shape), desc.members * plane * desc.element.itemsize
+    if desc.over == "batch" or plane < FEW:
+        return "a statistic is of one sample, and of planes"
+    if plane % width or not all(_planes_of_chunks(view, width) for view in views.values() if view is not None):
+        return f"the planes of {', '.join(moved)} are whole chunks of 16 aligned bytes, each dense"
+    if nbytes < _LEAST or 8 * rows < p.device.sms:
+        return "rows are long, and many"
+    chunks = plane // width
+    segments = -(-chunks // SEGMENT)
+    smem = held * nbytes + (desc.members * segments + 1) * STATE
+    if smem + 1024 > p.device.smem or segments > SEGMENT:
+        return f"a row takes {smem} bytes of shared memory, the device has {p.device.smem}"
+    own = lanes_of(chunks)
+    threads = min(HELD_THREADS, -(-desc.members * segments * own // 32) * 32)
+    strides = {f"{n}_strides": [0] * 3 if view is None else list(view.strides[:3]) for n, view in views.items()}
+    constants = {
+        **strides, "rows": rows, "groups": desc.num_groups, "members": desc.members, "segments": segments,
+        "chunks": chunks, "segment_lanes": own, "merging": lanes_of(segments), "lanes": lanes,
+        "wide": desc.weight_element is not desc.element, **values,
+    }  # fmt: skip
+    return Step("held", grid(rows), constants, {}, threads, smem=smem)
+
+
+def _planes_of_chunks(view: View, width: int) -> bool:
+    plane = View(0, view.shape[3:], view.strides[3:], view.element)
+    return plane.dense and view.ptr % 16 == 0 and all(s % width == 0 for s in view.strides[:3])
 
 
 def single_kernel(name: str, template: str, params: Params) -> Kernel:

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...core import Array, Scalar
 from ...core.checked import truth
-from ...core.errors import InvalidProblemError
+from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
-from ...interop.arrays import read
+from ...interop.arrays import package_name, read
 from .batch_norm_inference import batch_norm_inference
 from .channel_norm import ChannelNormPlan, channel_norm
 from .running_statistics import running_statistics
@@ -37,6 +37,11 @@ def _of_batch(
 ) -> Any:  # fmt: skip
     """y, or with `saved` (y, mean, rstd), by the statistics of x, which move the running ones."""
     moving = running[0] is not None
+    if moving and package_name(type(running[0])) == "jax":
+        raise UnsupportedError(
+            "running_mean would be moved in place, and JAX arrays are immutable: call channel_norm with return_mean "
+            "and return_var, and give what it returns to running_statistics, which returns new ones"
+        )
     if count == 1 and 0 not in read(x, "x").shape:
         what = "channel" if over == "batch" else "channel of a sample"
         raise InvalidProblemError(f"a variance needs more than 1 element of each {what}, got x of {read(x, 'x').shape}")

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, Vjp, element,
+    Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, Vjp, element,
     functional, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...schedules.channels import (
-    Channels, Planes, channel_case, fold_step, map_step, of_channels, of_statistics, part_launches, single_kernel,
-    split,
+    HELD_THREADS, Channels, Planes, channel_case, fold_lanes, fold_step, held_params, held_step, of_channels,
+    of_statistics, part_launches, single_kernel, split,
 )  # fmt: skip
-from ...schedules.map import map_kernels, map_params
+from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.norms import affine_elements
 from ...schedules.reduce import reduce_kernels, reduce_params
 
@@ -101,7 +101,7 @@ def apply_step(p: Problem, table: int) -> Geometry | str:
         of_channels(p.weight, desc),
         of_channels(p.bias, desc),
     )
-    return map_step(p, views, {"table": table, "wide": desc.weight_element is not desc.element})
+    return map_geometry(p, views, {"table": table, "wide": desc.weight_element is not desc.element})
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -115,7 +115,7 @@ def _geometry(p: Problem) -> Geometry | str:
     values = {
         "parts": 0, "table": ("@workspace", parts.table), "rows": rows, "members": parts.members, "eps": desc.eps,
     }  # fmt: skip
-    steps: list[Any] = [*parts.steps, fold_step("fold", rows, parts.members, values)]
+    steps: list[Any] = [*parts.steps, fold_step("fold", rows, fold_lanes(parts.members), values)]
     layout = "strided"
     if p.y is not None:
         last = apply_step(p, parts.table)
@@ -123,6 +123,22 @@ def _geometry(p: Problem) -> Geometry | str:
             return last
         steps, layout = [*steps, *last.steps], last.layout
     return Geometry(tuple(steps), parts.used, layout)
+
+
+HELD = held_params(
+    "ChannelNormHeldParams", ("x", "y"), **dict.fromkeys(("weight", "bias", "mean", "rstd", "var"), "ptr"),
+    weight_stride="i64", bias_stride="i64", eps="f64",
+)  # fmt: skip
+
+
+def _held(p: Problem) -> Geometry | str:
+    if p.y is None:
+        return "y is wanted"
+    strides = {f"{n}_stride": 0 if p.views[n] is None else p.views[n].strides[0] for n in ("weight", "bias")}
+    lanes = fold_lanes(p.desc.members)
+    step = held_step(p, ("x", "y"), 1, lanes, {**strides, "eps": p.desc.eps})
+    layout = "contiguous" if p.x.dense and p.y.dense else "inner_contiguous"
+    return step if isinstance(step, str) else Geometry((step,), layout=layout)
 
 
 def in_torch(torch: Any, desc: ChannelNormDescriptor, *, x: Any, weight: Any, bias: Any, wanted: set[str]) -> Any:
@@ -181,6 +197,13 @@ class ChannelNormPlan(Plan):
     autocast = "widest"
     reference = staticmethod(reference)
     variants = (
+        Variant(
+            "held", _held, source="norm/channel_norm_held.cu",
+            kernels=(
+                Kernel("held", "channel_norm_held<{T}>", HELD, threads=HELD_THREADS),
+            ),
+            guarantee=Guarantee(Relative(2)),
+        ),
         Variant(
             "moments", _geometry, source="norm/channel_norm.cu",
             kernels=(*MOMENT_KERNELS, single_kernel("fold", "channel_norm_fold<{T}>", FOLD), *APPLY_KERNELS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, element, flag, functional,
-    operand, output,
+    Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, element, flag,
+    functional, operand, output,
 )  # fmt: skip
 from ...core.tensor import View
+from ...core.variant import Step, aligned
 from ...schedules.channels import (
-    Channels, channel_case, fold_step, map_step, of_channels, of_statistics, part_launches, single_kernel, split,
+    HELD_THREADS, Channels, channel_case, fold_lanes, fold_step, held_params, held_step, of_channels, of_statistics,
+    part_launches, single_kernel, split,
 )  # fmt: skip
-from ...schedules.map import map_kernels, map_params
+from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.norms import affine_elements
 from ...schedules.reduce import reduce_kernels, reduce_params
 from .channel_norm import ChannelNormDescriptor, across, applied, channel_benchmarks
@@ -51,15 +54,20 @@ class ChannelNormBackwardArgs(Args):
 def reference(
     desc: ChannelNormBackwardDescriptor, *, dy: Any, x: Any, mean: Any, rstd: Any, weight: Any, wanted: set[str]
 ) -> Mapping[str, Any]:
-    """NumPy in the dtype x comes in."""
-    d, axes = dy.reshape(desc.split_shape), desc.averaged
+    """NumPy in the dtype x comes in; a channel's sums are made before they are multiplied by its weight."""
+    d = dy.reshape(desc.split_shape)
+    space = (*((0,) if desc.over == "batch" else ()), *range(3, d.ndim))
+
+    def averaged(z: Any) -> Any:
+        sums = np.sum(z, axis=space, keepdims=True)
+        sums = sums if weight is None else sums * across(desc, weight)
+        return np.sum(sums, axis=2, keepdims=True) / z.dtype.type(desc.count)
+
     with np.errstate(all="ignore"):
         xhat = (x.reshape(desc.split_shape) - across(desc, mean)) * across(desc, rstd)
         g = d if weight is None else d * across(desc, weight)
         if not desc.given:
-            count = g.dtype.type(desc.count)
-            shift, slope = (np.sum(v, axis=axes, keepdims=True) / count for v in (g, g * xhat))
-            g = g - shift - xhat * slope
+            g = g - averaged(d) - xhat * averaged(d * xhat)
         made = {"dx": (g * across(desc, rstd)).reshape(x.shape)}
         samples = (0, *range(3, d.ndim))
         made |= {"dweight": np.sum(d * xhat, axis=samples).reshape(-1), "dbias": np.sum(d, axis=samples).reshape(-1)}
@@ -98,36 +106,72 @@ APPLY = Params(
 )  # fmt: skip
 
 
-def _geometry(p: Problem) -> Geometry | str:
+HELD = held_params(
+    "ChannelNormHeldBackwardParams", ("dy", "x", "dx"), mean="ptr", rstd="ptr", weight="ptr", parts="ptr",
+    weight_stride="i64", inverse="f64",
+)  # fmt: skip
+
+
+def _stride(view: View | None) -> int:
+    return 0 if view is None else view.strides[0]
+
+
+def _samples(desc: ChannelNormBackwardDescriptor) -> int:
+    """Parts of a channel that dweight and dbias are the sums of."""
+    return 1 if desc.over == "batch" else desc.batch
+
+
+def _lanes(desc: ChannelNormBackwardDescriptor) -> int:
+    """Of `fold`, whatever is wanted, so that no order depends on it."""
+    return fold_lanes(max(1 if desc.over == "batch" else desc.members, _samples(desc)))
+
+
+def _fold(p: Problem, kernel: str, rows: int, members: int, table: int) -> Step:
+    """The launch that adds up parts, for `rows` statistics and where it is wanted for the channels."""
+    desc = p.desc
+    affine = desc.channels if p.dweight is not None or p.dbias is not None else 0
+    values = {
+        "parts": 0, "table": table, "rows": rows, "groups": max(desc.num_groups, 1), "members": members,
+        "summed": 0 if desc.given else members, "samples": _samples(desc), "affine": affine,
+        "weight_stride": _stride(p.weight), "dweight_stride": _stride(p.dweight), "dbias_stride": _stride(p.dbias),
+        "inverse": 1.0 / max(desc.count, 1), "wide": desc.weight_element is not desc.element,
+    }  # fmt: skip
+    return fold_step(kernel, rows + affine, _lanes(desc), values)
+
+
+def _held(p: Problem) -> Geometry | str:
     desc = p.desc
     affine = p.dweight is not None or p.dbias is not None
-    rows = desc.batch * desc.num_groups if desc.over != "batch" else desc.channels
+    if p.dx is None or desc.given:
+        return "dx is wanted, and takes sums of a row"
+    values = {
+        "weight_stride": _stride(p.weight), "inverse": 1.0 / max(desc.count, 1),
+        "parts": ("@workspace", 0) if affine else "@null",
+    }  # fmt: skip
+    step = held_step(p, ("dy", "x", "dx"), 2, _lanes(desc), values)
+    if isinstance(step, str):
+        return step
+    layout = "contiguous" if p.dy.dense and p.x.dense and p.dx.dense else "inner_contiguous"
+    if not affine:
+        return Geometry((step,), layout=layout)
+    used = aligned(desc.batch * desc.channels * 2 * desc.acc.itemsize)
+    return Geometry((step, _fold(p, "fold_held", 0, desc.members, 0)), used, layout)
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc = p.desc
     views = tuple(split(v, desc) for v in (p.dy, p.x))
     place = of_statistics(desc)
     parts = part_launches(p, (*views, place), whole=False, mapped=True)  # type: ignore[arg-type]
     if isinstance(parts, str):
         return parts
-    summed = affine or not desc.given
-    wide = desc.weight_element is not desc.element
-    samples = 1 if desc.over == "batch" else desc.batch
-
-    def step_of(view: View | None) -> int:
-        return 0 if view is None else view.strides[0]
-
-    values = {
-        "parts": 0, "table": parts.table, "rows": rows if p.dx is not None else 0, "groups": max(desc.num_groups, 1),
-        "members": parts.members, "summed": 0 if desc.given else parts.members, "samples": samples,
-        "affine": desc.channels if affine else 0, "weight_stride": step_of(p.weight),
-        "dweight_stride": step_of(p.dweight), "dbias_stride": step_of(p.dbias), "inverse": 1.0 / max(desc.count, 1),
-        "wide": wide,
-    }  # fmt: skip
-    jobs = values["rows"] + values["affine"]
-    most = max(values["summed"], samples if affine else 1, 1)
-    steps: list[Any] = [*(parts.steps if summed else ()), fold_step("fold", jobs, most, values)]
+    summed = p.dweight is not None or p.dbias is not None or not desc.given
+    rows = math.prod(desc.statistic_shape) if p.dx is not None else 0
+    steps: list[Any] = [*(parts.steps if summed else ()), _fold(p, "fold", rows, parts.members, parts.table)]
     layout = "strided"
     if p.dx is not None:
         shown = (split(p.dx, desc), *views, place, of_channels(p.weight, desc))
-        last = map_step(p, shown, {"table": parts.table, "wide": wide})
+        last = map_geometry(p, shown, {"table": parts.table, "wide": desc.weight_element is not desc.element})
         if isinstance(last, str):
             return last
         steps, layout = [*steps, *last.steps], last.layout
@@ -149,6 +193,14 @@ class ChannelNormBackwardPlan(Plan):
     args = ChannelNormBackwardArgs
     reference = staticmethod(reference)
     variants = (
+        Variant(
+            "held", _held, source="norm/channel_norm_held_backward.cu",
+            kernels=(
+                Kernel("held", "channel_norm_held_backward<{T}>", HELD, threads=HELD_THREADS),
+                single_kernel("fold_held", "channel_norm_fold_backward<{T}>", FOLD),
+            ),
+            guarantee=Guarantee(Relative(2)),
+        ),
         Variant(
             "sums", _geometry, source="norm/channel_norm_backward.cu",
             kernels=(
@@ -173,7 +225,8 @@ class ChannelNormBackwardPlan(Plan):
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         if desc.count and arrays["x"].size:
             x = arrays["x"].astype(np.float64).reshape(desc.split_shape)
-            mean, var = x.mean(desc.averaged), x.var(desc.averaged)
+            with np.errstate(invalid="ignore"):
+                mean, var = x.mean(desc.averaged), x.var(desc.averaged)
             arrays["mean"] = mean.reshape(desc.statistic_shape).astype(desc.acc.dtype)
             arrays["rstd"] = (1 / np.sqrt(var + 1e-5)).reshape(desc.statistic_shape).astype(desc.acc.dtype)
 

@@ -156,3 +156,16 @@ def test_refusals():
         bc.group_norm(x, 2, np.ones(5, np.float32))
     with pytest.raises(bc.UnsupportedError, match="int32"):
         bc.group_norm(x.astype(np.int32), 2)
+
+
+def test_running_statistics_of_jax_are_returned_not_moved():
+    jax = pytest.importorskip("jax")
+    import baracuda_py.jax as bj
+
+    x, kept = jax.numpy.ones((4, 3, 5)), (jax.numpy.zeros(3), jax.numpy.ones(3))
+    with pytest.raises(bc.UnsupportedError, match="JAX arrays are immutable"):
+        bj.batch_norm(x, *kept, training=True)
+    _, mean, var = bj.channel_norm(x, return_mean=True, return_var=True)
+    moved = bj.running_statistics(mean, var, *kept, count=20)
+    np.testing.assert_allclose(moved[0], np.full(3, 0.1), rtol=1e-6)
+    np.testing.assert_allclose(moved[1], np.full(3, 0.9), rtol=1e-6)
