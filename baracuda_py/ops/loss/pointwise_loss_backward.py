@@ -170,8 +170,8 @@ def _sum_steps(p: Problem, used: int) -> tuple[list[Any], int, bool] | str:
 
 
 def _geometry(p: Problem, summing: bool) -> Geometry | str:
-    if bool(_summed_ones(p)) != summing:
-        return "an operand was broadcast" if not summing else "no operand was broadcast"
+    if _summed_ones(p) and not summing:
+        return "a gradient is summed over the axes its operand was broadcast along"
     total = _total(p)
     summed = total if isinstance(total, str) else _sum_steps(p, total[1])
     if isinstance(total, str) or isinstance(summed, str):
@@ -183,7 +183,7 @@ def _geometry(p: Problem, summing: bool) -> Geometry | str:
         if isinstance(rest, str):
             return rest
         steps += [step for step in rest.steps if isinstance(step, Step)]
-        layout = layout if summing else rest.layout
+        layout = layout if _summed_ones(p) else rest.layout
     return Geometry((*total[0], *steps), used, layout)
 
 

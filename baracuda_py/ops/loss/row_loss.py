@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Relative, Step, Variant, View, Vjp, choice, derived, element, extent, extents, flag, integer, number, operand,
-    output,
+    Relative, Step, Variant, View, Vjp, choice, derived, element, extent, extents, flag, functional, integer,
+    number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape
@@ -329,3 +329,22 @@ def row_case(draw: Any) -> dict[str, Any]:
 def fixed_for(kind: RowLossKind) -> dict[str, Any]:
     """What the function of a kind does not ask."""
     return {name: usual for name, usual in OPTIONS.items() if name not in kind.row.takes}
+
+
+def _function(kind: RowLossKind, of: str) -> Callable[..., Any]:
+    doc = f"{kind.value} of every row along the last axis{of}, or their mean or sum; see `RowLossPlan`."
+    return functional(RowLossPlan, kind.value, doc, kind=kind, **fixed_for(kind))
+
+
+nll_of_rows: Any = functional(
+    RowLossPlan,
+    "nll_of_rows",
+    "nll_loss of rows along the last axis; see `RowLossPlan`.",
+    kind=K.NLL,
+    **fixed_for(K.NLL),
+)
+multi_margin_loss = _function(K.MULTI_MARGIN, " (p, margin, class weights)")
+multilabel_margin_loss = _function(K.MULTILABEL_MARGIN, "")
+multilabel_soft_margin_loss = _function(K.MULTILABEL_SOFT_MARGIN, " (class weights)")
+cosine_embedding_loss = _function(K.COSINE_EMBEDDING, " (margin)")
+triplet_margin_loss = _function(K.TRIPLET_MARGIN, " (margin, p, eps, swap)")
