@@ -205,7 +205,7 @@ def _general(p: Problem) -> Geometry | str:
     at = {**names_of(p.desc, views, "x"), "y": "loss", **constants(p.desc), "present": bits}
     if by_weight(p.desc, p.weight):
         at["divided"] = 2
-    return reduce_geometry(p, held, (p.loss,), _every(p), mapped=True, values=at)
+    return reduce_geometry(p, held, (p.loss,), _every(p), mapped=True, values=at, prefix="weighted_")
 
 
 _THREE = (K.GAUSSIAN_NLL, K.MARGIN_RANKING)
@@ -280,6 +280,7 @@ class PointwiseLossPlan(Plan):
             "general", _general, source=_SOURCE, guarantee=_BOUND,
             kernels=(*map_kernels("pointwise_loss<{KIND}<{A}>, {T}, {LAYOUT}>", MAP),
                      *to_one(reduce_kernels("WeightedLossSum<{T}>", _GENERAL,
+                                            prefix="weighted_",
                                             source="Mapped<WeightedLossTerm<{KIND}<{A}>, {T}>, {T}, {T}, {T}, {T}>"))),
         ),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape
-from ...core.variant import aligned
+from ...core.variant import Where, aligned, where
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
 from ...schedules.row_groups import GroupRows, group_params, group_rows
 from .pointwise_loss import to_one
@@ -164,14 +164,24 @@ PARAMS = Params(
 SUM = reduce_params("RowLossSumParams", ("losses", "weights"), divisor="f64", divided="i32", present="i32")
 
 
+SUMS = to_one(
+    reduce_kernels(
+        "WeightedLossSum<{T}>", SUM, {"rows": where(element=ElementKind.F64)}, prefix="sum_",
+        source="Mapped<RowLosses<{T}>, {A}, {A}>", width=lambda element: 16 // element.acc.itemsize,
+    )
+)  # fmt: skip
+"""The kernels that add up the losses of rows."""
+
+
 def group_of(desc: Any) -> int:
     """Threads of a row: they follow from its length, and so does the order of its sums."""
     return 1 if desc.features <= 32 else 32 if desc.features <= 4096 else THREADS
 
 
-def row_kernel(name: str, params: Params) -> Kernel:
+def row_kernel(name: str, params: Params, spills: bool | Where = False) -> Kernel:
     """One for each size of a group."""
-    return Kernel(name, f"{name}<{{KIND}}, {{T}}, {{G}}>", params, {"G": (1, 32, THREADS)}, threads=THREADS)
+    call = f"{name}<{{KIND}}, {{T}}, {{G}}>"
+    return Kernel(name, call, params, {"G": (1, 32, THREADS)}, threads=THREADS, spills=spills)
 
 
 def rows_of(p: Problem, gradients: tuple[View | None, ...], loss: View | None) -> GroupRows | str:
@@ -278,8 +288,7 @@ class RowLossPlan(Plan):
         Variant(
             "rows", _geometry, source="loss/row_loss.cu",
             kernels=(row_kernel("row_loss", PARAMS),
-                     *to_one(reduce_kernels("WeightedLossSum<{T}>", SUM, source="Mapped<RowLosses<{T}>, {A}, {A}>",
-                                            width=lambda element: 16 // element.acc.itemsize, prefix="sum_"))),
+                     *SUMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -30,7 +30,8 @@ CASES = [
     ("binary_cross_entropy_with_logits", (X, PARTS), {"pos_weight": POSITIVE[0], "weight": POSITIVE[:, :1]}),
     ("poisson_nll_loss", (X, POSITIVE), {"full": True}), ("soft_margin_loss", (X, SIGNS), {}),
     ("poisson_nll_loss", (POSITIVE, POSITIVE), {"log_input": False, "eps": 0.1}),
-    ("gaussian_nll_loss", (X, Y, POSITIVE), {"full": True, "eps": 0.5}), ("gaussian_nll_loss", (X, Y, POSITIVE[:, 0]), {}),
+    ("gaussian_nll_loss", (X, Y, POSITIVE), {"full": True, "eps": 0.5}),
+    ("gaussian_nll_loss", (X, Y, POSITIVE[:, 0]), {}),
     ("gaussian_nll_loss", (X, Y, 0.3), {}), ("hinge_embedding_loss", (X, SIGNS), {"margin": 0.3}),
 ]  # fmt: skip
 
