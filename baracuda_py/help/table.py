@@ -65,6 +65,16 @@ dx1, dx2 = bc.cdist_backward(np.ones_like(y), x1, x2, y)""",
     "ctc_loss": f"""{_RNG}log_probs = bc.log_softmax(rng.standard_normal((6, 2, 4), dtype=np.float32))
 targets = np.array([[1, 2], [3, 3]])
 loss = bc.ctc_loss(log_probs, targets, np.array([6, 5]), np.array([2, 1]))""",
+    "ctc_loss_backward": f"""{_RNG}log_probs = bc.log_softmax(rng.standard_normal((6, 2, 4), dtype=np.float32))
+given = log_probs, np.array([[1, 2], [3, 3]]), np.array([6, 5]), np.array([2, 1])
+plan = bc.CtcLossPlan.select(bc.CtcLossDescriptor(
+    input_length=6, batch=2, classes=4, target_shape=(2, 2), element="float32"
+))
+loss, nll = np.empty((), np.float32), np.empty(2, np.float32)
+log_alpha = np.empty((2, 6, 5), np.float32)
+names = ("log_probs", "targets", "input_lengths", "target_lengths")
+plan(**dict(zip(names, given)), loss=loss, log_alpha=log_alpha, nll=nll)
+dlog_probs = bc.ctc_loss_backward(np.ones_like(loss), *given, log_alpha, nll)""",
     "dice_loss": f"{_X}loss = bc.dice_loss(bc.sigmoid(x), (x > 0).astype(np.float32), axis=-1)",
     "distillation_loss": f"{_ROWS}loss = bc.distillation_loss(x1, x2, temperature=2.0)",
     "dpo_loss": f"{_LOGPS}loss = bc.dpo_loss(chosen, rejected, other, reference)",

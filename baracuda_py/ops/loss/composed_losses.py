@@ -22,6 +22,7 @@ from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction_of
 from ...interop.arrays import package_name, read
 from ..elementwise.cast import cast
+from ..gemm.matmul import matmul
 from ..reduce.distances import normalize, pairwise_distance
 from ..reduce.reduce import ReducePlan
 from ..softmax.softmax import log_softmax
@@ -99,8 +100,6 @@ def info_nce_loss(
     query [n, features], key [m, features], m >= n: rows of key from n on are negatives of all. Similarities are divided
     by `temperature` (van den Oord et al. 2018). Four launches, and the similarities [n, m] in memory.
     """
-    from ..gemm.matmul import matmul
-
     if unknown:
         raise unexpected(info_nce_loss, unknown)
     shapes = shape_of(query, "query"), shape_of(key, "key")
