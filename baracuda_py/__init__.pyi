@@ -811,6 +811,8 @@ def clamp_min(x: Array, min: Array | float, *, out: Out = None, stream: Stream =
     """max(x, min) with min an array or a number (torch.clamp_min); NaN propagates."""
 def clip(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`clamp` by NumPy's name; with neither bound x itself is copied, as numpy.clip does."""
+def clipped_policy_loss(policy: Array, old: Array, advantages: Array, reference: Array | None = None, *, clip_low: float = 0.2, clip_high: float = 0.2, beta: float = 0.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The clipped surrogate of PPO and GRPO: -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(policy - old)."""
 def clz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = clz(x) element by element; see `UnaryPlan`."""
 def comb(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -845,6 +847,8 @@ def cosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = cosh(x) element by element; see `UnaryPlan`."""
 def cosh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy cosh'(x) element by element; see `UnaryBackwardPlan`."""
+def cosine_embedding_loss(x: Array, other: Array | None, target: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """cosine_embedding_loss of every row along the last axis (margin), or their mean or sum; see `RowLossPlan`."""
 def cosine_embedding_loss_backward(dloss: Array, x: Array, other: Array | None, target: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', margin: float | None = None, return_dx: bool = True, return_dother: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of cosine_embedding_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def cosine_integral(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -913,6 +917,8 @@ def degrees(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
 def dense_gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
+def dice_loss(x: Array, target: Array, *, axis: int | Sequence[int] | None = None, smooth: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """1 - (2 Σ x target + smooth) / (Σ x + Σ target + smooth) of probabilities x, along `axis` (all by default)."""
 def diff(x: Array, prepend: Array | None = None, append: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = x[i + 1] - x[i] along `axis`, n times (torch.diff); x stands between `prepend` and `append`."""
 def diff_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., return_dx: bool = True, return_dprepend: bool = True, return_dappend: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -925,6 +931,8 @@ def dist(a: Array, b: Array, p: float = 2, *, out: Out = None, stream: Stream = 
     """The norm of order p of a - b over all elements, a and b broadcast (torch.dist); launches as of `pairwise_distance`."""
 def dist_backward(dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(da, db) of `dist`; see `pairwise_distance_backward`."""
+def distillation_loss(student: Array, teacher: Array, *, temperature: float = 1.0, axis: int = -1, reduction: str = 'batchmean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """temperature² KL(softmax(teacher / temperature) ‖ softmax(student / temperature)) of logits (Hinton et al. 2015)."""
 def div(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
 def div_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -937,6 +945,8 @@ def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferenc
     """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
 def dot_general(a: Array, b: Array, dimension_numbers: Any, *, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of products of ((a's summed, b's summed), (a's batch, b's batch)) axes (jax.lax.dot_general)."""
+def dpo_loss(chosen: Array, rejected: Array, chosen_reference: Array, rejected_reference: Array, *, beta: float = 0.1, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Direct preference optimization (Rafailov et al. 2023), of log-probabilities of answers."""
 def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """x / (1 - p), each element set to 0 with probability p (torch.nn.functional.dropout); see `DropoutPlan`."""
 def dropout1d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1132,8 +1142,8 @@ def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_sh
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
 def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
-def gaussian_nll_loss(x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """gaussian_nll_loss of every element, or its mean or sum (reduction, full, eps, variance); see `PointwiseLossPlan`."""
+def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
 def gaussian_nll_loss_backward(dloss: Array, x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, return_dvar: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of gaussian_nll_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def gcd(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1292,6 +1302,8 @@ def imag_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., elem
     """The gradient of imag of complex numbers; see `ComplexUnaryBackwardPlan`."""
 def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def info_nce_loss(query: Array, key: Array, *, temperature: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Cross entropy of cosine similarities: query i belongs to key i, all other keys are its negatives (InfoNCE)."""
 def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
 def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -1326,6 +1338,8 @@ def isreal(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = isreal(x) element by element; see `UnaryPlan`."""
 def isrealobj(x: Any) -> bool:
     """Whether x is an array of other numbers than complex ones (numpy.isrealobj)."""
+def jaccard_loss(x: Array, target: Array, *, axis: int | Sequence[int] | None = None, smooth: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """1 - (Σ x target + smooth) / (Σ x + Σ target - Σ x target + smooth), the intersection over the union; see `dice_loss`."""
 def jn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = jn(a, b) with broadcasting: the Bessel function J of whole order n = a at x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def jn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1340,6 +1354,8 @@ def kl_div_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | 
     """The gradients of kl_div_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def kron(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Every element of a times all of b: y[i B + j] = a[i] b[j] along each axis of B in b (torch.kron, numpy.kron)."""
+def kto_loss(policy: Array, reference: Array, desirable: Array, *, kl: float = 0.0, beta: float = 0.1, desirable_weight: float = 1.0, undesirable_weight: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """KTO (Ethayarajh et al. 2024): weight (1 - σ(±beta (policy - reference - kl))), + where `desirable` is 1."""
 def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, *, batch_size: int = ..., num_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
 def l0_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1598,14 +1614,20 @@ def multi_dot(matrices: Any, *, math_precision: str = 'element', out: Out = None
     """The product of two matrices or more, in the order of fewest multiplications (torch.linalg.multi_dot)."""
 def multi_gemm(a: Sequence[Array], b: Sequence[Array], *, a_shapes: Sequence[Sequence[int]] = ..., b_shapes: Sequence[Sequence[int]] = ..., out_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """y_i = alpha · a_i @ b_i for lists of matrices of any sizes and strides."""
+def multi_margin_loss(x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """multi_margin_loss of every row along the last axis (p, margin, class weights), or their mean or sum; see `RowLossPlan`."""
 def multi_margin_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradients of multi_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def multigammaln(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
 def multigammaln_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy multigammaln'(x) element by element; see `UnaryBackwardPlan`."""
+def multilabel_margin_loss(x: Array, labels: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """multilabel_margin_loss of every row along the last axis, or their mean or sum; see `RowLossPlan`."""
 def multilabel_margin_loss_backward(dloss: Array, x: Array, labels: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradients of multilabel_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
+def multilabel_soft_margin_loss(x: Array, hits: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """multilabel_soft_margin_loss of every row along the last axis (class weights), or their mean or sum; see `RowLossPlan`."""
 def multilabel_soft_margin_loss_backward(dloss: Array, x: Array, hits: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dx: bool = True, return_dhits: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of multilabel_soft_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def multiply(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1680,6 +1702,8 @@ def nll_loss(x: Array, target: Array, weight: Array | None = None, *, axis: int 
     """-weight[t] x[t] of log-probabilities x, 0 where t is ignore_index (torch.nn.functional.nll_loss)."""
 def nll_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: int | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradients of nll_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
+def nll_of_rows(x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """nll_loss of rows along the last axis; see `RowLossPlan`."""
 def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`vector_norm` with the order by torch.norm's name."""
 def norm_backward(dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1692,6 +1716,8 @@ def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[i
     """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0)."""
 def not_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ne(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def orpo_loss(chosen: Array, rejected: Array, *, beta: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The odds-ratio term of ORPO (Hong et al. 2024): -beta log σ(log odds(chosen) - log odds(rejected))."""
 def outer(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def owens_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1935,6 +1961,8 @@ def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, 
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
 def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """cases[which] element by element (jax.lax.select_n); a bool `which` has two, the first where it is False."""
+def selective_log_softmax(logits: Array, index: Array, *, logit_scale: float = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """log_softmax(logit_scale logits)[…, index]: the log-probability of one class a row, in float32 at least."""
 def selu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = selu(x) element by element; see `UnaryPlan`."""
 def selu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1979,6 +2007,8 @@ def silu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
 def silu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy silu'(x) element by element; see `UnaryBackwardPlan`."""
+def simpo_loss(chosen: Array, rejected: Array, *, beta: float = 2.0, gamma: float = 1.0, label_smoothing: float = 0.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """SimPO (Meng et al. 2024): -(1 - ε) log σ(z) - ε log σ(-z), z = beta (chosen - rejected) - gamma."""
 def sin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = sin(x) element by element; see `UnaryPlan`."""
 def sin_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2148,8 +2178,12 @@ def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape:
     """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
 def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
+def triplet_margin_loss(x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """triplet_margin_loss of every row along the last axis (margin, p, eps, swap), or their mean or sum; see `RowLossPlan`."""
 def triplet_margin_loss_backward(dloss: Array, x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, return_dx: bool = True, return_dpositive: bool = True, return_dnegative: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of triplet_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
+def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array, *, distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0, swap: bool = False, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """max(0, margin + d(x, positive) - d(x, negative)) (torch.nn.functional.triplet_margin_with_distance_loss)."""
 def true_divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
 def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

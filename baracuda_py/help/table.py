@@ -32,6 +32,9 @@ _STACKS = f"""{_RNG}a = rng.standard_normal((2, 3, 4), dtype=np.float32)
 b = rng.standard_normal((2, 4, 5), dtype=np.float32)
 """
 
+_LOGITS = f"{_RNG}logits = rng.standard_normal((3, 4), dtype=np.float32)\nclasses = np.array([0, 3, 1])\n"
+_LOGPS = f"{_RNG}chosen, rejected, other, reference = -rng.uniform(0.5, 2.0, (4, 3)).astype(np.float32)\n"
+
 TABLE: dict[str, str] = {
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
@@ -58,6 +61,33 @@ y = bc.batch_paged_prefill(q, k_cache, v_cache, qo_indptr, page_table=page_table
     "cdist": f"{_ROWS}y = bc.cdist(x1, x2, p=1)",
     "cdist_backward": f"""{_ROWS}y = bc.cdist(x1, x2)
 dx1, dx2 = bc.cdist_backward(np.ones_like(y), x1, x2, y)""",
+    "clipped_policy_loss": f"{_LOGPS}loss = bc.clipped_policy_loss(chosen, other, rejected, reference, beta=0.04)",
+    "cross_entropy": f"{_LOGITS}loss = bc.cross_entropy(logits, classes)",
+    "ctc_loss": f"""{_RNG}log_probs = bc.log_softmax(rng.standard_normal((6, 2, 4), dtype=np.float32))
+targets = np.array([[1, 2], [3, 3]])
+loss = bc.ctc_loss(log_probs, targets, np.array([6, 5]), np.array([2, 1]))""",
+    "ctc_loss_backward": f"""{_RNG}log_probs = bc.log_softmax(rng.standard_normal((6, 2, 4), dtype=np.float32))
+given = log_probs, np.array([[1, 2], [3, 3]]), np.array([6, 5]), np.array([2, 1])
+plan = bc.CtcLossPlan.select(bc.CtcLossDescriptor(
+    input_length=6, batch=2, classes=4, target_shape=(2, 2), element="float32"
+))
+loss, nll = np.empty((), np.float32), np.empty(2, np.float32)
+log_alpha = np.empty((2, 6, 5), np.float32)
+names = ("log_probs", "targets", "input_lengths", "target_lengths")
+plan(**dict(zip(names, given)), loss=loss, log_alpha=log_alpha, nll=nll)
+dlog_probs = bc.ctc_loss_backward(np.ones_like(loss), *given, log_alpha, nll)""",
+    "dice_loss": f"{_X}loss = bc.dice_loss(bc.sigmoid(x), (x > 0).astype(np.float32), axis=-1)",
+    "distillation_loss": f"{_ROWS}loss = bc.distillation_loss(x1, x2, temperature=2.0)",
+    "dpo_loss": f"{_LOGPS}loss = bc.dpo_loss(chosen, rejected, other, reference)",
+    "gaussian_nll_loss": f"{_ROWS}loss = bc.gaussian_nll_loss(x1, x2, 0.5)",
+    "info_nce_loss": f"{_ROWS}loss = bc.info_nce_loss(x1, x2)",
+    "jaccard_loss": f"{_X}loss = bc.jaccard_loss(bc.sigmoid(x), (x > 0).astype(np.float32), axis=-1)",
+    "kto_loss": f"{_LOGPS}loss = bc.kto_loss(chosen, reference, np.array([1, 0, 1], dtype=np.float32))",
+    "nll_loss": f"{_LOGITS}loss = bc.nll_loss(bc.log_softmax(logits), classes)",
+    "orpo_loss": f"{_LOGPS}loss = bc.orpo_loss(chosen, rejected)",
+    "selective_log_softmax": f"{_LOGITS}log_p = bc.selective_log_softmax(logits, classes)",
+    "simpo_loss": f"{_LOGPS}loss = bc.simpo_loss(chosen, rejected)",
+    "triplet_margin_with_distance_loss": f"{_ROWS}loss = bc.triplet_margin_with_distance_loss(x1, x2, -x1)",
     "clamp": f"{_X}y = bc.clamp(x, -1.0, 1.0)",
     "clamp_max": f"{_X}y = bc.clamp_max(x, 1.0)",
     "clamp_min": f"{_X}y = bc.clamp_min(x, 0.0)",

@@ -22,7 +22,7 @@ from ..interop.arrays import read
 from .spelling import spelled
 
 _OWN = (
-    "gelu", "rms_norm", "scaled_dot_product_attention", "mse_loss", "l1_loss", "max", "min", "equal", "take",
+    "gelu", "rms_norm", "scaled_dot_product_attention", "kl_div", "cross_entropy", "max", "min", "equal", "take",
 )  # fmt: skip
 _OTHER = {"swish": "silu", "logsigmoid": "log_sigmoid", "scatter_": "scatter", "mul_": "mul"}
 
@@ -88,22 +88,29 @@ def scaled_dot_product_attention(
     return y[0] if apart else y
 
 
-def _reduced(x: Any, reduction: str, more: dict[str, Any]) -> Any:
-    if reduction not in ("none", "mean", "sum"):
-        raise InvalidProblemError(f'reduction must be "none", "mean" or "sum", got {shown(reduction)}')
-    return x if reduction == "none" else _bc(reduction)(x, **more)
+def kl_div(
+    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    log_target: bool = False, **more: Any,
+) -> Any:  # fmt: skip
+    """target (log target - input), its mean or sum (torch.nn.functional.kl_div)."""
+    if size_average is not None or reduce is not None:
+        raise InvalidProblemError('size_average and reduce are given as reduction="none", "mean" or "sum"')
+    return _bc("kl_div_loss")(input, target, reduction=reduction, log_target=log_target, **more)
 
 
-def mse_loss(input: Any, target: Any, reduction: str = "mean", **more: Any) -> Any:
-    """(x - target)², its mean or sum (torch.nn.functional.mse_loss); two launches, or one for "none"."""
-    first = more if reduction == "none" else {}
-    return _reduced(_bc("squared_difference")(input, target, **first), reduction, more)
+def cross_entropy(
+    input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
+    reduction: str = "mean", label_smoothing: float = 0.0, **more: Any,
+) -> Any:  # fmt: skip
+    """Cross entropy of logits against classes or probabilities (torch.nn.functional.cross_entropy).
 
-
-def l1_loss(input: Any, target: Any, reduction: str = "mean", **more: Any) -> Any:
-    """|x - target|, its mean or sum (torch.nn.functional.l1_loss); two launches, or one for "none"."""
-    first = more if reduction == "none" else {}
-    return _reduced(_bc("absolute_difference")(input, target, **first), reduction, more)
+    The classes are along axis 1, or 0 of a single row. Keywords of `baracuda_py.cross_entropy` are taken, too.
+    """
+    if size_average is not None or reduce is not None:
+        raise InvalidProblemError('size_average and reduce are given as reduction="none", "mean" or "sum"')
+    more.setdefault("axis", 1 if len(shape_of(input, "input")) > 2 else -1)
+    facts = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+    return _bc("cross_entropy")(input, target, weight, **facts, **more)
 
 
 def _extreme(which: str, input: Any, dim: Any, keepdim: bool, more: dict[str, Any]) -> Any:

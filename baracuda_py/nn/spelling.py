@@ -37,6 +37,24 @@ group_norm: input num_groups weight bias eps
 instance_norm: input running_mean running_var weight bias use_input_stats momentum eps
 cross_entropy: input:logits target:targets weight size_average ignore_index reduce reduction label_smoothing
 linear_cross_entropy: input linear_weight:weight target linear_bias:bias weight:class_weight
+mse_loss l1_loss: input target size_average reduce reduction weight
+smooth_l1_loss: input target size_average reduce reduction beta
+huber_loss: input target reduction delta weight
+binary_cross_entropy: input target weight size_average reduce reduction
+binary_cross_entropy_with_logits: input target weight size_average reduce reduction pos_weight
+poisson_nll_loss: input target log_input full size_average eps reduce reduction
+gaussian_nll_loss: input target var full eps reduction
+hinge_embedding_loss: input target margin size_average reduce reduction
+soft_margin_loss: input target size_average reduce reduction
+margin_ranking_loss: input1:x input2:other target margin size_average reduce reduction
+nll_loss: input target weight size_average ignore_index reduce reduction
+multi_margin_loss: input target p margin weight size_average reduce reduction
+multilabel_margin_loss: input target:labels size_average reduce reduction
+multilabel_soft_margin_loss: input target:hits weight size_average reduce reduction
+cosine_embedding_loss: input1:x input2:other target margin size_average reduce reduction
+triplet_margin_loss: anchor:x positive negative margin p eps swap size_average reduce reduction
+triplet_margin_with_distance_loss: anchor:x positive negative
+ctc_loss: log_probs targets input_lengths target_lengths blank reduction zero_infinity
 elu celu: input alpha inplace
 leaky_relu: input negative_slope inplace
 hardtanh: input min_val max_val inplace

@@ -159,6 +159,7 @@ from baracuda_py import clamp_backward as clamp_backward
 from baracuda_py import clamp_max as clamp_max
 from baracuda_py import clamp_min as clamp_min
 from baracuda_py import clip as clip
+from baracuda_py import clipped_policy_loss as clipped_policy_loss
 from baracuda_py import clz as clz
 from baracuda_py import comb as comb
 from baracuda_py import complex as complex
@@ -176,6 +177,7 @@ from baracuda_py import cos as cos
 from baracuda_py import cos_backward as cos_backward
 from baracuda_py import cosh as cosh
 from baracuda_py import cosh_backward as cosh_backward
+from baracuda_py import cosine_embedding_loss as cosine_embedding_loss
 from baracuda_py import cosine_embedding_loss_backward as cosine_embedding_loss_backward
 from baracuda_py import cosine_integral as cosine_integral
 from baracuda_py import cosine_integral_backward as cosine_integral_backward
@@ -210,18 +212,21 @@ from baracuda_py import deg2rad as deg2rad
 from baracuda_py import deg2rad_backward as deg2rad_backward
 from baracuda_py import degrees as degrees
 from baracuda_py import dense_gemm as dense_gemm
+from baracuda_py import dice_loss as dice_loss
 from baracuda_py import diff as diff
 from baracuda_py import diff_backward as diff_backward
 from baracuda_py import digamma as digamma
 from baracuda_py import digamma_backward as digamma_backward
 from baracuda_py import dist as dist
 from baracuda_py import dist_backward as dist_backward
+from baracuda_py import distillation_loss as distillation_loss
 from baracuda_py import div as div
 from baracuda_py import div_backward as div_backward
 from baracuda_py import divide as divide
 from baracuda_py import divmod as divmod
 from baracuda_py import dot as dot
 from baracuda_py import dot_general as dot_general
+from baracuda_py import dpo_loss as dpo_loss
 from baracuda_py import dropout as dropout
 from baracuda_py import dropout1d as dropout1d
 from baracuda_py import dropout2d as dropout2d
@@ -395,6 +400,7 @@ from baracuda_py import igammac as igammac
 from baracuda_py import imag as imag
 from baracuda_py import imag_backward as imag_backward
 from baracuda_py import index_select as index_select
+from baracuda_py import info_nce_loss as info_nce_loss
 from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
 from baracuda_py import instance_norm as instance_norm
@@ -410,6 +416,7 @@ from baracuda_py import isnan as isnan
 from baracuda_py import isneginf as isneginf
 from baracuda_py import isposinf as isposinf
 from baracuda_py import isreal as isreal
+from baracuda_py import jaccard_loss as jaccard_loss
 from baracuda_py import jn as jn
 from baracuda_py import jn_backward as jn_backward
 from baracuda_py import kl_div as kl_div
@@ -417,6 +424,7 @@ from baracuda_py import kl_div_backward as kl_div_backward
 from baracuda_py import kl_div_loss as kl_div_loss
 from baracuda_py import kl_div_loss_backward as kl_div_loss_backward
 from baracuda_py import kron as kron
+from baracuda_py import kto_loss as kto_loss
 from baracuda_py import kv_cache_append as kv_cache_append
 from baracuda_py import l0_norm as l0_norm
 from baracuda_py import l1_loss as l1_loss
@@ -547,10 +555,13 @@ from baracuda_py import mul_backward as mul_backward
 from baracuda_py import mulhi as mulhi
 from baracuda_py import multi_dot as multi_dot
 from baracuda_py import multi_gemm as multi_gemm
+from baracuda_py import multi_margin_loss as multi_margin_loss
 from baracuda_py import multi_margin_loss_backward as multi_margin_loss_backward
 from baracuda_py import multigammaln as multigammaln
 from baracuda_py import multigammaln_backward as multigammaln_backward
+from baracuda_py import multilabel_margin_loss as multilabel_margin_loss
 from baracuda_py import multilabel_margin_loss_backward as multilabel_margin_loss_backward
+from baracuda_py import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from baracuda_py import multilabel_soft_margin_loss_backward as multilabel_soft_margin_loss_backward
 from baracuda_py import multiply as multiply
 from baracuda_py import mv as mv
@@ -588,12 +599,14 @@ from baracuda_py import nextafter as nextafter
 from baracuda_py import nextafter_backward as nextafter_backward
 from baracuda_py import nll_loss as nll_loss
 from baracuda_py import nll_loss_backward as nll_loss_backward
+from baracuda_py import nll_of_rows as nll_of_rows
 from baracuda_py import norm as norm
 from baracuda_py import norm_backward as norm_backward
 from baracuda_py import norm_except_dim as norm_except_dim
 from baracuda_py import normalize as normalize
 from baracuda_py import normalize_backward as normalize_backward
 from baracuda_py import not_equal as not_equal
+from baracuda_py import orpo_loss as orpo_loss
 from baracuda_py import outer as outer
 from baracuda_py import owens_t as owens_t
 from baracuda_py import owens_t_backward as owens_t_backward
@@ -711,6 +724,7 @@ from baracuda_py import sdpa_block_sparse as sdpa_block_sparse
 from baracuda_py import sdpa_block_sparse_backward as sdpa_block_sparse_backward
 from baracuda_py import select as select
 from baracuda_py import select_n as select_n
+from baracuda_py import selective_log_softmax as selective_log_softmax
 from baracuda_py import selu as selu
 from baracuda_py import selu_backward as selu_backward
 from baracuda_py import selu_glu as selu_glu
@@ -733,6 +747,7 @@ from baracuda_py import sign as sign
 from baracuda_py import signbit as signbit
 from baracuda_py import silu as silu
 from baracuda_py import silu_backward as silu_backward
+from baracuda_py import simpo_loss as simpo_loss
 from baracuda_py import sin as sin
 from baracuda_py import sin_backward as sin_backward
 from baracuda_py import sinc as sinc
@@ -819,7 +834,9 @@ from baracuda_py import trace_backward as trace_backward
 from baracuda_py import trapezoid as trapezoid
 from baracuda_py import trapezoid_backward as trapezoid_backward
 from baracuda_py import trapz as trapz
+from baracuda_py import triplet_margin_loss as triplet_margin_loss
 from baracuda_py import triplet_margin_loss_backward as triplet_margin_loss_backward
+from baracuda_py import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from baracuda_py import true_divide as true_divide
 from baracuda_py import trunc as trunc
 from baracuda_py import trunc_divide as trunc_divide

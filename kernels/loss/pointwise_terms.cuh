@@ -194,8 +194,8 @@ template <class A> struct Jsd {  // x = log q, t = log p, first: beta
   }
   template <int N> static BARACUDA_D A slope(BARACUDA_LOSS_OPERANDS) {
     const A own = N == 0 ? x : t, other = N == 0 ? t : x, share = N == 0 ? A(1) - o.first : o.first;
-    if (share == A(0)) return -math::exp(other);
-    if (share == A(1)) return times(math::exp(own), own - other + A(1));
+    if (share == A(1)) return -math::exp(other);
+    if (share == A(0)) return times(math::exp(own), own - other + A(1));
     return share * times(math::exp(own), own - mixture(o, x, t));
   }
 };

@@ -191,6 +191,14 @@ GIVEN: dict[str, Callable[[], Call]] = {
         [*_heads(3, 64), np.ones((1, 1), np.uint8), made(1, 2, 64, 16), made(1, 2, 64), made(1, 2, 64, 16, seed=4)],
         {},
     ),
+    "cross_entropy": lambda: ([made(4, 6), np.array([0, 5, 2, -100])], {}),
+    "ctc_loss": lambda: (
+        [made(6, 2, 4) - 2, np.array([[1, 2], [3, 3]]), np.array([6, 5]), np.array([2, 1])],
+        {"normalized": False},
+    ),
+    "nll_loss": lambda: ([made(4, 6), np.array([0, 5, 2, -100])], {}),
+    "orpo_loss": lambda: ([-np.abs(made(4)) - 0.1, -np.abs(made(4, seed=1)) - 0.1], {}),
+    "selective_log_softmax": lambda: ([made(4, 6), np.array([0, 5, 2, 1])], {}),
     "sum_to_size": lambda: ([made(3, 4), (1, 4)], {}),
     "where": lambda: ([made(3, 4) > 0, made(3, 4), 2.0], {}),
 }

@@ -109,6 +109,28 @@ cross_entropy(input=X, target=torch.tensor([0, 3, 1]), weight=POSITIVE[0])
 mse_loss(X, Y)
 mse_loss(X, Y, reduction="none")
 l1_loss(X, Y, reduction="sum")
+mse_loss(X, Y, weight=POSITIVE)
+smooth_l1_loss(X, Y, beta=0.3)
+huber_loss(X, Y, "sum", 0.7)
+binary_cross_entropy(X.sigmoid(), Y.sigmoid(), POSITIVE)
+binary_cross_entropy_with_logits(X, Y.sigmoid(), pos_weight=POSITIVE[0])
+kl_div(X.log_softmax(-1), Y.softmax(-1), reduction="batchmean")
+kl_div(X.log_softmax(-1), Y.log_softmax(-1), log_target=True)
+poisson_nll_loss(X, Y.abs(), full=True)
+gaussian_nll_loss(X, Y, POSITIVE[:, 0], eps=1e-3)
+gaussian_nll_loss(X, Y, 0.3, True)
+hinge_embedding_loss(X, Y.sign())
+soft_margin_loss(X, Y.sign())
+margin_ranking_loss(X, Y, Y.sign(), 0.1)
+nll_loss(x(3, 4, 5), torch.arange(15).reshape(3, 5) % 4, POSITIVE[0], ignore_index=2)
+cross_entropy(x(3, 4, 5), torch.arange(15).reshape(3, 5) % 4, POSITIVE[0], label_smoothing=0.2)
+cross_entropy(x(3, 4, 5), x(3, 4, 5).softmax(1))
+multi_margin_loss(X, torch.tensor([0, 3, 1]), 2, 0.5, POSITIVE[0])
+multilabel_margin_loss(X, torch.tensor([[0, 3, -1, 1], [-1, 0, 0, 0], [1, 1, 2, 3]]))
+multilabel_soft_margin_loss(X, Y.sigmoid(), POSITIVE[0])
+cosine_embedding_loss(X, Y, torch.tensor([1, -1, 1]), 0.2)
+triplet_margin_loss(X, Y, x(3, 4), 0.5, 3.0, swap=True)
+triplet_margin_with_distance_loss(X, Y, x(3, 4), swap=True)
 max_pool2d(x(2, 3, 8, 8), 3, 2, 1)
 max_pool2d(x(2, 3, 8, 8), 2, return_indices=True)
 avg_pool2d(x(2, 3, 8, 8), (3, 2), padding=1, count_include_pad=False)
@@ -200,7 +222,7 @@ def test_our_own_words_are_taken_too() -> None:
         (lambda a: OURS.softmax(a, 1, dim=1), "has dim twice"),
         (lambda a: OURS.softmax(a, axs=1), "did you mean axis"),
         (lambda a: OURS.gelu(a, "erf"), 'approximate must be "none" or "tanh"'),
-        (lambda a: OURS.mse_loss(a, a, "max"), "reduction must be"),
+        (lambda a: OURS.mse_loss(a, a, reduction="max"), "reduction must be"),
         (lambda a: OURS.scaled_dot_product_attention(a, a, a), "must have 4 axes each, or 3"),
         (lambda a: OURS.embedding(a, a, max_norm=1.0), "max_norm"),
     ],

@@ -121,7 +121,7 @@ def test_a_number_that_requires_a_gradient_is_refused_after_one_that_does_not(na
             function(*operands, **held, **{spec.name: number.clone().requires_grad_()})
 
 
-BEYOND = {"zeta": 1.0}  # where the others are less than 1
+BEYOND = {"zeta": 1.0, "orpo_loss": -1.0}  # where other numbers have no value
 
 
 def doubled(value: Any, shift: float) -> Any:

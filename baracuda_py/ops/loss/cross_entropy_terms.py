@@ -23,12 +23,11 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.kinds import TableKind
 from ...core.tensor import Shape
-from ...core.variant import aligned
-from ...schedules.reduce import reduce_kernels, reduce_launches
+from ...core.variant import Where, aligned, where
+from ...schedules.reduce import reduce_launches
 from ...schedules.row_groups import GroupRows, group_params, group_rows
 from .loss_kinds import random_weights
-from .pointwise_loss import to_one
-from .row_loss import INTEGERS, REDUCTIONS, SUM, THREADS
+from .row_loss import INTEGERS, REDUCTIONS, SUMS, THREADS
 
 _LOGITS = "*batch_shape num_classes"
 
@@ -182,9 +181,16 @@ def group_of(desc: Any) -> int:
     return 1 if desc.num_classes <= 32 else 32 if desc.num_classes <= 2048 else THREADS
 
 
-def terms_kernel(name: str, params: Params) -> Kernel:
+def terms_kernel(name: str, params: Params, spills: Where) -> Kernel:
     """One for each size of a group."""
-    return Kernel(name, f"{name}<{{KIND}}, {{T}}, {{G}}>", params, {"G": (1, 32, THREADS)}, threads=THREADS)
+    call = f"{name}<{{KIND}}, {{T}}, {{G}}>"
+    return Kernel(name, call, params, {"G": (1, 32, THREADS)}, threads=THREADS, spills=spills)
+
+
+FORWARD = terms_kernel(
+    "cross_entropy_terms", PARAMS,
+    where(kind=TargetKind.PROBABILITIES, element=(ElementKind.F32, ElementKind.F64), G=32),
+)  # fmt: skip
 
 
 def constants(p: Problem, rows: GroupRows) -> dict[str, Any]:
@@ -281,9 +287,7 @@ class CrossEntropyTermsPlan(Plan):
     variants = (
         Variant(
             "rows", _geometry, source="loss/cross_entropy_terms.cu",
-            kernels=(terms_kernel("cross_entropy_terms", PARAMS),
-                     *to_one(reduce_kernels("WeightedLossSum<{T}>", SUM, source="Mapped<RowLosses<{T}>, {A}, {A}>",
-                                            width=lambda element: 16 // element.acc.itemsize, prefix="sum_"))),
+            kernels=(FORWARD, *SUMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

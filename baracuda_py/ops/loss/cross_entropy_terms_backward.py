@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant, View,
-    functional, operand, output,
+    Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant,
+    View, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.variant import aligned
+from ...core.element import HALVES
+from ...core.variant import aligned, where
 from ...schedules.reduce import reduce_kernels, reduce_launches
 from ...schedules.row_groups import group_params, group_rows
 from .cross_entropy_terms import (
-    OPTIONS, PARAMS, POINTERS, CrossEntropyTermsDescriptor, CrossEntropyTermsPlan, TargetKind, constants, entropy_of,
+    FORWARD, OPTIONS, POINTERS, CrossEntropyTermsDescriptor, CrossEntropyTermsPlan, TargetKind, constants, entropy_of,
     group_of, losses_step, random_probabilities, scores, terms_case, terms_kernel,
 )  # fmt: skip
 from .loss_kinds import random_weights
@@ -134,6 +135,13 @@ _TOTAL = tuple(
 )  # fmt: skip
 
 
+_SPILLS = (
+    where(kind=TargetKind.CLASSES, element=HALVES, G=THREADS)
+    | where(kind=TargetKind.PROBABILITIES, element=HALVES, G=1)
+    | where(kind=TargetKind.PROBABILITIES, element=ElementKind.F32, G=(32, THREADS))
+)
+
+
 class CrossEntropyTermsBackwardPlan(Plan):
     """dlogits and dprobabilities of `CrossEntropyTermsPlan`; nothing is saved, a row's sums are made again."""
 
@@ -147,8 +155,7 @@ class CrossEntropyTermsBackwardPlan(Plan):
     variants = (
         Variant(
             "rows", _geometry, source="loss/cross_entropy_terms.cu",
-            kernels=(terms_kernel("cross_entropy_terms_backward", BACKWARD),
-                     terms_kernel("cross_entropy_terms", PARAMS), *_TOTAL),
+            kernels=(terms_kernel("cross_entropy_terms_backward", BACKWARD, _SPILLS), FORWARD, *_TOTAL),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -356,8 +356,8 @@ _ctc: Any = functional(CtcLossPlan, "ctc_loss")
 @entry(CtcLossPlan)
 def ctc_loss(
     log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0,
-    reduction: str = "mean", zero_infinity: bool = False, max_target_length: int | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    reduction: Any = "mean", zero_infinity: bool = False, max_target_length: int | None = None,
+    normalized: bool = True, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """-log of the probability that log_probs spell the targets (torch.nn.functional.ctc_loss); see `CtcLossPlan`.
 
@@ -370,7 +370,8 @@ def ctc_loss(
     shape = shape_of(log_probs, "log_probs")
     if len(shape) not in (2, 3):
         raise InvalidProblemError(f"log_probs must have shape [steps, batch, classes] or [steps, classes], got {shape}")
-    options = {"blank": blank, "zero_infinity": zero_infinity, "stream": stream, "preference": preference}
+    options: dict[str, Any] = {"blank": blank, "zero_infinity": zero_infinity, "normalized": normalized}
+    options |= {"stream": stream, "preference": preference}
     if max_target_length is not None:
         options["max_target_length"] = max_target_length
     if len(shape) == 3:

@@ -14,7 +14,9 @@ from ...core import (
     Relative, Variant, View, Vjp, choice, derived, element, extents, flag, functional, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, broadcast_shape
+from ...core.views import shape_of, with_axis
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params
 from .loss_kinds import OPTIONS, LossKind, random_weights, values
@@ -169,14 +171,6 @@ def names_of(desc: Any, views: Mapping[str, View | None], absent: str) -> dict[s
     return {n: named[n] if views[n] is not None else absent for n in OPERANDS}
 
 
-def _map(p: Problem) -> Geometry | str:
-    if p.desc.reduction != "none":
-        return "the losses are added up"
-    views = operands_of(p)
-    at = {**names_of(p.desc, views, "@null"), "y": "loss", **constants(p.desc)}
-    return map_geometry(p, (p.loss, *views.values()), at)
-
-
 def _sum(p: Problem) -> Geometry | str:
     views = operands_of(p)
     if p.desc.reduction == "none":
@@ -200,16 +194,18 @@ def stand_in(view: View, shape: Shape) -> View:
     return View(view.ptr, shape, (0,) * len(shape), view.element)
 
 
-def _weighted(p: Problem) -> Geometry | str:
-    if p.desc.reduction == "none":
-        return "the losses are not added up"
+def _general(p: Problem) -> Geometry | str:
+    """Losses of elements by the map; sums of any operands."""
     views = operands_of(p)
+    if p.desc.reduction == "none":
+        at = {**names_of(p.desc, views, "@null"), "y": "loss", **constants(p.desc)}
+        return map_geometry(p, (p.loss, *views.values()), at)
     held = [stand_in(p.x, p.desc.shape) if v is None else v for v in views.values()]
     bits = (views["third"] is not None) + 2 * (views["weight"] is not None)
     at = {**names_of(p.desc, views, "x"), "y": "loss", **constants(p.desc), "present": bits}
     if by_weight(p.desc, p.weight):
         at["divided"] = 2
-    return reduce_geometry(p, held, (p.loss,), _every(p), mapped=True, values=at)
+    return reduce_geometry(p, held, (p.loss,), _every(p), mapped=True, values=at, prefix="weighted_")
 
 
 _THREE = (K.GAUSSIAN_NLL, K.MARGIN_RANKING)
@@ -278,16 +274,14 @@ class PointwiseLossPlan(Plan):
     )
     vjp = Vjp("PointwiseLossBackwardPlan", grads={"x": "dx", "other": "dother", "target": "dtarget", "var": "dvar"})
     variants = (
-        Variant(
-            "map", _map, source=_SOURCE, guarantee=_BOUND,
-            kernels=map_kernels("pointwise_loss<{KIND}<{A}>, {T}, {LAYOUT}>", MAP),
-        ),
         _row("sum", _TWO, 2),
         _row("sum_three", _THREE, 3),
         Variant(
-            "weighted", _weighted, source=_SOURCE, guarantee=_BOUND,
-            kernels=to_one(reduce_kernels("WeightedLossSum<{T}>", _GENERAL,
-                                          source="Mapped<WeightedLossTerm<{KIND}<{A}>, {T}>, {T}, {T}, {T}, {T}>")),
+            "general", _general, source=_SOURCE, guarantee=_BOUND,
+            kernels=(*map_kernels("pointwise_loss<{KIND}<{A}>, {T}, {LAYOUT}>", MAP),
+                     *to_one(reduce_kernels("WeightedLossSum<{T}>", _GENERAL,
+                                            prefix="weighted_",
+                                            source="Mapped<WeightedLossTerm<{KIND}<{A}>, {T}>, {T}, {T}, {T}, {T}>"))),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
@@ -351,9 +345,28 @@ binary_cross_entropy = _function(K.BCE)
 binary_cross_entropy_with_logits = _function(K.BCE_WITH_LOGITS)
 kl_div_loss = _function(K.KL_DIV)
 poisson_nll_loss = _function(K.POISSON_NLL)
-gaussian_nll_loss = _function(K.GAUSSIAN_NLL)
+_gaussian = _function(K.GAUSSIAN_NLL)
 hinge_embedding_loss = _function(K.HINGE_EMBEDDING)
 soft_margin_loss = _function(K.SOFT_MARGIN)
 margin_ranking_loss = _function(K.MARGIN_RANKING)
 sigmoid_focal_loss = _function(K.SIGMOID_FOCAL)
 generalized_jsd_loss = _function(K.JSD)
+
+
+@entry(PointwiseLossPlan, kind=K.GAUSSIAN_NLL)
+def gaussian_nll_loss(
+    x: Array, target: Array, var: Any, weight: Array | None = None, *, full: Any = False, eps: Any = 1e-6,
+    reduction: Any = "mean", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss).
+
+    var: an array that broadcasts to x, one without x's last axis, or a number. See `PointwiseLossPlan`.
+    """
+    if unknown:
+        raise unexpected(gaussian_nll_loss, unknown)
+    facts: dict[str, Any] = {"full": full, "eps": eps, "reduction": reduction}
+    facts |= {"out": out, "stream": stream, "preference": preference}
+    if isinstance(var, (int, float)):
+        return _gaussian(x, target, None, weight, variance=var, **facts)
+    shape, own = shape_of(x, "x"), shape_of(var, "var")
+    return _gaussian(x, target, with_axis(var, -1, "var") if shape and own == shape[:-1] else var, weight, **facts)

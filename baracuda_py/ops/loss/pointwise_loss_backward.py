@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant,
+    Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant,
     View, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import broadcast_shape
-from ...core.variant import aligned
+from ...core.element import HALVES
+from ...core.variant import aligned, where
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params, sum_to
 from .loss_kinds import LossKind, random_weights, values, with_slope
@@ -92,7 +93,25 @@ MAP = Params(
 )  # fmt: skip
 SUM = reduce_params("PointwiseLossSlopeParams", ("each", *OPERANDS), dloss="ptr", which="i32", present="i32", **_MORE)
 TOTAL = reduce_params("LossWeightParams", ("weight",), divisor="f64", divided="i32")
-_MAP = map_kernels("pointwise_loss_backward<{KIND}<{A}>, {T}, {LAYOUT}>", MAP)
+_F32, _F64 = ElementKind.F32, ElementKind.F64
+_STRIDED = (
+    where(kind=(K.MSE, K.L1, K.SMOOTH_L1, K.HUBER), element=_F32, VEC=4)
+    | where(kind=K.BCE_WITH_LOGITS, element=(_F32, *HALVES), VEC=1)
+    | where(kind=(K.GAUSSIAN_NLL, K.MARGIN_RANKING), element=HALVES, VEC=1)
+)
+_FLAT = where(kind=K.SIGMOID_FOCAL, element=_F64)
+_SPILLS = {
+    "rows": where(kind=(K.SMOOTH_L1, K.POISSON_NLL, K.JSD), element=HALVES)
+    | where(kind=(K.KL_DIV, K.GAUSSIAN_NLL), element=_F64),
+    "rows_any": where(kind=(K.GAUSSIAN_NLL, K.SIGMOID_FOCAL), element=HALVES)
+    | where(kind=K.SIGMOID_FOCAL, element=_F32),
+    "columns": where(kind=K.BCE_WITH_LOGITS, element=HALVES, VEC=1)
+    | where(kind=(K.KL_DIV, K.GAUSSIAN_NLL), element=_F64, VEC=2)
+    | where(kind=K.POISSON_NLL, element=_F64, VEC=1)
+    | where(kind=K.JSD, element=HALVES, VEC=4),
+}
+_FLAT_MAP, _STRIDED_MAP = map_kernels("pointwise_loss_backward<{KIND}<{A}>, {T}, {LAYOUT}>", MAP, spills=_STRIDED)
+_MAP = (replace(_FLAT_MAP, spills=_FLAT), _STRIDED_MAP)
 _TOTAL = tuple(
     replace(kernel, source="loss/pointwise_loss_total.cu")
     for kernel in to_one(reduce_kernels("LossSum<{T}>", TOTAL, source="Mapped<LossWeight<{T}>, {T}>", prefix="total_"))
@@ -100,7 +119,7 @@ _TOTAL = tuple(
 _SUM = tuple(
     replace(kernel, source="loss/pointwise_loss_slope.cu")
     for kernel in reduce_kernels(
-        "kinds::Sum<{T}>", SUM, source="Mapped<LossSlope<{KIND}<{A}>, {T}>, {T}, {T}, {T}, {T}, {T}>"
+        "kinds::Sum<{T}>", SUM, _SPILLS, source="Mapped<LossSlope<{KIND}<{A}>, {T}>, {T}, {T}, {T}, {T}, {T}>"
     )
 )
 
@@ -170,8 +189,8 @@ def _sum_steps(p: Problem, used: int) -> tuple[list[Any], int, bool] | str:
 
 
 def _geometry(p: Problem, summing: bool) -> Geometry | str:
-    if bool(_summed_ones(p)) != summing:
-        return "an operand was broadcast" if not summing else "no operand was broadcast"
+    if _summed_ones(p) and not summing:
+        return "a gradient is summed over the axes its operand was broadcast along"
     total = _total(p)
     summed = total if isinstance(total, str) else _sum_steps(p, total[1])
     if isinstance(total, str) or isinstance(summed, str):
@@ -183,7 +202,7 @@ def _geometry(p: Problem, summing: bool) -> Geometry | str:
         if isinstance(rest, str):
             return rest
         steps += [step for step in rest.steps if isinstance(step, Step)]
-        layout = layout if summing else rest.layout
+        layout = layout if _summed_ones(p) else rest.layout
     return Geometry((*total[0], *steps), used, layout)
 
 

@@ -1,32 +1,18 @@
-"""The functions of the losses of rows: one per kind of `RowLossPlan`, nll_loss with its classes along any axis."""
+"""nll_loss with its classes along any axis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from ...core import Array, functional
+from ...core import Array
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import permuted, shape_of
 from .row_kinds import RowLossKind
-from .row_loss import RowLossPlan, fixed_for
+from .row_loss import RowLossPlan, nll_of_rows
 
 K = RowLossKind
-
-
-def _function(kind: RowLossKind, of: str) -> Callable[..., Any]:
-    doc = f"{kind.value} of every row along the last axis{of}, or their mean or sum; see `RowLossPlan`."
-    return functional(RowLossPlan, kind.value, doc, kind=kind, **fixed_for(kind))
-
-
-_nll = _function(K.NLL, "")
-multi_margin_loss = _function(K.MULTI_MARGIN, " (p, margin, class weights)")
-multilabel_margin_loss = _function(K.MULTILABEL_MARGIN, "")
-multilabel_soft_margin_loss = _function(K.MULTILABEL_SOFT_MARGIN, " (class weights)")
-cosine_embedding_loss = _function(K.COSINE_EMBEDDING, " (margin)")
-triplet_margin_loss = _function(K.TRIPLET_MARGIN, " (margin, p, eps, swap)")
 
 
 def classes_last(x: Any, name: str, axis: int | None) -> Any:
@@ -50,7 +36,7 @@ def nll_loss(
     """
     if unknown:
         raise unexpected(nll_loss, unknown)
-    return _nll(
+    return nll_of_rows(
         classes_last(x, "x", axis), target, weight, ignore_index=ignore_index, reduction=reduction, out=out,
         stream=stream, preference=preference,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Relative, Step, Variant, View, Vjp, choice, derived, element, extent, extents, flag, integer, number, operand,
-    output,
+    Relative, Step, Variant, View, Vjp, choice, derived, element, extent, extents, flag, functional, integer,
+    number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape
-from ...core.variant import aligned
+from ...core.variant import Where, aligned, where
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
 from ...schedules.row_groups import GroupRows, group_params, group_rows
 from .pointwise_loss import to_one
@@ -164,14 +164,24 @@ PARAMS = Params(
 SUM = reduce_params("RowLossSumParams", ("losses", "weights"), divisor="f64", divided="i32", present="i32")
 
 
+SUMS = to_one(
+    reduce_kernels(
+        "WeightedLossSum<{T}>", SUM, {"rows": where(element=ElementKind.F64)}, prefix="sum_",
+        source="Mapped<RowLosses<{T}>, {A}, {A}>", width=lambda element: 16 // element.acc.itemsize,
+    )
+)  # fmt: skip
+"""The kernels that add up the losses of rows."""
+
+
 def group_of(desc: Any) -> int:
     """Threads of a row: they follow from its length, and so does the order of its sums."""
     return 1 if desc.features <= 32 else 32 if desc.features <= 4096 else THREADS
 
 
-def row_kernel(name: str, params: Params) -> Kernel:
+def row_kernel(name: str, params: Params, spills: bool | Where = False) -> Kernel:
     """One for each size of a group."""
-    return Kernel(name, f"{name}<{{KIND}}, {{T}}, {{G}}>", params, {"G": (1, 32, THREADS)}, threads=THREADS)
+    call = f"{name}<{{KIND}}, {{T}}, {{G}}>"
+    return Kernel(name, call, params, {"G": (1, 32, THREADS)}, threads=THREADS, spills=spills)
 
 
 def rows_of(p: Problem, gradients: tuple[View | None, ...], loss: View | None) -> GroupRows | str:
@@ -278,8 +288,7 @@ class RowLossPlan(Plan):
         Variant(
             "rows", _geometry, source="loss/row_loss.cu",
             kernels=(row_kernel("row_loss", PARAMS),
-                     *to_one(reduce_kernels("WeightedLossSum<{T}>", SUM, source="Mapped<RowLosses<{T}>, {A}, {A}>",
-                                            width=lambda element: 16 // element.acc.itemsize, prefix="sum_"))),
+                     *SUMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
@@ -329,3 +338,22 @@ def row_case(draw: Any) -> dict[str, Any]:
 def fixed_for(kind: RowLossKind) -> dict[str, Any]:
     """What the function of a kind does not ask."""
     return {name: usual for name, usual in OPTIONS.items() if name not in kind.row.takes}
+
+
+def _function(kind: RowLossKind, of: str) -> Callable[..., Any]:
+    doc = f"{kind.value} of every row along the last axis{of}, or their mean or sum; see `RowLossPlan`."
+    return functional(RowLossPlan, kind.value, doc, kind=kind, **fixed_for(kind))
+
+
+nll_of_rows: Any = functional(
+    RowLossPlan,
+    "nll_of_rows",
+    "nll_loss of rows along the last axis; see `RowLossPlan`.",
+    kind=K.NLL,
+    **fixed_for(K.NLL),
+)
+multi_margin_loss = _function(K.MULTI_MARGIN, " (p, margin, class weights)")
+multilabel_margin_loss = _function(K.MULTILABEL_MARGIN, "")
+multilabel_soft_margin_loss = _function(K.MULTILABEL_SOFT_MARGIN, " (class weights)")
+cosine_embedding_loss = _function(K.COSINE_EMBEDDING, " (margin)")
+triplet_margin_loss = _function(K.TRIPLET_MARGIN, " (margin, p, eps, swap)")

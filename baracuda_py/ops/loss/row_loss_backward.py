@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant, View,
-    functional, operand, output,
+    Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant,
+    View, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.variant import aligned
+from ...core.variant import aligned, where
 from ...schedules.reduce import reduce_kernels, reduce_launches
 from ...schedules.row_groups import group_params
 from .pointwise_loss import to_one
@@ -132,6 +132,9 @@ _TOTAL = tuple(
 )  # fmt: skip
 
 
+_SPILLS = where(kind=K.MULTILABEL_MARGIN, element=(ElementKind.F32, ElementKind.F64))
+
+
 class RowLossBackwardPlan(Plan):
     """The gradients of the kinds of `RowLossKind`, one launch (of the mean of nll_loss a few more, for its weights).
 
@@ -150,7 +153,7 @@ class RowLossBackwardPlan(Plan):
         Variant(
             "rows", _geometry, source="loss/row_loss.cu", guarantee=Guarantee(Relative(2), batch_invariant=True),
             kinds=tuple(kind for kind in RowLossKind if not kind.row.by_weight),
-            kernels=(row_kernel("row_loss_backward", BACKWARD),),
+            kernels=(row_kernel("row_loss_backward", BACKWARD, _SPILLS),),
         ),
         Variant(
             "rows_by_weight", _geometry, source="loss/row_loss.cu",

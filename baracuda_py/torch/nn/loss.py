@@ -12,9 +12,10 @@ from ..untyped import torch
 
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):  # type: ignore[misc]
-    """torch.nn.CrossEntropyLoss of class indices; logits […, classes], targets […].
+    """torch.nn.CrossEntropyLoss; logits […, classes], targets […], or probabilities of the logits' shape.
 
-    The classes are the last axis, as language models have them. Losses are added in float32 (float64 for float64).
+    The classes are the last axis, as language models have them, or axis 1 where only that fits the shape of targets
+    that are classes. Losses are added in float32 (float64 for float64).
     """
 
     def forward(self, logits: Any, targets: Any) -> Any:
