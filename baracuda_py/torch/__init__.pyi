@@ -409,6 +409,8 @@ from baracuda_py import lgamma_backward as lgamma_backward
 from baracuda_py import linear as linear
 from baracuda_py import linear_cross_entropy as linear_cross_entropy
 from baracuda_py import linear_cross_entropy_backward as linear_cross_entropy_backward
+from baracuda_py import linear_kl as linear_kl
+from baracuda_py import linear_kl_backward as linear_kl_backward
 from baracuda_py import linear_log_prob as linear_log_prob
 from baracuda_py import linear_scan as linear_scan
 from baracuda_py import linear_scan_backward as linear_scan_backward

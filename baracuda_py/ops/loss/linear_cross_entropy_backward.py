@@ -81,7 +81,7 @@ def _geometry(rows: tuple[Variant, ...]) -> Callable[[Problem], Geometry | str]:
         chunk = desc.chunk_rows(p.dweight is not None)
         chunks = Chunks(p, LinearCrossEntropyBackwardArgs, GemmArgs, rows, desc.product, chunk, used)
         chunks.steps += steps
-        failed = chunks.run("rows", constants, desc.logits_element)
+        failed = chunks.run("rows", constants, desc.logits_element, {"L": desc.logits_element})
         return failed or chunks.geometry()
 
     return geometry
