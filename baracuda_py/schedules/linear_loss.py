@@ -169,7 +169,7 @@ class Chunks:
         }  # fmt: skip
         blocks = -(-rows * -(-cols * view.element.itemsize // 16) // 256)
         if view.size:
-            self.steps.append(Step("round", (blocks, 1, 1), params, {}, 256))
+            self.steps.append(Step("round", (blocks, 1, 1), params, {"SUM": sums.view.element}, 256))
 
     def geometry(self) -> Geometry | str:
         """All launches, if the first of the rows served one of the products."""

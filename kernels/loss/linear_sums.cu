@@ -37,8 +37,7 @@ template <class T> BARACUDA_D void linear_bias(const LinearBiasParams& p) {
 }
 
 // y[row, col] = sums[row, col] rounded; sums are dense rows with pitch.
-template <class T> BARACUDA_D void linear_round(const LinearRoundParams& p) {
-  using A = acc_t<T>;
+template <class T, class A> BARACUDA_D void linear_round(const LinearRoundParams& p) {
   constexpr int V = row_vec<T>;
   const i64 chunks = div_up<i64>(p.cols, V), at = static_cast<i64>(blockIdx.x) * 256 + threadIdx.x;
   const i64 row = at / chunks, col = at % chunks * V;

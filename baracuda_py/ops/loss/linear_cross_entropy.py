@@ -148,7 +148,7 @@ class LinearCrossEntropyPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("LinearCrossEntropyBackwardPlan", grads={"x": "dx", "weight": "dweight", "bias": "dbias"})
     value_policy = "a target outside [0, num_classes) that is not ignore_index counts as ignored"
-    variants = variants(_geometry)
+    variants = variants(_geometry, True)
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(

@@ -96,7 +96,7 @@ class LinearCrossEntropyBackwardPlan(Plan):
     args = LinearCrossEntropyBackwardArgs
     reference = staticmethod(reference)
     value_policy = LinearCrossEntropyPlan.value_policy
-    variants = variants(_geometry)
+    variants = variants(_geometry, False)
     benchmarks = (
         Benchmark(
             "[8192, 4096] × 128256 bf16", rows=8192, hidden=4096, num_classes=128256, element="bfloat16",

@@ -30,7 +30,7 @@ from ...schedules.loss_sums import finish_steps
 from ...schedules.row_groups import LONG
 from ..gemm.gemm import GemmArgs, GemmDescriptor
 from .cross_entropy import REDUCTIONS
-from .linear_logits import FINISH_TILE, INDICES, SUMS, gemm_variants, target_sums
+from .linear_logits import FINISH_TILE, INDICES, SUMS, gemm_variants, target_sums, without_loss
 
 RULES = ("forward", "reverse", "jsd")
 _X, _TEACHER = "rows hidden", "rows teacher_hidden"
@@ -265,7 +265,8 @@ def in_torch(
 
 
 def _variants(args: type[Args]) -> tuple[Variant, ...]:
-    return gemm_variants(lambda rows: _geometry(rows, args), SOURCE, KERNELS)
+    kernels = without_loss(KERNELS) if args is LinearKlBackwardArgs else KERNELS
+    return gemm_variants(lambda rows: _geometry(rows, args), SOURCE, kernels)
 
 
 class LinearKlPlan(Plan):

@@ -192,9 +192,16 @@ def prepared(p: Problem, total: bool) -> tuple[dict[str, Any], list[Step], int]:
 
 
 SOURCE = "loss/linear_cross_entropy.cu"
+
+
+def _narrow(kind: ElementKind) -> dict[str, tuple[ElementKind, ...]]:
+    """Sums are rounded where they are wider than the element."""
+    return {"SUM": (kind.acc,) if kind is not kind.acc else ()}
+
+
 SUMS = (
     Kernel("bias", "linear_bias<{T}>", BIAS, source="loss/linear_sums.cu"),
-    Kernel("round", "linear_round<{T}>", ROUND, source="loss/linear_sums.cu"),
+    Kernel("round", "linear_round<{T}, {SUM}>", ROUND, _narrow, source="loss/linear_sums.cu"),
     Kernel("prepare", PREPARE_KERNEL.template, PREPARE_KERNEL.params, threads=1024, source="loss/cross_entropy.cu"),
     Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024, source="loss/cross_entropy.cu"),
 )
@@ -206,6 +213,11 @@ KERNELS = (
     ),
     *SUMS,
 )  # fmt: skip
+
+
+def without_loss(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """The kernels of a gradient, which adds up no losses."""
+    return tuple(kernel for kernel in kernels if kernel.name != "finish")
 
 
 def gemm_variants(
@@ -231,9 +243,9 @@ def gemm_variants(
     return tuple(made)
 
 
-def variants(geometry: Callable[[tuple[Variant, ...]], Any]) -> tuple[Variant, ...]:
-    """The rows of linear_cross_entropy and of its gradient."""
-    return gemm_variants(geometry, SOURCE, KERNELS)
+def variants(geometry: Callable[[tuple[Variant, ...]], Any], forward: bool) -> tuple[Variant, ...]:
+    """The rows of linear_cross_entropy, or of its gradient."""
+    return gemm_variants(geometry, SOURCE, KERNELS if forward else without_loss(KERNELS))
 
 
 def case(draw: Any) -> LinearCrossEntropyDescriptor:
