@@ -295,6 +295,11 @@ from .ops.loss.linear_cross_entropy import LinearCrossEntropyArgs as LinearCross
 from .ops.loss.linear_cross_entropy import LinearCrossEntropyPlan as LinearCrossEntropyPlan
 from .ops.loss.linear_cross_entropy_backward import LinearCrossEntropyBackwardArgs as LinearCrossEntropyBackwardArgs
 from .ops.loss.linear_cross_entropy_backward import LinearCrossEntropyBackwardPlan as LinearCrossEntropyBackwardPlan
+from .ops.loss.linear_kl import LinearKlArgs as LinearKlArgs
+from .ops.loss.linear_kl import LinearKlBackwardArgs as LinearKlBackwardArgs
+from .ops.loss.linear_kl import LinearKlBackwardPlan as LinearKlBackwardPlan
+from .ops.loss.linear_kl import LinearKlDescriptor as LinearKlDescriptor
+from .ops.loss.linear_kl import LinearKlPlan as LinearKlPlan
 from .ops.loss.linear_logits import LinearCrossEntropyDescriptor as LinearCrossEntropyDescriptor
 from .ops.loss.loss_kinds import LossKind as LossKind
 from .ops.loss.pointwise_loss import PointwiseLossArgs as PointwiseLossArgs
@@ -877,7 +882,7 @@ def cross_entropy_of_probabilities(logits: Array, probabilities: Array | None, w
     """Cross entropy against probabilities of the classes; see `CrossEntropyTermsPlan`."""
 def cross_entropy_of_probabilities_backward(dloss: Array, logits: Array, probabilities: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, return_dprobabilities: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of cross_entropy_of_probabilities; see `CrossEntropyTermsBackwardPlan`."""
-def ctc_loss(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0, reduction: str = 'mean', zero_infinity: bool = False, max_target_length: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def ctc_loss(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, max_target_length: int | None = None, normalized: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """-log of the probability that log_probs spell the targets (torch.nn.functional.ctc_loss); see `CtcLossPlan`."""
 def ctc_loss_backward(dloss: Array, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, log_alpha: Array, nll: Array, *, input_length: int = ..., batch: int = ..., classes: int = ..., target_shape: int | Sequence[int] = ..., max_target_length: int | None = None, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dlog_probs of `CtcLossPlan`: PyTorch's, which adds exp(log_probs) for what is a log_softmax, or the derivative."""
@@ -1270,6 +1275,10 @@ def huber_loss(x: Array, target: Array, weight: Array | None = None, *, shape: i
     """huber_loss of every element, or its mean or sum (reduction, delta); see `PointwiseLossPlan`."""
 def huber_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of huber_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def hyp1f1(a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """M(a, b, x) = Σ (a)_k / (b)_k x^k / k!, Kummer's function (jax.scipy.special.hyp1f1); one must be an array."""
+def hyp1f1_backward(dy: Array, a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by x of y = hyp1f1(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
 def hypot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hypot(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def hypot_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1418,6 +1427,10 @@ def linear_cross_entropy(x: Array, weight: Array, targets: Array, bias: Array | 
     """cross_entropy of x @ weightᵀ + bias (torch.nn.functional.linear_cross_entropy), whose logits are never whole in memory: x [*, hidden], weight [classes, hidden], targets [*]. See `LinearCrossEntropyPlan`."""
 def linear_cross_entropy_backward(dloss: Array, x: Array, weight: Array, targets: Array, lse: Array, bias: Array | None = None, class_weight: Array | None = None, total_weight: Array | None = None, dlse: Array | None = None, dtarget_logit: Array | None = None, *, rows: int = ..., hidden: int = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', logits_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx, dweight and dbias of linear_cross_entropy."""
+def linear_kl(x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, rows: int = ..., hidden: int = ..., teacher_hidden: int = ..., num_classes: int = ..., divergence: Literal['forward', 'reverse', 'jsd'] = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: Literal['none', 'mean', 'sum'] = 'mean', chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The divergence of softmax(x Wᵀ + b) from a teacher's, by chunks of rows, with its gradients on request."""
+def linear_kl_backward(dloss: Array, x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, rows: int = ..., hidden: int = ..., teacher_hidden: int = ..., num_classes: int = ..., divergence: Literal['forward', 'reverse', 'jsd'] = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: Literal['none', 'mean', 'sum'] = 'mean', chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx, dweight and dbias of linear_kl, whose logits are made again."""
 def linear_log_prob(x: Array, weight: Array, targets: Array, bias: Array | None = None, *, ignore_index: int = -100, softcap: float = 0.0, chunk: int = 0, math_precision: str = 'element', logits_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """log softmax(x @ weightᵀ + bias)[target] of every row, 0 where it is ignored: x [*, hidden], targets [*]."""
 def linear_scan(a: Array, b: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -99,30 +99,46 @@ class Chunks:
         self.served.add(name)
         return None
 
-    def run(self, kernel: str, constants: Mapping[str, Any], element: ElementKind) -> str | None:
-        """Every chunk's steps, after which the outputs are written; `element` is that of the logits, the axis L."""
+    def run(
+        self, kernel: str, constants: Mapping[str, Any], element: ElementKind, axes: Mapping[str, Any],
+        beside: tuple[str, str] | None = None,
+    ) -> str | None:  # fmt: skip
+        """Every chunk's steps, after which the outputs are written; `element` is that of the logits.
+
+        beside: x and weight of a second model, of whose logits there is no gradient.
+        """
         p, rows = self.p, min(self.chunk, self.count)
         kind = p.x.element
         wanted = p.dx is not None or p.dweight is not None or p.dbias is not None
         logits = self.reserve(rows, self.cols, element)
         grad = logits if element is kind else self.reserve(rows, self.cols, kind) if wanted else logits
+        teacher = None if beside is None else self.reserve(rows, self.cols, element)
         firsts = self.firsts
         direct = p.dweight is None or kind is kind.acc or len(firsts) == 1
         sums = None if direct else self.reserve(self.cols, self.hidden, kind.acc)
         bias = None if p.dbias is None or len(firsts) == 1 else self.reserve(1, self.cols, kind.acc)
-        stage = slabs(self.cols, element, p.device.smem) if wanted else 0
+        stage = slabs(self.cols, element, p.device.smem) if wanted and teacher is None else 0
         for first in firsts:
             count = min(rows, self.count - first)
             x, own, slopes = self.rows_of("x", first, count), _first(logits, count), _first(grad, count)
             failed = self.multiply(x, Operand(Place("weight"), p.weight).t, own)
+            if teacher is not None and beside is not None:
+                weight = p.views[beside[1]]
+                failed = failed or self.multiply(
+                    self.rows_of(beside[0], first, count), Operand(Place(beside[1]), weight).t, _first(teacher, count)
+                )
             if failed:
                 return failed
             if count:
                 params = {
                     **constants, "logits": logits.place.slot, "grad": grad.place.slot if wanted else "@null",
-                    "pitch": logits.view.strides[0], "grad_pitch": grad.view.strides[0], "first": first, "stage": stage,
+                    "pitch": logits.view.strides[0], "grad_pitch": grad.view.strides[0], "first": first,
                 }  # fmt: skip
-                self.steps.append(Step(kernel, (count, 1, 1), params, {"L": element}, LONG, stage * SLAB))
+                if teacher is None:
+                    params["stage"] = stage
+                else:
+                    params |= {"teacher": teacher.place.slot, "teacher_pitch": teacher.view.strides[0]}
+                self.steps.append(Step(kernel, (count, 1, 1), params, axes, LONG, stage * SLAB))
             if p.dx is not None:
                 failed = self.multiply(slopes, Operand(Place("weight"), p.weight), self.rows_of("dx", first, count))
             if p.dweight is not None:
@@ -153,7 +169,7 @@ class Chunks:
         }  # fmt: skip
         blocks = -(-rows * -(-cols * view.element.itemsize // 16) // 256)
         if view.size:
-            self.steps.append(Step("round", (blocks, 1, 1), params, {}, 256))
+            self.steps.append(Step("round", (blocks, 1, 1), params, {"SUM": sums.view.element}, 256))
 
     def geometry(self) -> Geometry | str:
         """All launches, if the first of the rows served one of the products."""
@@ -167,15 +183,3 @@ def _first(matrix: Operand, rows: int) -> Operand:
     """The first rows of a matrix."""
     view = matrix.view
     return Operand(matrix.place, View(view.ptr, (rows, *view.shape[1:]), view.strides, view.element))
-
-
-def finish_steps(start: int, rows: int, tile: int, constants: Mapping[str, Any]) -> tuple[list[Step], int]:
-    """Adds `rows` pairs of doubles at byte `start` of the workspace, level by level; the first byte that is free."""
-    used, count, steps = start + aligned(16 * rows), rows, []
-    while True:
-        tiles = max(1, -(-count // tile))
-        params = {**constants, "sums": start, "out": used, "count": count, "tile": tile, "last": int(tiles == 1)}
-        steps.append(Step("finish", (tiles, 1, 1), params, {}, 1024))
-        if tiles == 1:
-            return steps, used
-        start, used, count = used, used + aligned(16 * tiles), tiles

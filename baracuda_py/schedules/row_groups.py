@@ -25,6 +25,7 @@ BLOCK = 128
 LONG = 512
 SLAB = LONG * 16
 TILE_FIELDS = {"tile": "i64", "tiles": "i64", "axis_rows": "i64", "pitch": "i64", "tile_wide": "i32"}
+_BLOCKS = 2048  # twice what a large device runs at once
 _SECTOR = 32  # bytes of neighbouring rows that a tile has at least
 WIDE, STRIDED, TILE = 0, 1, 2
 """How a row is read: 16 bytes at a time, element by element through its stride, from a tile in shared memory."""
@@ -39,6 +40,30 @@ def group_of(cols: int, element: ElementKind, most: int = 4) -> tuple[int, int, 
 def slabs(cols: int, element: ElementKind, smem: int, arrays: int = 1) -> int:
     """How many slabs (one chunk of every thread) of a long row stay in shared memory, two blocks a multiprocessor."""
     return min(-(-cols * element.itemsize // SLAB), (smem // 2 - 512) // (SLAB * arrays))
+
+
+def cluster_of(cols: int, element: ElementKind, smem: int) -> tuple[int, int] | None:
+    """The blocks of a cluster whose shared memory holds a row, three blocks a multiprocessor, and slabs a block.
+
+    None for a row that two blocks a multiprocessor hold each, and for one that eight blocks do not hold together.
+    """
+    whole = -(-cols * element.itemsize // SLAB)
+    if whole <= (smem // 2 - 512) // SLAB:
+        return None
+    sizes = ((parts, -(-whole // parts)) for parts in (2, 4, 8))
+    return next(((parts, held) for parts, held in sizes if held <= (smem // 3 - 2048) // SLAB), None)
+
+
+def row_sets(rows: int, group: tuple[int, int, int]) -> int:
+    """How many times a group takes its rows in turn, so that a block's overhead is little beside them: a power of two.
+
+    At most one row for each thread of a block, and no fewer than _BLOCKS blocks.
+    """
+    threads, _, at_once = group
+    if threads > 32:
+        return 1
+    most = min(threads // at_once, rows // (BLOCK // threads * at_once * _BLOCKS))
+    return 1 << (max(most, 1).bit_length() - 1)
 
 
 class GroupRows(Rows):

@@ -384,6 +384,8 @@ from baracuda_py import hinge_embedding_loss as hinge_embedding_loss
 from baracuda_py import hinge_embedding_loss_backward as hinge_embedding_loss_backward
 from baracuda_py import huber_loss as huber_loss
 from baracuda_py import huber_loss_backward as huber_loss_backward
+from baracuda_py import hyp1f1 as hyp1f1
+from baracuda_py import hyp1f1_backward as hyp1f1_backward
 from baracuda_py import hypot as hypot
 from baracuda_py import hypot_backward as hypot_backward
 from baracuda_py import i0 as i0
@@ -456,6 +458,8 @@ from baracuda_py import lgamma_backward as lgamma_backward
 from baracuda_py import linear as linear
 from baracuda_py import linear_cross_entropy as linear_cross_entropy
 from baracuda_py import linear_cross_entropy_backward as linear_cross_entropy_backward
+from baracuda_py import linear_kl as linear_kl
+from baracuda_py import linear_kl_backward as linear_kl_backward
 from baracuda_py import linear_log_prob as linear_log_prob
 from baracuda_py import linear_scan as linear_scan
 from baracuda_py import linear_scan_backward as linear_scan_backward

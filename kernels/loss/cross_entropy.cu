@@ -6,6 +6,7 @@
 // from shared memory, the others from L2, the newest first. A row's loss is finished in double, as a difference from
 // its maximum. The losses of a block are added as a tree, those of the blocks by `finish`, both in double; `finish`
 // also adds up the rounding errors.
+#include <baracuda/tma.cuh>
 #include "loss/cross_entropy_common.cuh"
 
 namespace baracuda {
@@ -76,13 +77,15 @@ template <class A, int SMOOTH, class P> BARACUDA_D RowGradient<A> unit_gradient(
   return row_gradient(static_cast<A>(p.smoothing), p.cols, SMOOTH != smooth_none ? all_weights(p) : 0.0, own, scale);
 }
 
-template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_rows(const P& p) {
+// How many times a group of G threads takes R rows at most (`schedules/row_groups.py`).
+constexpr int row_sets(int g, int r) { return g <= warp_size ? g / r : 1; }
+
+// Rows first … first + R - 1 of a group, the first `valid` of which exist; `sums` takes what remains of each.
+template <class T, int G, int K, int R, int MODE, int SMOOTH, class P>
+BARACUDA_D void cross_entropy_group(const P& p, i64 first, int valid, RowSums<acc_t<T>>* sums) {
   using A = acc_t<T>;
-  constexpr int V = row_vec<T>, THREADS = group_block(G), groups = THREADS / G;
-  const int lane = static_cast<int>(threadIdx.x) % G, group = static_cast<int>(threadIdx.x) / G;
-  const int cols = static_cast<int>(p.cols);
-  const i64 first = (static_cast<i64>(blockIdx.x) * groups + group) * R;
-  const int valid = static_cast<int>(min<i64>(R, p.rows - first));
+  constexpr int V = row_vec<T>;
+  const int lane = static_cast<int>(threadIdx.x) % G, cols = static_cast<int>(p.cols);
   const T low = cast<T>(-numeric<A>::infinity());
   auto column = [&](int r, int j) { return r < valid ? (j * G + lane) * V : cols; };
 
@@ -156,15 +159,32 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
     }
   }
 
-  LossPair share{0, 0};
-  RowSums<A> mine{};
 #pragma unroll
-  for (int r = 0; r < R; ++r) {  // thread r of the group finishes row r
-    if (lane == r) mine = {max[r], sum[r], spread[r], logit[r], base_of(logit[r]), own[r], target[r]};
+  for (int r = 0; r < R; ++r) {
+    if (lane == r) sums[r] = {max[r], sum[r], spread[r], logit[r], base_of(logit[r]), own[r], target[r]};
   }
-  if (lane < valid && lane < R) share = finish_row<T, SMOOTH>(p, first + lane, mine);
+}
+
+// The groups of a block take p.sets times R rows each; then a thread finishes each of the block's rows.
+template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_rows(const P& p) {
+  constexpr int THREADS = group_block(G), groups = THREADS / G, most = groups * R * row_sets(G, R);
+  static_assert(most <= THREADS, "a thread for each row");
+  __shared__ RowSums<acc_t<T>> sums[most];
+  const int group = static_cast<int>(threadIdx.x) / G;
+  const i64 start = static_cast<i64>(blockIdx.x) * groups * R * p.sets;
+  const int count = static_cast<int>(min<i64>(groups * R * p.sets, p.rows - start));
+#pragma unroll 1
+  for (int set = 0; set < p.sets; ++set) {
+    const int row = (set * groups + group) * R;
+    cross_entropy_group<T, G, K, R, MODE, SMOOTH>(p, start + row, count - row, sums + row);
+  }
+  __syncthreads();
+  LossPair share{0, 0};
+  if (static_cast<int>(threadIdx.x) < count) {
+    share = finish_row<T, SMOOTH>(p, start + threadIdx.x, sums[threadIdx.x]);
+  }
   if (p.keep_sums) {
-    if constexpr (G < THREADS) {
+    if constexpr (most > 1) {
       share.loss = block_reduce<Sum, THREADS>(share.loss);
       share.weight = block_reduce<Sum, THREADS>(share.weight);
     }
@@ -172,19 +192,39 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
   }
 }
 
-template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_long(const P& p) {
+// What the blocks of a cluster found of their parts of a row, as one; through the workspace.
+template <class A> BARACUDA_D MaxSum<A> over_cluster(void* workspace, int parts, const MaxSum<A>& own, A& spread) {
+  struct Part {
+    MaxSum<A> sums;
+    A spread;
+  };
+  Part* const all = static_cast<Part*>(workspace) + blockIdx.x / parts * parts;
+  if (threadIdx.x == 0) all[cluster_rank()] = {own, spread};
+  cluster_sync();
+  Part found = all[0];
+  for (int i = 1; i < parts; ++i) {
+    const Part next = all[i];
+    found = {LogSumExp::apply(found.sums, next.sums), found.spread + next.spread};
+  }
+  spread = found.spread;
+  return found.sums;
+}
+
+// A block for each row, or with CLUSTER a cluster of p.row_parts, which share its slabs in turn and hold them all.
+template <class T, int MODE, int SMOOTH, bool CLUSTER, class P> BARACUDA_D void cross_entropy_long(const P& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, V = row_vec<T>;
   constexpr int K = SMOOTH == smooth_weighted || is_same<T, double> ? long_chunks / 2 : long_chunks;
   BARACUDA_DYNAMIC_SMEM(RowChunk<T>, held);
   const int lane = threadIdx.x;
-  const i64 cols = p.cols;
-  const int slabs = static_cast<int>(div_up<i64>(cols, G * V)), stage = p.stage;
+  const i64 cols = p.cols, blocks = CLUSTER ? p.row_parts : 1, row_number = blockIdx.x / blocks;
+  const int rank = CLUSTER ? static_cast<int>(cluster_rank()) : 0, stage = p.stage;
+  const int slabs = static_cast<int>(div_up<i64>(cols, G * V * blocks));  // of this block
   i64 at[5];
-  row_offsets(p, blockIdx.x, at);
+  row_offsets(p, row_number, at);
   const T* x = static_cast<const T*>(p.logits) + at[0];
   const T low = cast<T>(-numeric<A>::infinity());
-  auto column = [&](int slab) { return (static_cast<i64>(slab) * G + lane) * V; };
+  auto column = [&](int slab) { return ((slab * blocks + rank) * G + lane) * V; };
 
   const i64 target = class_of(p, read_target(p, at[2]), p.status);
   const bool counts = target != no_class;
@@ -214,17 +254,18 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
         }
       }
     }
-    const MaxSum<A> all = online.finish();
-    r.max = all.max, r.sum = all.sum;
+    MaxSum<A> all = block_reduce<LogSumExp, G>(online.state);
     if constexpr (SMOOTH != smooth_none) r.spread = block_reduce<Sum, G>(r.spread);
+    if constexpr (CLUSTER) all = over_cluster(p.cluster_sums, p.row_parts, all, r.spread);
+    r.max = all.max, r.sum = all.max == -numeric<A>::infinity() ? numeric<A>::nan() : all.sum;
   }
-  if (lane == 0) {
-    const LossPair share = finish_row<T, SMOOTH>(p, blockIdx.x, r);
-    if (p.keep_sums) static_cast<LossPair*>(p.sums)[blockIdx.x] = share;
+  if (lane == 0 && rank == 0) {
+    const LossPair share = finish_row<T, SMOOTH>(p, row_number, r);
+    if (p.keep_sums) static_cast<LossPair*>(p.sums)[row_number] = share;
   }
   if (p.dlogits == nullptr) return;
 
-  row_offsets(p, blockIdx.x, at);
+  row_offsets(p, row_number, at);
   T* const out = static_cast<T*>(p.dlogits) + at[1];
   const auto row = unit_gradient<A, SMOOTH>(p, r.own);
   const A factor = row.spread / r.sum;

@@ -25,7 +25,7 @@ from ..elementwise.cast import cast
 from ..gemm.matmul import matmul
 from ..reduce.distances import normalize, pairwise_distance
 from ..reduce.reduce import ReducePlan
-from ..softmax.softmax import log_softmax
+from ..softmax.softmax_functions import log_softmax
 from .cross_entropy import CrossEntropyLossPlan, cross_entropy
 from .pointwise_loss import PointwiseLossPlan, kl_div_loss
 from .preference_losses import reduced_formula

@@ -12,14 +12,15 @@ in a fixed order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
+    ArchSku, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.variant import aligned
@@ -28,8 +29,10 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import permuted, shape_of
 from ...interop.arrays import read
+from ...schedules.loss_sums import finish_steps
 from ...schedules.row_groups import (
-    LONG, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows, launch, slabs,
+    LONG, SLAB, STRIDED, WIDE, GroupRows, cluster_of, group_kernels, group_of, group_params, group_rows, launch,
+    row_sets, slabs,
 )  # fmt: skip
 from ...core.benchmark import Benchmark, COMPILED, EAGER
 from .cross_entropy_terms import cross_entropy_of_classes, cross_entropy_of_probabilities
@@ -40,6 +43,7 @@ _LOGITS = "*batch_shape num_classes"
 _FINISH = 8192
 _PREPARE = 32768
 _PARTS = 64
+_SHARE = 24  # bytes of what a block of a cluster found of its part of a row, at most
 REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -148,13 +152,15 @@ PREPARE = Params("CrossEntropyPrepareParams", targets="ptr", weight="ptr", out="
                  **_COMMON, **group_params(0, 1))  # fmt: skip
 ROWS = Params(
     "CrossEntropyParams", logits="ptr", targets="ptr", weight="ptr", loss="ptr", lse="ptr", stats="ptr", dlogits="ptr",
-    prepared="workspace", sums="workspace", status="status", smoothing="f64", parts="i64", per_row="i32", mean="i32",
-    keep_sums="i32", stage="i32", wide_weight="i32", **_COMMON, **group_params(2, 3),
+    prepared="workspace", sums="workspace", cluster_sums="workspace", status="status", smoothing="f64", parts="i64",
+    per_row="i32", mean="i32", keep_sums="i32", stage="i32", wide_weight="i32", sets="i32", row_parts="i32",
+    **_COMMON, **group_params(2, 3),
 )  # fmt: skip
 FINISH = Params("CrossEntropyFinishParams", loss="ptr", total_weight="ptr", sums="workspace", out="workspace",
                 count="i64", tile="i64", last="i32", mean="i32", reduced="i32")  # fmt: skip
 _ROWS = "cross_entropy_rows<{T}, {GROUP}, {MODE}, {SMOOTH}>"
-_LONG = "cross_entropy_long<{T}, {MODE}, {SMOOTH}>"
+_LONG = "cross_entropy_long<{T}, {MODE}, {SMOOTH}, false>"
+_CLUSTER = "cross_entropy_long<{T}, {MODE}, {SMOOTH}, true>"
 PREPARE_KERNEL = Kernel("prepare", "cross_entropy_prepare<{T}>", PREPARE, threads=1024)
 
 
@@ -191,47 +197,70 @@ def prepare_step(p: Problem, rows: GroupRows, total: bool) -> tuple[int, Step | 
 
 
 def _geometry(p: Problem) -> Geometry | str:
+    """A block, or a group of threads, for each row."""
+    desc = p.desc
+    group = group_of(desc.num_classes, desc.element)
+    if group is None:
+        held = slabs(desc.num_classes, desc.element, p.device.smem) if p.dlogits is not None else 0
+        return _launches(p, "long", lambda rows: (rows, LONG, held), {"stage": held})
+    name, block, _ = launch(0, group)
+    rows = math.prod(desc.batch_shape)
+    sets = row_sets(rows, group)
+    each = block // group[0] * group[2] * sets
+    name = name if desc.label_smoothing == 0 else name.replace("rows_", "")
+    return _launches(p, name, lambda rows: (-(-rows // each), block, 0), {"sets": sets})
+
+
+def _clusters(p: Problem) -> Geometry | str:
+    """A cluster for each row, whose shared memory holds it: of its gradient, one read."""
+    desc = p.desc
+    found = None if p.dlogits is None else cluster_of(desc.num_classes, desc.element, p.device.smem)
+    if found is None:
+        return "is for gradients of rows that a block's shared memory does not hold, and a cluster's does"
+    parts, held = found
+    return _launches(p, "cluster", lambda rows: (rows * parts, LONG, held), {"stage": held, "row_parts": parts}, parts)
+
+
+def _launches(
+    p: Problem, name: str, launched: Callable[[int], tuple[int, int, int]], fields: Mapping[str, int], cluster: int = 1
+) -> Geometry | str:
+    """All launches; `launched` gives blocks, threads and slabs of a block by the number of rows."""
     desc = p.desc
     per_row = desc.reduction == "none"
     rows = target_rows(p, (p.loss if per_row else None, p.lse))
     if isinstance(rows, str):
         return rows
+    blocks, block, held = launched(rows.rows)
+    if blocks >= 2**31:
+        return f"needs {blocks} blocks, a grid has 2**31 - 1"
     mean = desc.reduction == "mean"
     keep = not per_row or p.total_weight is not None
     parts, prepare = prepare_step(p, rows, mean and p.dlogits is not None)
     start = used = aligned(16 * (parts + 1)) if prepare else 0
-    mode = WIDE if rows.wide else STRIDED
     weight = p.weight
     smooth = 0 if desc.label_smoothing == 0 else 1 if weight is None else 2
+    shares = aligned(_SHARE * blocks) if cluster > 1 else 0
     constants = {
-        **rows.params(), **common(p), "prepared": 0, "sums": start, "smoothing": desc.label_smoothing, "parts": parts,
-        "per_row": int(per_row), "mean": int(mean), "keep_sums": int(keep), "stage": 0,
+        **rows.params(), **common(p), "prepared": 0, "cluster_sums": start, "sums": start + shares,
+        "smoothing": desc.label_smoothing, "parts": parts, "per_row": int(per_row), "mean": int(mean),
+        "keep_sums": int(keep), "stage": 0, "sets": 1, "row_parts": 1, **fields,
         "wide_weight": int(weight is not None and weight.dense and weight.ptr % 16 == 0),
     }  # fmt: skip
-    group = group_of(desc.num_classes, desc.element)
-    if group is None:
-        held = slabs(desc.num_classes, desc.element, p.device.smem) if p.dlogits is not None else 0
-        constants["stage"] = held
-        name, block, blocks, smem = "smooth_long" if smooth else "long", LONG, rows.rows, held * SLAB
-    else:
-        name, block, blocks = launch(rows.rows, group)
-        name, smem = name.replace("rows", "smooth") if smooth else name, 0
     steps = [prepare] if prepare and rows.rows else []
     if blocks:
-        steps.append(Step(name, (blocks, 1, 1), constants, {"MODE": mode, "SMOOTH": smooth}, block, smem))
+        axes = {"MODE": WIDE if rows.wide else STRIDED, "SMOOTH": smooth}
+        kernel = f"smooth_{name}" if smooth else name
+        steps.append(Step(kernel, (blocks, 1, 1), constants, axes, block, held * SLAB, cluster))
+    used = start + shares
     if keep:
-        used, count = start + aligned(16 * blocks), blocks
-        while True:
-            tiles = max(1, -(-count // _FINISH))
-            finish = {
-                "sums": start, "out": used, "count": count, "tile": _FINISH, "last": int(tiles == 1),
-                "mean": int(mean), "reduced": int(not per_row),
-            }  # fmt: skip
-            steps.append(Step("finish", (tiles, 1, 1), finish, {}, 1024))
-            if tiles == 1:
-                break
-            start, used, count = used, used + aligned(16 * tiles), tiles
+        last = {"mean": int(mean), "reduced": int(not per_row)}
+        finish, used = finish_steps(used, blocks // cluster, _FINISH, last)
+        steps += finish
     return Geometry(tuple(steps), used, rows.layout_class)
+
+
+_FLOATS = (ElementKind.F32, ElementKind.F16, ElementKind.BF16)
+_REDUCED = (PREPARE_KERNEL, Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024))
 
 
 def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
@@ -243,11 +272,20 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
             *group_kernels(_ROWS, ROWS, _SMOOTH, threads=threads * 3 // 4, name="smooth"),
             Kernel("long", _LONG, ROWS, _PLAIN, LONG, 2),
             Kernel("smooth_long", _LONG, ROWS, _SMOOTH, LONG, 1),
-            PREPARE_KERNEL,
-            Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024),
+            *_REDUCED,
         ),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
     )  # fmt: skip
+
+
+_CLUSTER_ROW = Variant(
+    "cluster", _clusters, source="loss/cross_entropy.cu", elements=(*_FLOATS, ElementKind.F64), design=ArchSku.SM90A,
+    kernels=(
+        Kernel("cluster", _CLUSTER, ROWS, _PLAIN, LONG, 2), Kernel("smooth_cluster", _CLUSTER, ROWS, _SMOOTH, LONG, 1),
+        *_REDUCED,
+    ),
+    guarantee=Guarantee(Relative(2), batch_invariant=True),
+)  # fmt: skip
 
 
 class CrossEntropyLossPlan(Plan):
@@ -259,10 +297,7 @@ class CrossEntropyLossPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("CrossEntropyLossBackwardPlan", grads={"logits": "dlogits"})
     value_policy = "a target outside [0, num_classes) that is not ignore_index counts as ignored"
-    variants = (
-        _row("row", (ElementKind.F32, ElementKind.F16, ElementKind.BF16), 1024),
-        _row("row_f64", (ElementKind.F64,), 512),
-    )
+    variants = (_CLUSTER_ROW, _row("row", _FLOATS, 1024), _row("row_f64", (ElementKind.F64,), 512))
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(
@@ -276,7 +311,7 @@ class CrossEntropyLossPlan(Plan):
     @staticmethod
     def case(draw: Any) -> CrossEntropyLossDescriptor:
         """Rows of every schedule, every reduction, smoothed or not."""
-        classes = draw.sizes(5, 1, 10, 64, 257, 1000, 4099, 20011, rare=(200, 3000))
+        classes = draw.sizes(5, 1, 10, 64, 257, 1000, 4099, 20011, rare=(200, 3000, 60007))
         return CrossEntropyLossDescriptor(
             batch_shape=draw.shape(0, 2 if classes <= 1000 else 1, 0, 7 if classes <= 1000 else 2), num_classes=classes,
             ignore_index=draw.choice((-100, 0, 3)), label_smoothing=draw.choice((0.0, 0.1)),

@@ -23,14 +23,13 @@ import numpy as np
 from ...core import Args, Array, Geometry, Plan, Problem, Step, Variant, Vjp, operand, output
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
-from ...schedules.linear_loss import Chunks, finish_steps
+from ...schedules.linear_loss import Chunks
+from ...schedules.loss_sums import finish_steps
 from ..gemm.gemm import GemmArgs
 from .cross_entropy import random_weights
 from .linear_logits import (
-    INDICES, LinearCrossEntropyDescriptor, Logits, case, gradients, prepared, row_constants, variants,
+    FINISH_TILE, INDICES, LinearCrossEntropyDescriptor, Logits, case, gradients, prepared, row_constants, variants,
 )  # fmt: skip
-
-_FINISH = 8192
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,12 +92,12 @@ def _geometry(rows: tuple[Variant, ...]) -> Callable[[Problem], Geometry | str]:
         finish: list[Step] = []
         if keep:
             last = {"mean": int(mean), "reduced": int(not per_row)}
-            finish, used = finish_steps(used, desc.rows, _FINISH, last)
+            finish, used = finish_steps(used, desc.rows, FINISH_TILE, last)
         chunks = Chunks(
             p, LinearCrossEntropyArgs, GemmArgs, rows, desc.product, desc.chunk_rows(p.dweight is not None), used
         )
         chunks.steps += steps
-        failed = chunks.run("rows", constants, desc.logits_element)
+        failed = chunks.run("rows", constants, desc.logits_element, {"L": desc.logits_element})
         chunks.steps += finish
         return failed or chunks.geometry()
 
@@ -149,7 +148,7 @@ class LinearCrossEntropyPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("LinearCrossEntropyBackwardPlan", grads={"x": "dx", "weight": "dweight", "bias": "dbias"})
     value_policy = "a target outside [0, num_classes) that is not ignore_index counts as ignored"
-    variants = variants(_geometry)
+    variants = variants(_geometry, True)
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(

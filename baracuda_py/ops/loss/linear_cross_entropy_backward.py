@@ -81,7 +81,7 @@ def _geometry(rows: tuple[Variant, ...]) -> Callable[[Problem], Geometry | str]:
         chunk = desc.chunk_rows(p.dweight is not None)
         chunks = Chunks(p, LinearCrossEntropyBackwardArgs, GemmArgs, rows, desc.product, chunk, used)
         chunks.steps += steps
-        failed = chunks.run("rows", constants, desc.logits_element)
+        failed = chunks.run("rows", constants, desc.logits_element, {"L": desc.logits_element})
         return failed or chunks.geometry()
 
     return geometry
@@ -96,7 +96,7 @@ class LinearCrossEntropyBackwardPlan(Plan):
     args = LinearCrossEntropyBackwardArgs
     reference = staticmethod(reference)
     value_policy = LinearCrossEntropyPlan.value_policy
-    variants = variants(_geometry)
+    variants = variants(_geometry, False)
     benchmarks = (
         Benchmark(
             "[8192, 4096] × 128256 bf16", rows=8192, hidden=4096, num_classes=128256, element="bfloat16",

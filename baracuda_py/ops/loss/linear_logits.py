@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Descriptor, ElementKind, Guarantee, InvalidProblemError, Kernel, Params, Problem, Relative, Step, Variant, choice,
-    derived, element, extent, integer, number,
+    Descriptor, ElementKind, Guarantee, InvalidProblemError, Kernel, Params, Problem, Relative, Step, Variant, View,
+    choice, derived, element, extent, integer, number,
 )  # fmt: skip
 from ...core.variant import aligned
 from ...schedules.gemm import product_kernels
@@ -21,6 +21,7 @@ from .cross_entropy import FINISH, PREPARE_KERNEL, REDUCTIONS
 
 _PREPARE = 32768
 _PARTS = 64
+FINISH_TILE = 8192
 INDICES = (ElementKind.I64, ElementKind.I32)
 
 
@@ -166,44 +167,62 @@ def row_constants(p: Problem) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def prepared(p: Problem, total: bool) -> tuple[dict[str, Any], list[Step], int]:
-    """The sums of weights that a gradient needs beforehand, in the workspace from byte 0 on, and the first free byte.
-
-    total: Σ w[t], in parts; then Σ w, where smoothing asks for it.
-    """
+def target_sums(p: Problem, weights: View | None, total: bool, spread: bool) -> tuple[int, Step]:
+    """Σ w[t], in so many parts (0 unless `total`), then Σ w, if `spread`: doubles in the workspace from byte 0 on."""
     desc = p.desc
     tile = max(_PREPARE, -(-desc.rows // _PARTS))
     parts = max(1, -(-desc.rows // tile)) if total else 0
-    spread = int(desc.label_smoothing > 0 and p.class_weight is not None)
-    fields = {"prepared": 0, "parts": parts}
-    if not parts + spread:
-        return fields, [], 0
-    weights = p.class_weight
     constants = {
-        "weight": "class_weight", "ignore": desc.ignore_index, "weight_step": weights.strides[0] if weights else 0,
+        "weight": "@null" if weights is None else "class_weight", "ignore": desc.ignore_index,
+        "weight_step": 0 if weights is None else weights.strides[0],
         "wide_targets": int(p.targets.element is ElementKind.I64), "rows": desc.rows, "cols": desc.num_classes,
         "outer_shape": [desc.rows] + [1] * 7, "outer": [[p.targets.strides[0]] + [0] * 7], "step": [0], "outer_rank": 1,
         "out": 0, "parts": parts, "tile": tile,
     }  # fmt: skip
-    return fields, [Step("prepare", (parts + spread, 1, 1), constants, {}, 1024)], aligned(16 * (parts + 1))
+    return parts, Step("prepare", (parts + spread, 1, 1), constants, {}, 1024)
+
+
+def prepared(p: Problem, total: bool) -> tuple[dict[str, Any], list[Step], int]:
+    """What `target_sums` makes for a gradient that needs it: fields of the pass, launches, the first free byte."""
+    spread = p.desc.label_smoothing > 0 and p.class_weight is not None
+    if not total and not spread:
+        return {"prepared": 0, "parts": 0}, [], 0
+    parts, step = target_sums(p, p.class_weight, total, spread)
+    return {"prepared": 0, "parts": parts}, [step], aligned(16 * (parts + 1))
 
 
 SOURCE = "loss/linear_cross_entropy.cu"
+
+
+def _narrow(kind: ElementKind) -> dict[str, tuple[ElementKind, ...]]:
+    """Sums are rounded where they are wider than the element."""
+    return {"SUM": (kind.acc,) if kind is not kind.acc else ()}
+
+
+SUMS = (
+    Kernel("bias", "linear_bias<{T}>", BIAS, source="loss/linear_sums.cu"),
+    Kernel("round", "linear_round<{T}, {SUM}>", ROUND, _narrow, source="loss/linear_sums.cu"),
+    Kernel("prepare", PREPARE_KERNEL.template, PREPARE_KERNEL.params, threads=1024, source="loss/cross_entropy.cu"),
+    Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024, source="loss/cross_entropy.cu"),
+)
+"""The kernels of every loss of a linear layer, beside its own pass over the logits."""
 KERNELS = (
     Kernel(
         "rows", "linear_cross_entropy_rows<{T}, {L}>", ROWS,
         lambda kind: {"L": tuple(dict.fromkeys((kind, kind.acc)))}, threads=LONG, min_blocks=1, source=SOURCE,
     ),
-    Kernel("bias", "linear_cross_entropy_bias<{T}>", BIAS, source=SOURCE),
-    Kernel("round", "linear_cross_entropy_round<{T}>", ROUND, source=SOURCE),
-    Kernel(
-        "prepare", PREPARE_KERNEL.template, PREPARE_KERNEL.params, threads=1024, source="loss/cross_entropy.cu"
-    ),
-    Kernel("finish", "cross_entropy_finish<{T}>", FINISH, threads=1024, source="loss/cross_entropy.cu"),
+    *SUMS,
 )  # fmt: skip
 
 
-def variants(geometry: Callable[[tuple[Variant, ...]], Any]) -> tuple[Variant, ...]:
+def without_loss(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """The kernels of a gradient, which adds up no losses."""
+    return tuple(kernel for kernel in kernels if kernel.name != "finish")
+
+
+def gemm_variants(
+    geometry: Callable[[tuple[Variant, ...]], Any], source: str, kernels: tuple[Kernel, ...]
+) -> tuple[Variant, ...]:
     """A row for each of `GemmPlan` but those of long sums; what one does not take goes to the last."""
     *_, last = gemm = [row for row in GemmPlan.variants if "split" not in row.name]
 
@@ -213,15 +232,20 @@ def variants(geometry: Callable[[tuple[Variant, ...]], Any]) -> tuple[Variant, .
     made = []
     for row in gemm:
         used = (row,) if row is last else (row, last)
-        kernels = {k.name: k for one in used for k in product_kernels(one)}
+        products = {k.name: k for one in used for k in product_kernels(one)}
         made.append(
             Variant(
-                row.name, geometry(used), source=SOURCE, kernels=(*KERNELS, *kernels.values()), elements=row.elements,
+                row.name, geometry(used), source=source, kernels=(*kernels, *products.values()), elements=row.elements,
                 design=row.design, backend=row.backend, refuses=refuses(row),
                 guarantee=Guarantee(Relative(4), math=row.guarantee.math),
             )
         )  # fmt: skip
     return tuple(made)
+
+
+def variants(geometry: Callable[[tuple[Variant, ...]], Any], forward: bool) -> tuple[Variant, ...]:
+    """The rows of linear_cross_entropy, or of its gradient."""
+    return gemm_variants(geometry, SOURCE, KERNELS if forward else without_loss(KERNELS))
 
 
 def case(draw: Any) -> LinearCrossEntropyDescriptor:

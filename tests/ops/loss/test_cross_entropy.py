@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from baracuda_py.core.device import fake_device
+from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.loss.cross_entropy import CrossEntropyLossDescriptor, CrossEntropyLossPlan, cross_entropy
 from baracuda_py.ops.loss.cross_entropy_backward import cross_entropy_backward
+from baracuda_py.schedules.row_groups import cluster_of, row_sets
 
 REDUCTIONS = ("none", "mean", "sum")
 OPTIONS = list(itertools.product(REDUCTIONS, (0.0, 0.3), (False, True)))
@@ -126,9 +128,8 @@ def _steps(reduction: str, rows: int, classes: int, fused: bool, **options) -> l
     problem = dense_problem(CrossEntropyLossPlan, desc, fake_device(9.0))
     if fused:
         problem.views["dlogits"] = problem.views["logits"]
-    geometry = CrossEntropyLossPlan.variants[0].geometry(problem)
-    assert not isinstance(geometry, str)
-    return [step.kernel for step in geometry.steps]
+    found = (row.geometry(problem) for row in CrossEntropyLossPlan.variants)
+    return [step.kernel for step in next(g for g in found if not isinstance(g, str)).steps]
 
 
 def test_launches() -> None:
@@ -137,9 +138,36 @@ def test_launches() -> None:
     assert _steps("sum", 100, 256, True) == ["rows_32x1", "finish"]
     assert _steps("mean", 32768, 256, False) == ["rows_32x1", "finish"]
     assert _steps("mean", 32768, 256, True) == ["prepare", "rows_32x1", "finish"]
-    assert _steps("mean", 8192, 128256, True) == ["prepare", "long", "finish"]
+    assert _steps("mean", 8192, 128256, True) == ["prepare", "cluster", "finish"]
+    assert _steps("mean", 8192, 40000, True) == ["prepare", "long", "finish"]
+    assert _steps("mean", 8192, 128256, False) == ["long", "finish"]
     assert _steps("mean", 20000, 4096, False) == ["rows_128x4", "finish", "finish"]
     assert _steps("mean", 0, 256, True) == ["finish"]
+
+
+def test_blocks_take_several_sets_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulated: the losses and gradients of a block's rows, whole and cut off, are those of one set a block."""
+    from baracuda_py.core.preference import PlanPreference
+    from baracuda_py.schedules import row_groups
+    from baracuda_py.testing.draw import fill
+    from baracuda_py.testing.emulated import emulate
+    from baracuda_py.testing.emulator import emulated_device
+    from baracuda_py.testing.operands import operands
+
+    monkeypatch.setattr(row_groups, "_BLOCKS", 1)
+    for rows, classes, element in ((300, 40, "bfloat16"), (150, 250, "bfloat16"), (140, 20, "float32")):
+        desc = CrossEntropyLossDescriptor(batch_shape=(rows,), num_classes=classes, reduction="mean", element=element)
+        case = fill(CrossEntropyLossPlan, desc, np.random.default_rng(rows), {"weight": classes == 250})
+        emulate(CrossEntropyLossPlan(desc, PlanPreference(), emulated_device(9.0, None)), operands(case, None))
+
+
+def test_sets_and_clusters() -> None:
+    """What a block takes follows from extents and element alone, but for the shared memory of its device."""
+    assert [row_sets(rows, (32, 1, 4)) for rows in (100, 131072, 1 << 20)] == [1, 4, 8]
+    assert row_sets(1 << 20, (8, 1, 4)) == 2 and row_sets(1 << 20, (128, 4, 1)) == 1
+    smem = fake_device(9.0).smem
+    assert cluster_of(128256, ElementKind.BF16, smem) == (4, 8) and cluster_of(128256, ElementKind.F32, smem) == (8, 8)
+    assert cluster_of(50000, ElementKind.BF16, smem) is None and cluster_of(1 << 20, ElementKind.BF16, smem) is None
 
 
 def _gpu_problem(rows: int, classes: int, dtype: str, seed: int = 0):
