@@ -198,11 +198,11 @@ _PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
 _SPREADS = (ReduceKind.VAR, ReduceKind.STD)
 _SPILLS = {  # a few bytes
     "columns": where(kind=(ReduceKind.NANVAR, ReduceKind.NANSTD), element=HALVES, VEC=8)
-    | where(kind=ReduceKind.PTP, element=(ElementKind.I16, ElementKind.U16), VEC=8)
+    | where(kind=ReduceKind.PTP, element=ElementKind.I16, VEC=8)
     | where(kind=_PRODUCTS, element=ElementKind.F32, VEC=4),
     "rows_any": where(kind=_PRODUCTS, element=HALVES)
     | where(kind=ReduceKind.NANPROD, element=ElementKind.F32)
-    | where(kind=_SPREADS, element=(*HALVES, ElementKind.F32)),
+    | where(kind=_SPREADS),
 }
 _WIDE_SPILLS = {"rows_any": where(kind=ReduceKind.PROD)}
 _POWERS = {
