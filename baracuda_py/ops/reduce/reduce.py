@@ -195,11 +195,14 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
 
 
 _PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
+_SPREADS = (ReduceKind.VAR, ReduceKind.STD)
 _SPILLS = {  # a few bytes
     "columns": where(kind=(ReduceKind.NANVAR, ReduceKind.NANSTD), element=HALVES, VEC=8)
-    | where(kind=ReduceKind.PTP, element=(ElementKind.I16, ElementKind.U16), VEC=8)
+    | where(kind=ReduceKind.PTP, element=ElementKind.I16, VEC=8)
     | where(kind=_PRODUCTS, element=ElementKind.F32, VEC=4),
-    "rows_any": where(kind=_PRODUCTS, element=HALVES) | where(kind=ReduceKind.NANPROD, element=ElementKind.F32),
+    "rows_any": where(kind=_PRODUCTS, element=HALVES)
+    | where(kind=ReduceKind.NANPROD, element=ElementKind.F32)
+    | where(kind=_SPREADS),
 }
 _WIDE_SPILLS = {"rows_any": where(kind=ReduceKind.PROD)}
 _POWERS = {
@@ -207,9 +210,6 @@ _POWERS = {
     "rows_any": where(element=ElementKind.F32),
 }  # fmt: skip
 _TREE = reduce_kernels("{KIND}<{T}>", PARAMS, _SPILLS)
-
-
-_SPREADS = (ReduceKind.VAR, ReduceKind.STD)
 
 
 def _in_own_element(kind: ReduceKind | None) -> tuple[ElementKind, ...]:

@@ -10,10 +10,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, PerOutput, Plan, Problem, Relative,
-    Ulp, Variant, Vjp, axes, choice, element, extents, flag, functional, integer, operand, output, where,
+    Ulp, Variant, Vjp, axes, choice, element, extents, flag, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
 from ...core.errors import InvalidProblemError
@@ -159,9 +158,6 @@ def in_torch(torch: Any, desc: ReducePairDescriptor, *, x: Any) -> Any:
     return tuple(one.reshape(desc.result_shape) for one in found)
 
 
-_PLACES = where(kind=(ReducePairKind.MAX_WITH_INDEX, ReducePairKind.MIN_WITH_INDEX), element=HALVES, VEC=8)  # spill
-
-
 class ReducePairPlan(Plan):
     """y and z of one pass over x along `axis`, by `ReducePairKind`.
 
@@ -179,7 +175,7 @@ class ReducePairPlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=pair_elements,
-            kernels=reduce_kernels("{KIND}<{T}>", PARAMS, {"columns": _PLACES}),
+            kernels=reduce_kernels("{KIND}<{T}>", PARAMS),
             guarantee=Guarantee(lambda element, kind: kind.row.bound(element), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -77,7 +77,7 @@ template <class K, class S> BARACUDA_D S merge_lanes(S x, int lanes) {
   for (int mask = 1; mask < lanes; mask *= 2) {
     const S other = shuffle_xor(x, mask);
     const bool upper = (lane_id() & mask) != 0;
-    if constexpr (sizeof(S) > 8)
+    if constexpr (sizeof(S) > 24)
       x = K::merge(select_words(upper, other, x), select_words(upper, x, other));  // no branch
     else x = upper ? K::merge(other, x) : K::merge(x, other);
   }
