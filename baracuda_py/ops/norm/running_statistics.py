@@ -112,7 +112,11 @@ class RunningStatisticsPlan(Plan):
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
-    benchmarks = (Benchmark("[512] f32", samples=(), channels=512, count=4096, element="float32"),)
+    benchmarks = (
+        Benchmark(
+            "[512] f32", also=("running_mean", "running_var"), samples=(), channels=512, count=4096, element="float32"
+        ),
+    )
 
     @staticmethod
     def case(draw: Any) -> RunningStatisticsDescriptor:
