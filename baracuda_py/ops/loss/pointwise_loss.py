@@ -15,7 +15,9 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.keywords import entry, unexpected
+from ...core.element import HALVES
 from ...core.tensor import Shape, broadcast_shape
+from ...core.variant import Spills, where
 from ...core.views import shape_of, with_axis
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params
@@ -219,13 +221,20 @@ def to_one(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     return tuple(kernel for kernel in kernels if not kernel.name.endswith("columns"))
 
 
+_SPILLS: Spills = {
+    "rows": where(kind=(K.MSE, K.L1, K.HUBER, K.HINGE_EMBEDDING), element=(*HALVES, ElementKind.F64))
+    | where(kind=K.BCE, element=ElementKind.F64)
+    | where(kind=K.SOFT_MARGIN, element=HALVES)
+}
+
+
 def _row(name: str, kinds: tuple[LossKind, ...], operands: int) -> Variant:
     types = ", ".join(["{T}"] * operands)
     params = reduce_params(f"PointwiseLoss{operands}Params", OPERANDS[:operands], **NUMBERS)
     return Variant(
         name, _sum, source=_SOURCE, kinds=kinds, guarantee=_BOUND,
         kernels=to_one(
-            reduce_kernels("LossSum<{T}>", params, source=f"Mapped<LossTerm<{{KIND}}<{{A}}>, {{T}}>, {types}>")
+            reduce_kernels("LossSum<{T}>", params, _SPILLS, source=f"Mapped<LossTerm<{{KIND}}<{{A}}>, {{T}}>, {types}>")
         ),
     )  # fmt: skip
 
