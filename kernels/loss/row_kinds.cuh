@@ -267,9 +267,11 @@ template <class T, class P> struct TripletMarginRow {
     if (largest()) return size == d[k] ? sign / many[k] : A(0);
     return size == A(0) ? A(0) : sign * math::pow(size / d[k], order - A(1));
   }
+  // 0 where the loss is cut off, or has no part of the distance, whatever that is.
+  BARACUDA_D A part(int k, A difference) const { return share[k] == A(0) ? A(0) : share[k] * along(k, difference); }
   BARACUDA_D A slope(int n, i64, const A* x) const {
-    const A near = share[0] * along(0, x[0] - x[1] + eps), far = share[1] * along(1, x[0] - x[2] + eps);
-    const A other = row.p.swap ? share[2] * along(2, x[1] - x[2] + eps) : A(0);
+    const A near = part(0, x[0] - x[1] + eps), far = part(1, x[0] - x[2] + eps);
+    const A other = row.p.swap ? part(2, x[1] - x[2] + eps) : A(0);
     return n == 0 ? near + far : n == 1 ? other - near : -(far + other);
   }
 };

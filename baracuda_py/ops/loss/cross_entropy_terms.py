@@ -256,7 +256,7 @@ def in_torch(
     loss = torch.nn.functional.cross_entropy(
         z, target, weight, ignore_index=desc.ignore_index, label_smoothing=desc.label_smoothing, reduction="none"
     )
-    counted = torch.ones(len(z), dtype=torch.bool) if soft else target != desc.ignore_index
+    counted = torch.ones(len(z), dtype=torch.bool, device=z.device) if soft else target != desc.ignore_index
     loss = loss + torch.where(counted, desc.z_loss * torch.logsumexp(z, 1) ** 2, 0)
     if desc.reduction == "mean":
         own = counted.to(z.dtype) if weight is None or soft else torch.where(counted, weight[target.clamp(min=0)], 0)

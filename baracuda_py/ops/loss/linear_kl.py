@@ -247,12 +247,12 @@ def in_torch(
             return torch.nn.functional.kl_div(input, target, reduction="none", log_target=True).sum(-1)
 
         if desc.divergence == "jsd":
-            beta = torch.tensor(desc.beta, dtype=wide)
+            beta = torch.tensor(desc.beta, dtype=wide, device=x.device)
             lm = torch.logaddexp(lq + beta.log(), lp + torch.log1p(-beta))
             loss = desc.beta * kl(lm, lq) + (1 - desc.beta) * kl(lm, lp)
         else:
             loss = kl(lp, lq) if desc.divergence == "forward" else kl(lq, lp)
-        counts = torch.ones(desc.rows, dtype=torch.bool)
+        counts = torch.ones(desc.rows, dtype=torch.bool, device=x.device)
         if targets is not None:
             counts = (targets != desc.ignore_index) & (targets >= 0) & (targets < desc.num_classes)
         loss, total = torch.where(counts, loss * desc.temperature**2, 0), counts.sum().to(wide)

@@ -176,8 +176,8 @@ def triplet_margin_slopes(desc: Any, x: Any, other: Any, negative: Any, labels: 
     part = np.ones_like(on)
     if desc.swap:
         part = np.where(norms[1] < norms[2], 1, np.where(norms[1] == norms[2], 0.5, 0)).astype(x.dtype)
-    near, far, swapped = (
-        share[:, None] * _norm_slope(desc, one, norm)
+    near, far, swapped = (  # 0 where the loss is cut off, or has no part of a distance, whatever that is
+        np.where(share[:, None] == 0, 0, share[:, None] * _norm_slope(desc, one, norm))
         for share, one, norm in zip((on, -on * part, -on * (1 - part)), d, norms, strict=True)
     )
     return near + far, swapped - near, -(far + swapped)

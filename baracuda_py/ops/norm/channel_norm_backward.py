@@ -80,7 +80,7 @@ def in_torch(
 ) -> Any:  # fmt: skip
     """Autograd of torch's norm, or of the formula where the statistics were given."""
     with torch.enable_grad():
-        gamma = torch.ones(desc.channels, dtype=x.dtype) if weight is None else weight
+        gamma = torch.ones(desc.channels, dtype=x.dtype, device=x.device) if weight is None else weight
         leaves = [t.detach().requires_grad_() for t in (x, gamma, torch.zeros_like(gamma))]
         if desc.given:
             xhat = (leaves[0].reshape(desc.split_shape) - across(desc, mean)) * across(desc, rstd)

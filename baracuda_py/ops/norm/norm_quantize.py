@@ -169,7 +169,7 @@ def in_torch(
     u, largest = u.float().to(h.dtype), desc.to_element.limits.max
     axes = tuple(range(len(desc.batch_shape), h.ndim))
     if desc.static:
-        factor = torch.full((*desc.batch_shape, *(1 for _ in axes)), float(scale), dtype=h.dtype)
+        factor = torch.full((*desc.batch_shape, *(1 for _ in axes)), float(scale), dtype=h.dtype, device=h.device)
     else:
         factor = (u.abs().amax(axes, keepdim=True) / largest).clamp(min=_LEAST).float().to(h.dtype)
     y = (u / factor).float().to(h.dtype)

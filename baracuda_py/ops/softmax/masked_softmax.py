@@ -123,7 +123,9 @@ def in_torch(torch: Any, desc: MaskedSoftmaxDescriptor, *, x: Any, mask: Any, bi
     if mask is not None:
         z = z.masked_fill(~mask, -torch.inf)
     if desc.causal:
-        z = z.masked_fill(torch.ones(desc.shape[-2:], dtype=torch.bool).tril(desc.diagonal).logical_not(), -torch.inf)
+        z = z.masked_fill(
+            torch.ones(desc.shape[-2:], dtype=torch.bool, device=z.device).tril(desc.diagonal).logical_not(), -torch.inf
+        )
     y = (torch.log_softmax if desc.log else torch.softmax)(z, desc.axis)
     if desc.safe and z.numel():
         empty = (z == -torch.inf).all(desc.axis, keepdim=True) if z.ndim else z == -torch.inf

@@ -103,7 +103,7 @@ def in_torch(torch: Any, desc: SparsemaxDescriptor, *, x: Any, scale: Any) -> An
     z = (x.to(wide) * scale).reshape(desc.shape or (1,)).movedim(desc.axis, -1)
     z = (z - z.amax(-1, keepdim=True)) * (0.5 if squares else 1)
     ordered = z.clamp(min=-1).sort(-1, descending=True).values
-    k = torch.arange(1, z.shape[-1] + 1, dtype=wide)
+    k = torch.arange(1, z.shape[-1] + 1, dtype=wide, device=z.device)
     mean = ordered.cumsum(-1) / k
     if squares:
         spread = k * ((ordered * ordered).cumsum(-1) / k - mean * mean)
