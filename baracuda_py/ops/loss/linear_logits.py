@@ -22,6 +22,7 @@ from .cross_entropy import FINISH, PREPARE_KERNEL, REDUCTIONS
 _PREPARE = 32768
 _PARTS = 64
 FINISH_TILE = 8192
+_TF32 = Relative(2.0**15, mean=2.0**14)  # operands are rounded to 11 bits, where the formula has 24
 INDICES = (ElementKind.I64, ElementKind.I32)
 
 
