@@ -93,6 +93,11 @@ class Spec:
         return None
 
     @classmethod
+    def coupled(cls, desc: Any) -> bool:
+        """Whether items of a batch share a number that no shape shows, as the gradient of a mean does their count."""
+        return False
+
+    @classmethod
     def bytes(cls, desc: Any) -> int:
         """The fewest bytes to move: each required operand once."""
         total = 0

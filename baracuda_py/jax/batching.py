@@ -77,6 +77,8 @@ def _wider(problem: Problem, size: int, flags: Sequence[bool]) -> Problem | None
     mapped = {name for name, flag in zip(names, flags, strict=True) if flag}
     if mapped & {name for name, _ in problem.traced} or any(spec.many for spec, _ in problem.operands):
         return None
+    if problem.plan.coupled(problem.desc):
+        return None
     random = any(spec.name == "seed" for spec in scalars_of(problem.plan.args))
     if random and getattr(problem.desc, "dropout_p", 1.0) != 0.0:
         return None

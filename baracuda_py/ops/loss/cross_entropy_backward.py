@@ -128,6 +128,11 @@ class CrossEntropyLossBackwardPlan(Plan):
     check_values = CrossEntropyLossPlan.check_values
 
     @classmethod
+    def coupled(cls, desc: CrossEntropyLossDescriptor) -> bool:
+        """A mean divides by the weights of all items."""
+        return desc.reduction == "mean"
+
+    @classmethod
     def complete(cls, desc: CrossEntropyLossDescriptor, arrays: dict[str, Any]) -> None:
         """Some rows are ignored; stats and total_weight become what the forward gives."""
         CrossEntropyLossPlan.complete(desc, arrays)

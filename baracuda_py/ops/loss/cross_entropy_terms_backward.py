@@ -164,6 +164,11 @@ class CrossEntropyTermsBackwardPlan(Plan):
                   element="bfloat16", also=("dlogits",)),
     )  # fmt: skip
 
+    @classmethod
+    def coupled(cls, desc: Any) -> bool:
+        """A mean divides by the number of all items."""
+        return desc.reduction not in ("none", "sum")
+
     @staticmethod
     def case(draw: Any) -> CrossEntropyTermsBackwardDescriptor:
         return CrossEntropyTermsBackwardDescriptor(kind=draw.kind, **terms_case(draw), element=draw.element)

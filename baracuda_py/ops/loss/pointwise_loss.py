@@ -239,6 +239,12 @@ def _row(name: str, kinds: tuple[LossKind, ...], operands: int) -> Variant:
     )  # fmt: skip
 
 
+_WEIGHTED_SPILLS: Spills = {
+    "rows": where(kind=K.SMOOTH_L1, element=ElementKind.F32) | where(kind=(K.KL_DIV, K.GAUSSIAN_NLL), element=HALVES),
+    "rows_any": where(kind=(K.MSE, K.L1, K.BCE, K.SOFT_MARGIN, K.MARGIN_RANKING), element=ElementKind.F32)
+    | where(kind=K.HUBER, element=ElementKind.F64)
+    | where(kind=K.KL_DIV, element=HALVES),
+}
 _GENERAL = reduce_params("PointwiseLossWeightedParams", OPERANDS, present="i32", **NUMBERS)
 
 
@@ -288,7 +294,7 @@ class PointwiseLossPlan(Plan):
         Variant(
             "general", _general, source=_SOURCE, guarantee=_BOUND,
             kernels=(*map_kernels("pointwise_loss<{KIND}<{A}>, {T}, {LAYOUT}>", MAP),
-                     *to_one(reduce_kernels("WeightedLossSum<{T}>", _GENERAL,
+                     *to_one(reduce_kernels("WeightedLossSum<{T}>", _GENERAL, _WEIGHTED_SPILLS,
                                             prefix="weighted_",
                                             source="Mapped<WeightedLossTerm<{KIND}<{A}>, {T}>, {T}, {T}, {T}, {T}>"))),
         ),

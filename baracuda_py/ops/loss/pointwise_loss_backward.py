@@ -243,6 +243,11 @@ class PointwiseLossBackwardPlan(Plan):
         for kind in ("mse_loss", "binary_cross_entropy_with_logits", "kl_div_loss")
     )
 
+    @classmethod
+    def coupled(cls, desc: Any) -> bool:
+        """A mean divides by the number of all items."""
+        return desc.reduction not in ("none", "sum")
+
     @staticmethod
     def case(draw: Any) -> PointwiseLossBackwardDescriptor:
         return PointwiseLossBackwardDescriptor(kind=draw.kind, **loss_case(draw), element=draw.element)

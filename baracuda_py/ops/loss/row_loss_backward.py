@@ -169,6 +169,11 @@ class RowLossBackwardPlan(Plan):
         ),
     )  # fmt: skip
 
+    @classmethod
+    def coupled(cls, desc: Any) -> bool:
+        """A mean divides by the number of all items."""
+        return desc.reduction not in ("none", "sum")
+
     @staticmethod
     def case(draw: Any) -> RowLossBackwardDescriptor:
         return RowLossBackwardDescriptor(kind=draw.kind, **row_case(draw), element=draw.element)
