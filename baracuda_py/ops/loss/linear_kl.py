@@ -223,7 +223,8 @@ def _case(draw: Any) -> LinearKlDescriptor:
         rows, hidden, classes = 260, 64, 264
     return LinearKlDescriptor(
         rows=rows, hidden=hidden, teacher_hidden=draw.sizes(1, 8, 24), num_classes=classes,
-        divergence=draw.choice(RULES), beta=draw.choice((0.5, 0.1)), temperature=draw.choice((1.0, 2.0)), reduction=draw.choice(REDUCTIONS),
+        divergence=draw.choice(RULES), beta=draw.choice((0.5, 0.1)), temperature=draw.choice((1.0, 2.0)),
+        reduction=draw.choice(REDUCTIONS),
         chunk=draw.choice((0, 0, 3, 8)) if rows <= 20 else 0, element=kind,
         math_precision=draw.choice(("element", "tf32")) if kind is ElementKind.F32 else "element",
     )  # fmt: skip
