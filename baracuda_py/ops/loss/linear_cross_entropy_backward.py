@@ -120,8 +120,8 @@ class LinearCrossEntropyBackwardPlan(Plan):
             name: None if arrays[name] is None else decode(arrays[name], desc.element).astype(np.float64)
             for name in ("x", "weight", "bias", "class_weight")
         }
-        made = Logits.of(desc, targets=arrays["targets"], store=unrounded, **given)
         with np.errstate(all="ignore"):
+            made = Logits.of(desc, targets=arrays["targets"], store=unrounded, **given)
             arrays["lse"] = np.array(cast(made.lse, desc.acc))
         if arrays["total_weight"] is not None:
             arrays["total_weight"] = np.array(cast(made.own.sum(), desc.acc))

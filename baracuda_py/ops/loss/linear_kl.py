@@ -217,11 +217,15 @@ def _geometry(rows: tuple[Variant, ...], args: type[Args]) -> Callable[[Problem]
 
 def _case(draw: Any) -> LinearKlDescriptor:
     kind = draw.element
+    rows, hidden = draw.sizes(0, 1, 3, 7, 20), draw.sizes(0, 1, 8, 17, 64)
+    classes = draw.sizes(5, 1, 10, 64, 130, rare=(4100,))
+    if draw.rarely():  # tiles of full width
+        rows, hidden, classes = 260, 64, 264
     return LinearKlDescriptor(
-        rows=draw.sizes(0, 1, 3, 7, 20), hidden=draw.sizes(0, 1, 8, 17, 64), teacher_hidden=draw.sizes(1, 8, 24),
-        num_classes=draw.sizes(5, 1, 10, 64, 130, rare=(4100,)), divergence=draw.choice(RULES),
-        beta=draw.choice((0.5, 0.1)), temperature=draw.choice((1.0, 2.0)), reduction=draw.choice(REDUCTIONS),
-        chunk=draw.choice((0, 0, 3, 8)), element=kind,
+        rows=rows, hidden=hidden, teacher_hidden=draw.sizes(1, 8, 24), num_classes=classes,
+        divergence=draw.choice(RULES), beta=draw.choice((0.5, 0.1)), temperature=draw.choice((1.0, 2.0)),
+        reduction=draw.choice(REDUCTIONS),
+        chunk=draw.choice((0, 0, 3, 8)) if rows <= 20 else 0, element=kind,
         math_precision=draw.choice(("element", "tf32")) if kind is ElementKind.F32 else "element",
     )  # fmt: skip
 

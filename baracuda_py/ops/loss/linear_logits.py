@@ -253,12 +253,15 @@ def case(draw: Any) -> LinearCrossEntropyDescriptor:
     """Few rows of few classes, in one chunk or several; and more classes than a slab of a block."""
     kind = draw.element
     classes = draw.sizes(5, 1, 10, 64, 130, rare=(4100, 9001))
+    rows, hidden = draw.sizes(0, 1, 3, 7, 20), draw.sizes(0, 1, 8, 17, 64)
+    if draw.rarely():  # tiles of full width
+        rows, hidden, classes = 260, 64, 264
     part = draw.integer(0, 4) == 0
     return LinearCrossEntropyDescriptor(
-        rows=draw.sizes(0, 1, 3, 7, 20), hidden=draw.sizes(0, 1, 8, 17, 64), num_classes=classes,
+        rows=rows, hidden=hidden, num_classes=classes,
         ignore_index=draw.choice((-100, 0, 3)), label_smoothing=0.0 if part else draw.choice((0.0, 0.1)),
         z_loss=0.0 if part else draw.choice((0.0, 1e-2)), softcap=draw.choice((0.0, 3.0)),
         reduction="none" if part else draw.choice(REDUCTIONS), class_start=draw.choice((0, 4)) if part else None,
-        chunk=draw.choice((0, 0, 3, 8)), logits_element=draw.choice((kind, kind.acc)), element=kind,
-        math_precision=draw.choice(("element", "tf32")) if kind is ElementKind.F32 else "element",
+        chunk=draw.choice((0, 0, 3, 8)) if rows <= 20 else 0, logits_element=draw.choice((kind, kind.acc)),
+        element=kind, math_precision=draw.choice(("element", "tf32")) if kind is ElementKind.F32 else "element",
     )  # fmt: skip
