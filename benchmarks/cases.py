@@ -111,6 +111,7 @@ def _saved(plan: type[Plan], benchmark: Benchmark, desc: Any, made: Arrays, devi
             given[spec.name] = made[spec.name]
         elif not spec.optional or wanted:
             given[spec.name] = _contents(spec, forward_desc)
+    given |= {spec.name: made[spec.name] for spec in scalars_of(forward.args) if spec.name in made}
     if device != "meta":
         forward.select(forward_desc, device=device).run(forward.args(**given))
     shared = {spec.name for spec in arrays_of(plan.args) if spec.reads} & set(given)

@@ -42,18 +42,6 @@ def slabs(cols: int, element: ElementKind, smem: int, arrays: int = 1) -> int:
     return min(-(-cols * element.itemsize // SLAB), (smem // 2 - 512) // (SLAB * arrays))
 
 
-def cluster_of(cols: int, element: ElementKind, smem: int) -> tuple[int, int] | None:
-    """The blocks of a cluster whose shared memory holds a row, three blocks a multiprocessor, and slabs a block.
-
-    None for a row that two blocks a multiprocessor hold each, and for one that eight blocks do not hold together.
-    """
-    whole = -(-cols * element.itemsize // SLAB)
-    if whole <= (smem // 2 - 512) // SLAB:
-        return None
-    sizes = ((parts, -(-whole // parts)) for parts in (2, 4, 8))
-    return next(((parts, held) for parts, held in sizes if held <= (smem // 3 - 2048) // SLAB), None)
-
-
 def row_sets(rows: int, group: tuple[int, int, int]) -> int:
     """How many times a group takes its rows in turn, so that a block's overhead is little beside them: a power of two.
 

@@ -192,39 +192,20 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
   }
 }
 
-// What the blocks of a cluster found of their parts of a row, as one; through the workspace.
-template <class A> BARACUDA_D MaxSum<A> over_cluster(void* workspace, int parts, const MaxSum<A>& own, A& spread) {
-  struct Part {
-    MaxSum<A> sums;
-    A spread;
-  };
-  Part* const all = static_cast<Part*>(workspace) + blockIdx.x / parts * parts;
-  if (threadIdx.x == 0) all[cluster_rank()] = {own, spread};
-  cluster_sync();
-  Part found = all[0];
-  for (int i = 1; i < parts; ++i) {
-    const Part next = all[i];
-    found = {LogSumExp::apply(found.sums, next.sums), found.spread + next.spread};
-  }
-  spread = found.spread;
-  return found.sums;
-}
-
-// A block for each row, or with CLUSTER a cluster of p.row_parts, which share its slabs in turn and hold them all.
-template <class T, int MODE, int SMOOTH, bool CLUSTER, class P> BARACUDA_D void cross_entropy_long(const P& p) {
+// A block for each row.
+template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_long(const P& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, V = row_vec<T>;
   constexpr int K = SMOOTH == smooth_weighted || is_same<T, double> ? long_chunks / 2 : long_chunks;
   BARACUDA_DYNAMIC_SMEM(RowChunk<T>, held);
   const int lane = threadIdx.x;
-  const i64 cols = p.cols, blocks = CLUSTER ? p.row_parts : 1, row_number = blockIdx.x / blocks;
-  const int rank = CLUSTER ? static_cast<int>(cluster_rank()) : 0, stage = p.stage;
-  const int slabs = static_cast<int>(div_up<i64>(cols, G * V * blocks));  // of this block
+  const i64 cols = p.cols, row_number = blockIdx.x;
+  const int slabs = static_cast<int>(div_up<i64>(cols, G * V)), stage = p.stage;
   i64 at[5];
   row_offsets(p, row_number, at);
   const T* x = static_cast<const T*>(p.logits) + at[0];
   const T low = cast<T>(-numeric<A>::infinity());
-  auto column = [&](int slab) { return ((slab * blocks + rank) * G + lane) * V; };
+  auto column = [&](int slab) { return (static_cast<i64>(slab) * G + lane) * V; };
 
   const i64 target = class_of(p, read_target(p, at[2]), p.status);
   const bool counts = target != no_class;
@@ -254,12 +235,11 @@ template <class T, int MODE, int SMOOTH, bool CLUSTER, class P> BARACUDA_D void 
         }
       }
     }
-    MaxSum<A> all = block_reduce<LogSumExp, G>(online.state);
+    const MaxSum<A> all = block_reduce<LogSumExp, G>(online.state);
     if constexpr (SMOOTH != smooth_none) r.spread = block_reduce<Sum, G>(r.spread);
-    if constexpr (CLUSTER) all = over_cluster(p.cluster_sums, p.row_parts, all, r.spread);
     r.max = all.max, r.sum = all.max == -numeric<A>::infinity() ? numeric<A>::nan() : all.sum;
   }
-  if (lane == 0 && rank == 0) {
+  if (lane == 0) {
     const LossPair share = finish_row<T, SMOOTH>(p, row_number, r);
     if (p.keep_sums) static_cast<LossPair*>(p.sums)[row_number] = share;
   }

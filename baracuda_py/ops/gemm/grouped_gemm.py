@@ -107,7 +107,7 @@ class GroupedGemmPlan(Grouped, Plan):
     variants = (
         Variant(
             "wgmma", _warpgroups, source="gemm/grouped_wgmma.cu", kernels=(ROWS_WGMMA,), elements=ELEMENTS,
-            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True, order="wgmma"),
         ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(ROWS_MMA,), elements=ELEMENTS,

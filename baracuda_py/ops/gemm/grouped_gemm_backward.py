@@ -93,7 +93,8 @@ class GroupedGemmBackwardPlan(Grouped, Plan):
     variants = (
         Variant(
             "wgmma", _warpgroups, source="gemm/grouped_gemm.cu", kernels=(ROWS_WGMMA, PRODUCT_WGMMA, SUMS),
-            elements=ELEMENTS, design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+            elements=ELEMENTS, design=ArchSku.SM90A,
+            guarantee=Guarantee(Forward(128), batch_invariant=True, order="wgmma"),
         ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_gemm.cu", kernels=(ROWS_MMA, PRODUCT_MMA, SUMS),

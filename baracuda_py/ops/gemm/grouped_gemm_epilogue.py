@@ -127,7 +127,7 @@ class GroupedGemmEpiloguePlan(Grouped, Plan):
     variants = (
         Variant(
             "wgmma", _warpgroups, source="gemm/grouped_wgmma.cu", kernels=(EPILOGUE_WGMMA,), elements=ELEMENTS,
-            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True),
+            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True, order="wgmma"),
         ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(EPILOGUE_MMA,), elements=ELEMENTS,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    ArchSku, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.variant import aligned
@@ -31,7 +31,7 @@ from ...core.views import permuted, shape_of
 from ...interop.arrays import read
 from ...schedules.loss_sums import finish_steps
 from ...schedules.row_groups import (
-    LONG, SLAB, STRIDED, WIDE, GroupRows, cluster_of, group_kernels, group_of, group_params, group_rows, launch,
+    LONG, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows, launch,
     row_sets, slabs,
 )  # fmt: skip
 from ...core.benchmark import Benchmark, COMPILED, EAGER
@@ -43,7 +43,6 @@ _LOGITS = "*batch_shape num_classes"
 _FINISH = 8192
 _PREPARE = 32768
 _PARTS = 64
-_SHARE = 24  # bytes of what a block of a cluster found of its part of a row, at most
 REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -152,15 +151,14 @@ PREPARE = Params("CrossEntropyPrepareParams", targets="ptr", weight="ptr", out="
                  **_COMMON, **group_params(0, 1))  # fmt: skip
 ROWS = Params(
     "CrossEntropyParams", logits="ptr", targets="ptr", weight="ptr", loss="ptr", lse="ptr", stats="ptr", dlogits="ptr",
-    prepared="workspace", sums="workspace", cluster_sums="workspace", status="status", smoothing="f64", parts="i64",
-    per_row="i32", mean="i32", keep_sums="i32", stage="i32", wide_weight="i32", sets="i32", row_parts="i32",
+    prepared="workspace", sums="workspace", status="status", smoothing="f64", parts="i64",
+    per_row="i32", mean="i32", keep_sums="i32", stage="i32", wide_weight="i32", sets="i32",
     **_COMMON, **group_params(2, 3),
 )  # fmt: skip
 FINISH = Params("CrossEntropyFinishParams", loss="ptr", total_weight="ptr", sums="workspace", out="workspace",
                 count="i64", tile="i64", last="i32", mean="i32", reduced="i32")  # fmt: skip
 _ROWS = "cross_entropy_rows<{T}, {GROUP}, {MODE}, {SMOOTH}>"
-_LONG = "cross_entropy_long<{T}, {MODE}, {SMOOTH}, false>"
-_CLUSTER = "cross_entropy_long<{T}, {MODE}, {SMOOTH}, true>"
+_LONG = "cross_entropy_long<{T}, {MODE}, {SMOOTH}>"
 PREPARE_KERNEL = Kernel("prepare", "cross_entropy_prepare<{T}>", PREPARE, threads=1024)
 
 
@@ -205,24 +203,14 @@ def _geometry(p: Problem) -> Geometry | str:
         return _launches(p, "long", lambda rows: (rows, LONG, held), {"stage": held})
     name, block, _ = launch(0, group)
     rows = math.prod(desc.batch_shape)
-    sets = row_sets(rows, group)
+    sets = row_sets(rows, group) if p.dlogits is not None else 1  # a loss alone is faster a set a block
     each = block // group[0] * group[2] * sets
     name = name if desc.label_smoothing == 0 else name.replace("rows_", "")
     return _launches(p, name, lambda rows: (-(-rows // each), block, 0), {"sets": sets})
 
 
-def _clusters(p: Problem) -> Geometry | str:
-    """A cluster for each row, whose shared memory holds it: of its gradient, one read."""
-    desc = p.desc
-    found = None if p.dlogits is None else cluster_of(desc.num_classes, desc.element, p.device.smem)
-    if found is None:
-        return "is for gradients of rows that a block's shared memory does not hold, and a cluster's does"
-    parts, held = found
-    return _launches(p, "cluster", lambda rows: (rows * parts, LONG, held), {"stage": held, "row_parts": parts}, parts)
-
-
 def _launches(
-    p: Problem, name: str, launched: Callable[[int], tuple[int, int, int]], fields: Mapping[str, int], cluster: int = 1
+    p: Problem, name: str, launched: Callable[[int], tuple[int, int, int]], fields: Mapping[str, int]
 ) -> Geometry | str:
     """All launches; `launched` gives blocks, threads and slabs of a block by the number of rows."""
     desc = p.desc
@@ -236,25 +224,23 @@ def _launches(
     mean = desc.reduction == "mean"
     keep = not per_row or p.total_weight is not None
     parts, prepare = prepare_step(p, rows, mean and p.dlogits is not None)
-    start = used = aligned(16 * (parts + 1)) if prepare else 0
+    used = aligned(16 * (parts + 1)) if prepare else 0
     weight = p.weight
     smooth = 0 if desc.label_smoothing == 0 else 1 if weight is None else 2
-    shares = aligned(_SHARE * blocks) if cluster > 1 else 0
     constants = {
-        **rows.params(), **common(p), "prepared": 0, "cluster_sums": start, "sums": start + shares,
+        **rows.params(), **common(p), "prepared": 0, "sums": used,
         "smoothing": desc.label_smoothing, "parts": parts, "per_row": int(per_row), "mean": int(mean),
-        "keep_sums": int(keep), "stage": 0, "sets": 1, "row_parts": 1, **fields,
+        "keep_sums": int(keep), "stage": 0, "sets": 1, **fields,
         "wide_weight": int(weight is not None and weight.dense and weight.ptr % 16 == 0),
     }  # fmt: skip
     steps = [prepare] if prepare and rows.rows else []
     if blocks:
         axes = {"MODE": WIDE if rows.wide else STRIDED, "SMOOTH": smooth}
         kernel = f"smooth_{name}" if smooth else name
-        steps.append(Step(kernel, (blocks, 1, 1), constants, axes, block, held * SLAB, cluster))
-    used = start + shares
+        steps.append(Step(kernel, (blocks, 1, 1), constants, axes, block, held * SLAB))
     if keep:
         last = {"mean": int(mean), "reduced": int(not per_row)}
-        finish, used = finish_steps(used, blocks // cluster, _FINISH, last)
+        finish, used = finish_steps(used, blocks, _FINISH, last)
         steps += finish
     return Geometry(tuple(steps), used, rows.layout_class)
 
@@ -278,16 +264,6 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
     )  # fmt: skip
 
 
-_CLUSTER_ROW = Variant(
-    "cluster", _clusters, source="loss/cross_entropy.cu", elements=(*_FLOATS, ElementKind.F64), design=ArchSku.SM90A,
-    kernels=(
-        Kernel("cluster", _CLUSTER, ROWS, _PLAIN, LONG, 2), Kernel("smooth_cluster", _CLUSTER, ROWS, _SMOOTH, LONG, 1),
-        *_REDUCED,
-    ),
-    guarantee=Guarantee(Relative(2), batch_invariant=True),
-)  # fmt: skip
-
-
 class CrossEntropyLossPlan(Plan):
     """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
 
@@ -297,7 +273,7 @@ class CrossEntropyLossPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("CrossEntropyLossBackwardPlan", grads={"logits": "dlogits"})
     value_policy = "a target outside [0, num_classes) that is not ignore_index counts as ignored"
-    variants = (_CLUSTER_ROW, _row("row", _FLOATS, 1024), _row("row_f64", (ElementKind.F64,), 512))
+    variants = (_row("row", _FLOATS, 1024), _row("row_f64", (ElementKind.F64,), 512))
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from baracuda_py.core.device import fake_device
-from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.loss.cross_entropy import CrossEntropyLossDescriptor, CrossEntropyLossPlan, cross_entropy
 from baracuda_py.ops.loss.cross_entropy_backward import cross_entropy_backward
-from baracuda_py.schedules.row_groups import cluster_of, row_sets
+from baracuda_py.schedules.row_groups import row_sets
 
 REDUCTIONS = ("none", "mean", "sum")
 OPTIONS = list(itertools.product(REDUCTIONS, (0.0, 0.3), (False, True)))
@@ -138,7 +137,7 @@ def test_launches() -> None:
     assert _steps("sum", 100, 256, True) == ["rows_32x1", "finish"]
     assert _steps("mean", 32768, 256, False) == ["rows_32x1", "finish"]
     assert _steps("mean", 32768, 256, True) == ["prepare", "rows_32x1", "finish"]
-    assert _steps("mean", 8192, 128256, True) == ["prepare", "cluster", "finish"]
+    assert _steps("mean", 8192, 128256, True) == ["prepare", "long", "finish"]
     assert _steps("mean", 8192, 40000, True) == ["prepare", "long", "finish"]
     assert _steps("mean", 8192, 128256, False) == ["long", "finish"]
     assert _steps("mean", 20000, 4096, False) == ["rows_128x4", "finish", "finish"]
@@ -161,13 +160,10 @@ def test_blocks_take_several_sets_of_rows(monkeypatch: pytest.MonkeyPatch) -> No
         emulate(CrossEntropyLossPlan(desc, PlanPreference(), emulated_device(9.0, None)), operands(case, None))
 
 
-def test_sets_and_clusters() -> None:
-    """What a block takes follows from extents and element alone, but for the shared memory of its device."""
+def test_sets_of_rows() -> None:
+    """What a block takes follows from the extents alone."""
     assert [row_sets(rows, (32, 1, 4)) for rows in (100, 131072, 1 << 20)] == [1, 4, 8]
     assert row_sets(1 << 20, (8, 1, 4)) == 2 and row_sets(1 << 20, (128, 4, 1)) == 1
-    smem = fake_device(9.0).smem
-    assert cluster_of(128256, ElementKind.BF16, smem) == (4, 8) and cluster_of(128256, ElementKind.F32, smem) == (8, 8)
-    assert cluster_of(50000, ElementKind.BF16, smem) is None and cluster_of(1 << 20, ElementKind.BF16, smem) is None
 
 
 def _gpu_problem(rows: int, classes: int, dtype: str, seed: int = 0):
