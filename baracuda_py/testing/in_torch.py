@@ -19,9 +19,14 @@ Made = dict[str, Any]
 
 
 def forward_of(plan: type[Plan]) -> type[Plan] | None:
-    """The op that a backward op is the gradient of: the one whose page says so, not those that take it over."""
+    """The op that a backward op is the gradient of: the one whose page says so, not those that take it over.
+
+    Of several that share it the one it is named after.
+    """
     said = ((p, vars(p).get("vjp")) for p in registry.plans().values())
-    return next((p for p, vjp in said if vjp and vjp.plan == plan.__name__), None)
+    found = [p for p, vjp in said if vjp and vjp.plan == plan.__name__]
+    named = plan.__name__.replace("Backward", "")
+    return next((p for p in found if p.__name__ == named), found[0] if found else None)
 
 
 def has_torch(plan: type[Plan]) -> bool:
