@@ -60,9 +60,9 @@ template <class T> struct DivergenceRow {
     } else if (p.rule == divergence_reverse) {
       value = mean = mine > A(0) ? -mine * d : mine;
     } else {
-      const A blend = log_blend(d), b = static_cast<A>(p.beta);
-      mean = mine > A(0) ? -mine * blend : mine;
-      value = (A(1) - b) * mean + (theirs > A(0) ? b * theirs * (d - blend) : theirs);
+      const A b = static_cast<A>(p.beta);
+      mean = mine > A(0) ? -mine * log_blend(d) : mine;
+      value = (A(1) - b) * mean + (theirs > A(0) ? b * theirs * log_part(d) : theirs);
     }
   }
   // The gradient of s / T, given the row's sum.
@@ -78,6 +78,12 @@ template <class T> struct DivergenceRow {
     const A b = static_cast<A>(p.beta);
     if (d > A(0)) return d + math::log(b + (A(1) - b) * math::exp(-d));
     return math::log1p(b * math::expm1(d));
+  }
+  // log(q / m) = d - log_blend(d), where p may be 0 and d infinite.
+  BARACUDA_D A log_part(A d) const {
+    const A b = static_cast<A>(p.beta);
+    if (d > A(0)) return -math::log(b + (A(1) - b) * math::exp(-d));
+    return d - math::log1p(b * math::expm1(d));
   }
 };
 

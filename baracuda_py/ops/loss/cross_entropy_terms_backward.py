@@ -142,6 +142,11 @@ _SPILLS = (
 )
 
 
+def _error(kind: ElementKind, _: Any) -> Relative:
+    """Exponentials and logarithms of doubles are less exact than NumPy's, which are nearly those of long doubles."""
+    return Relative(3, mean=2) if kind is ElementKind.F64 else Relative(2)
+
+
 class CrossEntropyTermsBackwardPlan(Plan):
     """dlogits and dprobabilities of `CrossEntropyTermsPlan`; nothing is saved, a row's sums are made again."""
 
@@ -156,7 +161,7 @@ class CrossEntropyTermsBackwardPlan(Plan):
         Variant(
             "rows", _geometry, source="loss/cross_entropy_terms.cu",
             kernels=(terms_kernel("cross_entropy_terms_backward", BACKWARD, _SPILLS), FORWARD, *_TOTAL),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
+            guarantee=Guarantee(_error, batch_invariant=True),
         ),
     )  # fmt: skip
     benchmarks = (
