@@ -247,8 +247,8 @@ def _geometry(p: Problem, library: bool) -> Geometry | str:
 
 
 def _error(kind: ElementKind, _: Any) -> Relative:
-    """Tensor cores cut low bits off, so errors of a 16-bit sum lean to one side. A sum of floats is one chain, whose error
-    is a few times that of NumPy's several chains."""
+    """Tensor cores cut low bits off, so errors of a 16-bit sum lean to one side. A sum of floats is one chain, with a
+    few times the error of NumPy's several chains."""
     return Relative(2 if kind in HALVES else 4, mean=2)
 
 
