@@ -106,8 +106,7 @@ SUM_PARAMS = reduce_params("TernaryBackwardSumParams", ("dy", *_NAMES), which="i
 _PARTIAL = "ternary_partials::{KIND}<{T}>"
 _MAP = map_kernels(f"ternary_backward<{_PARTIAL}, {{T}}, {{LAYOUT}}>", PARAMS)
 _SPILLS: Spills = {
-    "columns": where(kind=TernaryKind.ADDCMUL, element=ElementKind.F32, VEC=4)
-    | where(kind=TernaryKind.ADDCDIV, element=ElementKind.F64, VEC=1),
+    "columns": where(kind=TernaryKind.LERP, element=ElementKind.C64, VEC=2),
     "rows": where(kind=TernaryKind.ADDCDIV, element=ElementKind.C64),
     "rows_any": where(kind=TernaryKind.ADDCDIV, element=ElementKind.F64)
     | where(kind=TernaryKind.LERP, element=ElementKind.C64),

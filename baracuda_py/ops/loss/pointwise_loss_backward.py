@@ -105,10 +105,7 @@ _SPILLS = {
     | where(kind=(K.KL_DIV, K.GAUSSIAN_NLL), element=_F64),
     "rows_any": where(kind=(K.GAUSSIAN_NLL, K.SIGMOID_FOCAL), element=HALVES)
     | where(kind=K.SIGMOID_FOCAL, element=_F32),
-    "columns": where(kind=K.BCE_WITH_LOGITS, element=HALVES, VEC=1)
-    | where(kind=(K.KL_DIV, K.GAUSSIAN_NLL), element=_F64, VEC=2)
-    | where(kind=K.POISSON_NLL, element=_F64, VEC=1)
-    | where(kind=K.JSD, element=HALVES, VEC=4),
+    "columns": where(kind=K.GAUSSIAN_NLL, element=_F64, VEC=2),
 }
 _FLAT_MAP, _STRIDED_MAP = map_kernels("pointwise_loss_backward<{KIND}<{A}>, {T}, {LAYOUT}>", MAP, spills=_STRIDED)
 _MAP = (replace(_FLAT_MAP, spills=_FLAT), _STRIDED_MAP)

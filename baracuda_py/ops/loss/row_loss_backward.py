@@ -132,7 +132,9 @@ _TOTAL = tuple(
 )  # fmt: skip
 
 
-_SPILLS = where(kind=K.MULTILABEL_MARGIN, element=(ElementKind.F32, ElementKind.F64))
+_SPILLS = where(kind=K.MULTILABEL_MARGIN, element=(ElementKind.F32, ElementKind.F64)) | where(
+    kind=K.TRIPLET_MARGIN, element=(ElementKind.F16, ElementKind.BF16), G=(32, 256)
+)
 
 
 class RowLossBackwardPlan(Plan):

@@ -195,7 +195,8 @@ class AverageBackwardPlan(Plan):
             guarantee=Guarantee(Relative(), batch_invariant=True),
             kernels=(*_sums("AverageSlopeParams", "WeightedSlope", ("dy", "weights", "z"), "{T}, {T}", "dx_")[:-1],
                      *_sums("WeightSlopeParams", "WeightSlope", ("dy", "x", "average", "z"), "{T}, {T}, {T}", "dw_",
-                             {"rows": where(element=ElementKind.F32)})),
+                             {"rows": where(element=ElementKind.F32),
+                              "columns": where(element=ElementKind.F64, VEC=2)})),
         ),
     )  # fmt: skip
     torch = staticmethod(backward_in_torch)

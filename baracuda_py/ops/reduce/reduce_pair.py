@@ -17,6 +17,7 @@ from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
+from ...core.variant import Spills, where
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
 from . import reduce_formulas as formulas
 from . import reduce_torch as oracle
@@ -158,6 +159,9 @@ def in_torch(torch: Any, desc: ReducePairDescriptor, *, x: Any) -> Any:
     return tuple(one.reshape(desc.result_shape) for one in found)
 
 
+_SPILLS: Spills = {"columns": where(kind=ReducePairKind.AMINMAX, element=(ElementKind.I16, ElementKind.U16), VEC=8)}
+
+
 class ReducePairPlan(Plan):
     """y and z of one pass over x along `axis`, by `ReducePairKind`.
 
@@ -175,7 +179,7 @@ class ReducePairPlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=pair_elements,
-            kernels=reduce_kernels("{KIND}<{T}>", PARAMS),
+            kernels=reduce_kernels("{KIND}<{T}>", PARAMS, _SPILLS),
             guarantee=Guarantee(lambda element, kind: kind.row.bound(element), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -121,7 +121,12 @@ def _geometry(p: Problem) -> Geometry | str:
 SCAN_PARAMS = scan_params("CumulativeTrapezoidParams", spacing="scalar")
 
 
-_SPILLING_SUM = {"rows": where(element=(*HALVES, ElementKind.F64))}
+_SPILLING_SUM = {
+    "rows": where(element=(*HALVES, ElementKind.F64)), "columns": where(element=HALVES, VEC=4),
+}  # fmt: skip
+_SPILLING_SPACED_SUM = {
+    "rows_any": where(element=ElementKind.F64), "columns": where(element=HALVES, VEC=4),
+}  # fmt: skip
 _SPILLS: Spills = {"spaced_neighbours": where(element=(*HALVES, ElementKind.F32), WIDE=False)}
 
 
@@ -180,7 +185,7 @@ class TrapezoidPlan(Plan):
             kernels=(
                 *reduce_kernels("kinds::Sum<{T}>", PARAMS, _SPILLING_SUM, source=_SOURCE),
                 *reduce_kernels(
-                    "kinds::Sum<{T}>", SPACED_PARAMS, {"rows_any": where(element=ElementKind.F64)},
+                    "kinds::Sum<{T}>", SPACED_PARAMS, _SPILLING_SPACED_SUM,
                     source=_SPACED_SOURCE, prefix="spaced_",
                 ),
             ),
