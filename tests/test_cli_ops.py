@@ -63,7 +63,10 @@ def test_a_kind_and_json(capsys: pytest.CaptureFixture[str]) -> None:
         (("explain", "sofmax"), "did you mean softmax"),
         (("ops", "RmsNormPlan"), "did you mean RMSNormPlan"),
         (("explain", "silu"), "did you mean elementwise.unary kind=silu"),
-        (("explain", "norm"), "did you mean norm.layer_norm or norm.layer_norm_backward or norm.rms_norm"),
+        (
+            ("explain", "norm"),
+            "did you mean norm.batch_norm_inference or norm.channel_norm or norm.channel_norm_backward",
+        ),
         (("warm", "flash_spda"), "did you mean flash_sdpa"),
         (("ops", "norms"), "did you mean norm"),
         (("ops", "qqqqqq"), "no op 'qqqqqq'; known: "),

@@ -19,7 +19,7 @@ from baracuda_py.core.plan import Plan
 from baracuda_py.core.report import operand, operations
 from baracuda_py.core.variant import Variant
 from baracuda_py.expressions.elementwise import Expression
-from baracuda_py.testing.in_torch import forward_of
+from baracuda_py.testing.in_torch import forwards_of
 
 Function = Callable[..., Any]
 
@@ -39,7 +39,7 @@ def pages() -> dict[str, str]:
     """Each family's page, in it an entry an op; and one of the functions that are formulas."""
     functions = _functions()
     sections = {
-        family: [f"# {family}", *(_entry(plan, functions.get(plan, {}), forward_of(plan)) for plan in plans)]
+        family: [f"# {family}", *(_entry(plan, functions.get(plan, {}), forwards_of(plan)) for plan in plans)]
         for family, plans in _families().items()
     }
     sections["formulas"] = [_FORMULAS, *(_formula(name, one) for name, one in _formulas().items())]
@@ -85,7 +85,7 @@ def _functions() -> dict[type[Plan], dict[str, Function]]:
     return found
 
 
-def _entry(plan: type[Plan], functions: dict[str, Function], forward: type[Plan] | None) -> str:
+def _entry(plan: type[Plan], functions: dict[str, Function], forwards: list[type[Plan]]) -> str:
     (facts,) = [fact for fact in operations([plan.__name__]) if fact["plan"] == plan.__name__]
     lines = [f"## {plan.op}", "", f"`{plan.__name__}` · `{plan.descriptor.__name__}` · `{plan.args.__name__}`", ""]
     lines += [_markdown(inspect.cleandoc(plan.__doc__ or "")), ""]
@@ -95,8 +95,8 @@ def _entry(plan: type[Plan], functions: dict[str, Function], forward: type[Plan]
     lines.append(f"* Elements: {', '.join(facts['elements'])}.")
     if plan.vjp:
         lines.append(f"* Gradient: `{plan.vjp.plan}` (of {', '.join(plan.vjp.grads)}).")
-    elif forward:
-        lines.append(f"* The gradient of `{forward.__name__}`.")
+    elif forwards:
+        lines.append(f"* The gradient of {' and '.join(f'`{forward.__name__}`' for forward in forwards)}.")
     if plan.value_policy:
         lines.append(f"* Values: {_markdown(plan.value_policy)}.")
     lines += ["", "| operand | role | shape and element |", "| --- | --- | --- |"]

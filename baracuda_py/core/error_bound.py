@@ -50,7 +50,7 @@ class Ulp:
 class Relative:
     """At most `k` times the worst error, and `mean` times the mean error, of the same formula in the op's own dtypes.
 
-    Rounding the result itself is allowed for: 1 ulp at each element, half an ulp on average; of fewer than 64 results,
+    Rounding the result itself is allowed for: 1 ulp at each element, half an ulp on average; of fewer than 48 results,
     whose worst error may be small by chance, 4 ulp.
     """
 

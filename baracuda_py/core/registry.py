@@ -39,8 +39,11 @@ def public(name: str) -> Any:
 
 def family(name: str) -> list[type[Plan]]:
     """The plans of a family (`norm`), or of one op as `plan` finds it; or of a kind (`silu`)."""
-    found = [cls for cls in plans().values() if name == cls.op.partition(".")[0] or name in _kinds(cls)]
-    return found or [plan(name)]
+    known = plans().values()
+    if found := [cls for cls in known if name == cls.op.partition(".")[0]]:
+        return found
+    op = any(name == cls.op.partition(".")[2] for cls in known)
+    return ([] if op else [cls for cls in known if name in _kinds(cls)]) or [plan(name)]
 
 
 def _kinds(cls: type[Plan]) -> list[str]:

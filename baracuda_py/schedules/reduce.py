@@ -32,7 +32,7 @@ THREADS = 256
 WARPS = THREADS // 32
 SEGMENT = 256  # chunks of 16 bytes in a segment, and states that make one
 STATE = 32  # bytes a state may have
-_NARROW = 2**31 - THREADS  # below it 32 bits hold the numbers of rows and segments, also past the last block's end
+NARROW = 2**31 - THREADS  # below it 32 bits hold the numbers of rows and segments, also past the last block's end
 _COLUMN_BYTES = 32  # a run of kept elements worth reading across: a sector
 _COLUMNS = 4  # neighbouring columns a thread has at most: each has a state in registers
 
@@ -149,7 +149,7 @@ def reduce_launches(
     chunks = -(-rows.cols // width)
     segments = max(1, -(-chunks // SEGMENT))
     inner = rows.inner_axes
-    fast = rows.rows * segments < _NARROW and (inner.rank <= 1 or rows.cols < _NARROW)
+    fast = rows.rows * segments < NARROW and (inner.rank <= 1 or rows.cols < NARROW)
     vec = _across(rows, operands, width, mapped) if fast else 0
     run = rows.inner if mapped else inner.strides[0][-1:] in ((), (1,))
     lanes = lanes_of(chunks)

@@ -19,14 +19,16 @@ Made = dict[str, Any]
 
 
 def forward_of(plan: type[Plan]) -> type[Plan] | None:
-    """The op that a backward op is the gradient of: the one whose page says so, not those that take it over.
-
-    Of several that share it the one it is named after.
-    """
-    said = ((p, vars(p).get("vjp")) for p in registry.plans().values())
-    found = [p for p, vjp in said if vjp and vjp.plan == plan.__name__]
+    """The op that a backward op is the gradient of; of several that share it the one it is named after."""
+    found = forwards_of(plan)
     named = plan.__name__.replace("Backward", "")
     return next((p for p in found if p.__name__ == named), found[0] if found else None)
+
+
+def forwards_of(plan: type[Plan]) -> list[type[Plan]]:
+    """The ops whose pages say that a backward op is their gradient, not those that take it over."""
+    said = ((p, vars(p).get("vjp")) for p in registry.plans().values())
+    return [p for p, vjp in said if vjp and vjp.plan == plan.__name__]
 
 
 def has_torch(plan: type[Plan]) -> bool:

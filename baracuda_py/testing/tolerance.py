@@ -61,7 +61,7 @@ def check(
             allowed = np.longdouble(bound.n) * ulp(wanted, kind)  # n ulp of a subnormal float64 may be no float64
         elif isinstance(bound, Relative):
             own = _low_error(low, wanted, kind)
-            allowed = bound.k * np.max(own) + (1 if own.size >= _FEW else _ROUNDINGS) * ulp(wanted, kind)
+            allowed = bound.k * np.max(own) + (1 if own.size >= _SCARCE else _ROUNDINGS) * ulp(wanted, kind)
         else:
             allowed = _forward(bound, wanted, scale, kind, kind.acc if acc is None else ElementKind.of(acc))
         outside = np.isinf(error) | ~((error <= allowed) | (error == 0))
@@ -144,7 +144,8 @@ def _forward(bound: Forward, wanted: Array, scale: Any, kind: ElementKind, acc: 
     return np.where(total == 0, 0, summing + rounding)  # a sum of zeros is zero
 
 
-_FEW = 64  # results below which their worst error in the own dtypes may be small by chance, and a mean says no more
+_FEW = 64  # results below which a mean says no more than the worst
+_SCARCE = 48  # results below which their worst error in the own dtypes may be small by chance
 _ROUNDINGS = 4  # ulp that are allowed for then, in place of one
 
 

@@ -110,7 +110,11 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "gated_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(5, 6, seed=2), made(5), made(5, seed=3)], {}),
     **dict.fromkeys(
         ("linear_cross_entropy", "linear_log_prob"),
-        lambda: ([made(2, 4, 6), made(10, 6, seed=1), np.arange(8).reshape(2, 4), made(10)], {}),
+        lambda: ([made(8, 6), made(10, 6, seed=1), np.arange(8), made(10)], {}),
+    ),
+    "scaled_mm": lambda: (
+        [np.arange(64, dtype=np.uint8).reshape(4, 16), np.arange(80, dtype=np.uint8).reshape(16, 5)],
+        {"element": "float8_e4m3fn", "out_element": "float32"},
     ),
     "linear_swiglu": lambda: ([made(4, 6), made(10, 6, seed=1), made(10)], {}),
     "baddbmm": lambda: ([made(2, 4, 5), made(2, 4, 6), made(2, 6, 5)], {}),

@@ -24,7 +24,7 @@ from ...core.benchmark import Benchmark
 from ...core.kinds import TableKind
 from ...core.tensor import Shape
 from ...core.variant import Where, aligned, where
-from ...schedules.reduce import reduce_launches
+from ...schedules.loss_sums import dense_launches
 from ...schedules.row_groups import GroupRows, group_params, group_rows
 from .loss_kinds import random_weights
 from .row_loss import INTEGERS, REDUCTIONS, SUMS, THREADS
@@ -236,7 +236,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "losses": ("@workspace", 0), "weights": ("@workspace", place), "y": "loss", "divisor": desc.rows,
         "divided": 2 if by_weight else int(desc.reduction == "mean"), "present": 2 * int(by_weight),
     }  # fmt: skip
-    found = reduce_launches(
+    found = dense_launches(
         p.device, (view, view), (p.loss,), (0,), mapped=True, values=values, prefix="sum_", base=held + place
     )
     return found if isinstance(found, str) else Geometry((*first, *found.steps), found.used, rows.layout_class)
@@ -323,8 +323,11 @@ class CrossEntropyTermsPlan(Plan):
 def terms_case(draw: Any) -> dict[str, Any]:
     """Rows of every group, every option."""
     classes = draw.sizes(5, 1, 10, 32, 33, 70, rare=(200, 1000, 3001))
+    batch = draw.shape(0, 3 if classes < 200 else 1, 0, 5 if classes < 200 else 2)
+    if classes <= 5 and draw.rarely():  # losses of several segments
+        batch = (9001,)
     return {
-        "batch_shape": draw.shape(0, 3 if classes < 200 else 1, 0, 5 if classes < 200 else 2), "num_classes": classes,
+        "batch_shape": batch, "num_classes": classes,
         "ignore_index": draw.choice((-100, 0, 3)) if draw.kind is TargetKind.CLASSES else -100,
         "label_smoothing": draw.choice((0.0, 0.1)),
         "z_loss": draw.choice((0.0, 0.01)), "softcap": draw.choice((0.0, 2.0)), "logit_scale": draw.choice((1.0, 0.5)),

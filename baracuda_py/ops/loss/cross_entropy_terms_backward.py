@@ -19,14 +19,14 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES
 from ...core.variant import aligned, where
-from ...schedules.reduce import reduce_kernels, reduce_launches
+from ...schedules.loss_sums import dense_launches, of_dense
+from ...schedules.reduce import reduce_kernels
 from ...schedules.row_groups import group_params, group_rows
 from .cross_entropy_terms import (
     FORWARD, OPTIONS, POINTERS, CrossEntropyTermsDescriptor, CrossEntropyTermsPlan, TargetKind, constants, entropy_of,
     group_of, losses_step, random_probabilities, scores, terms_case, terms_kernel,
 )  # fmt: skip
 from .loss_kinds import random_weights
-from .pointwise_loss import to_one
 from .pointwise_loss_backward import TOTAL
 from .row_loss import INTEGERS, THREADS
 
@@ -92,7 +92,7 @@ def _total(p: Problem) -> tuple[tuple[Step, ...], int] | str:
     absent = dict.fromkeys(("loss", "entropy", "argmax"), "@null")
     at = {**absent, "losses": base, "weights": base, "keep": 0, "keep_weights": 1}
     y, view = View(0, (), (), p.desc.acc), View(0, (p.desc.rows,), (1,), p.desc.acc)
-    found = reduce_launches(
+    found = dense_launches(
         p.device, (view,), (y,), (0,), mapped=True, prefix="total_", base=base + aligned(view.nbytes),
         values={"weight": ("@workspace", base), "y": ("@workspace", 0), "divisor": 0.0, "divided": 0},
     )  # fmt: skip
@@ -128,7 +128,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
 _TOTAL = tuple(
     replace(kernel, source="loss/pointwise_loss_total.cu")
-    for kernel in to_one(
+    for kernel in of_dense(
         reduce_kernels("LossSum<{A}>", TOTAL, source="Mapped<LossWeight<{A}>, {A}>", prefix="total_",
                        width=lambda element: 16 // element.acc.itemsize)
     )

@@ -19,8 +19,8 @@ from ...core.tensor import Shape
 from ...core.variant import aligned
 from ...core.views import shape_of, with_axis
 from ...interop.arrays import read
-from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
-from .pointwise_loss import to_one
+from ...schedules.loss_sums import dense_launches, of_dense
+from ...schedules.reduce import reduce_kernels, reduce_params
 
 REDUCTIONS = ("none", "mean", "sum")
 INTEGERS = (ElementKind.I64, ElementKind.I32)
@@ -266,7 +266,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "shares": ("@workspace", 0), "y": "loss", "divisor": desc.batch, "divided": int(desc.reduction == "mean"),
     }  # fmt: skip
     view = View(0, (desc.batch,), (1,), desc.acc)
-    found = reduce_launches(
+    found = dense_launches(
         p.device, (view,), (p.loss,), (0,), mapped=True, values=values, prefix="sum_", base=used
     )  # fmt: skip
     return found if isinstance(found, str) else Geometry((*steps, *found.steps), found.used, layout)
@@ -293,7 +293,7 @@ class CtcLossPlan(Plan):
         Variant(
             "block", _geometry, source="loss/ctc_loss.cu", guarantee=Guarantee(Relative(2), batch_invariant=True),
             kernels=(Kernel("ctc_alpha", "ctc_alpha<{T}>", PARAMS, threads=THREADS),
-                     *to_one(reduce_kernels("LossSum<{A}>", SUM, source="Mapped<CtcShares<{A}>, {A}>", prefix="sum_",
+                     *of_dense(reduce_kernels("LossSum<{A}>", SUM, source="Mapped<CtcShares<{A}>, {A}>", prefix="sum_",
                                             width=lambda element: 16 // element.acc.itemsize))),
         ),
     )  # fmt: skip
@@ -341,6 +341,8 @@ def ctc_case(draw: Any) -> dict[str, Any]:
     steps, length = draw.integer(0, 12), draw.integer(0, 5)
     if draw.rarely():
         batch, steps, length = 1, draw.choice((150, 5)), draw.choice((140, 6000))
+    elif draw.rarely():  # losses of several segments
+        batch, steps, length, classes = 9001, 2, 1, 2
     together = draw.flag() and batch > 0
     facts = {
         "input_length": steps, "batch": batch, "classes": classes, "blank": draw.integer(0, classes - 1),

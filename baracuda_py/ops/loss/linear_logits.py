@@ -224,8 +224,8 @@ def without_loss(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 def gemm_variants(
     geometry: Callable[[tuple[Variant, ...]], Any], source: str, kernels: tuple[Kernel, ...]
 ) -> tuple[Variant, ...]:
-    """A row for each of `GemmPlan` but those of long sums; what one does not take goes to the last."""
-    *_, last = gemm = [row for row in GemmPlan.variants if "split" not in row.name]
+    """A row for each of `GemmPlan` but those of long sums and of copies; what one does not take goes to the last."""
+    *_, last = gemm = [row for row in GemmPlan.variants if not row.name.endswith(("split", "copied"))]
 
     def refuses(row: Variant) -> Callable[[Any], str | None]:
         return lambda desc: row.refuses(desc.product(1, 1, 1, desc.element)) if row.refuses else None

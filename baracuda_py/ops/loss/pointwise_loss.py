@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem,
     Relative, Variant, View, Vjp, choice, derived, element, extents, flag, functional, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
@@ -19,6 +19,7 @@ from ...core.element import HALVES
 from ...core.tensor import Shape, broadcast_shape
 from ...core.variant import Spills, where
 from ...core.views import shape_of, with_axis
+from ...schedules.loss_sums import to_one
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params
 from .loss_kinds import OPTIONS, LossKind, random_weights, values
@@ -214,11 +215,6 @@ _THREE = (K.GAUSSIAN_NLL, K.MARGIN_RANKING)
 _TWO = tuple(kind for kind in LossKind if kind not in _THREE)
 _SOURCE = "loss/pointwise_loss.cu"
 _BOUND = Guarantee(Relative(2), batch_invariant=True)
-
-
-def to_one(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """Those that a reduction of all axes launches: it keeps no axis, and so reads no columns."""
-    return tuple(kernel for kernel in kernels if not kernel.name.endswith("columns"))
 
 
 _SPILLS: Spills = {

@@ -17,12 +17,13 @@ from ...core.benchmark import Benchmark
 from ...core.tensor import broadcast_shape
 from ...core.element import HALVES
 from ...core.variant import aligned, where
+from ...schedules.loss_sums import to_one
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params, sum_to
 from .loss_kinds import LossKind, random_weights, values, with_slope
 from .pointwise_loss import (
     NUMBERS, OPERANDS, PointwiseLossDescriptor, by_weight, constants, denominator, fixed_for, loss_case, names_of,
-    operands_of, stand_in, third_of, to_one,
+    operands_of, stand_in, third_of,
 )  # fmt: skip
 
 K = LossKind

@@ -17,9 +17,9 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape
 from ...core.variant import Where, aligned, where
-from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
+from ...schedules.loss_sums import dense_launches, of_dense
+from ...schedules.reduce import reduce_kernels, reduce_params
 from ...schedules.row_groups import GroupRows, group_params, group_rows
-from .pointwise_loss import to_one
 from .row_kinds import OPTIONS, RowLossKind
 
 K = RowLossKind
@@ -164,7 +164,7 @@ PARAMS = Params(
 SUM = reduce_params("RowLossSumParams", ("losses", "weights"), divisor="f64", divided="i32", present="i32")
 
 
-SUMS = to_one(
+SUMS = of_dense(
     reduce_kernels(
         "WeightedLossSum<{T}>", SUM, {"rows": where(element=ElementKind.F64)}, prefix="sum_",
         source="Mapped<RowLosses<{T}>, {A}, {A}>", width=lambda element: 16 // element.acc.itemsize,
@@ -239,7 +239,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "losses": ("@workspace", 0), "weights": ("@workspace", place), "y": "loss", "divisor": desc.rows,
         "divided": 2 if by_weight else int(desc.reduction == "mean"), "present": 2 * int(by_weight),
     }  # fmt: skip
-    found = reduce_launches(
+    found = dense_launches(
         p.device, (view, view), (p.loss,), (0,), mapped=True, values=values, prefix="sum_",
         base=held + place,
     )  # fmt: skip
@@ -255,6 +255,11 @@ def in_torch(torch: Any, desc: RowLossDescriptor, *, x: Any, target: Any, weight
     made = desc.kind.row.torch(torch.nn.functional, desc, operands, desc.reduction)
     wide = torch.promote_types(made.dtype, torch.float32)
     return made.reshape(desc.batch_shape) if desc.reduction == "none" else made.to(wide)
+
+
+def _error(element: ElementKind, kind: RowLossKind) -> Relative:
+    """A row of multilabel_margin is a sum of features times labels terms, a chain for each thread."""
+    return Relative(8, mean=4) if kind is K.MULTILABEL_MARGIN else Relative(2)
 
 
 class RowLossPlan(Plan):
@@ -289,7 +294,7 @@ class RowLossPlan(Plan):
             "rows", _geometry, source="loss/row_loss.cu",
             kernels=(row_kernel("row_loss", PARAMS),
                      *SUMS),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
+            guarantee=Guarantee(_error, batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
@@ -324,8 +329,11 @@ def row_case(draw: Any) -> dict[str, Any]:
     """Rows of every group, every reduction, options of the kind."""
     few = draw.kind is K.MULTILABEL_MARGIN
     features = draw.sizes(5, 1, 3, 32, 33, 70, rare=(130, 4200) if few else (130, 1000, 5001))
+    batch = draw.shape(0, 3 if features < 200 else 1, 0, 5 if features < 200 else 2)
+    if features <= 5 and draw.rarely():  # losses of several segments
+        batch = (9001,)
     facts: dict[str, Any] = {
-        "batch_shape": draw.shape(0, 3 if features < 200 else 1, 0, 5 if features < 200 else 2), "features": features,
+        "batch_shape": batch, "features": features,
         "reduction": draw.choice(REDUCTIONS),
     }  # fmt: skip
     orders = (1.0, 2.0) if draw.kind is K.MULTI_MARGIN else (2.0, 1.0, 3.0, math.inf)

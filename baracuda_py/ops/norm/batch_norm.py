@@ -46,6 +46,12 @@ def _of_batch(
         what = "channel" if over == "batch" else "channel of a sample"
         raise InvalidProblemError(f"a variance needs more than 1 element of each {what}, got x of {read(x, 'x').shape}")
     wanted = {"return_mean": saved or moving, "return_rstd": saved, "return_var": moving}
+    if out is not None and moving:  # the variance is nobody's output
+        outs = out if isinstance(out, (list, tuple)) else (out,)
+        names = ("y", "mean", "rstd") if saved else ("y",)
+        if len(outs) != len(names):
+            raise InvalidProblemError(f"out= must give {len(names)} arrays ({', '.join(names)}), got {len(outs)}")
+        out = dict(zip(names, outs, strict=True))
     made = channel_norm(x, weight, bias, over=over, eps=eps, **wanted, out=out, **options)
     made = made if isinstance(made, tuple) else (made,)
     if moving:
