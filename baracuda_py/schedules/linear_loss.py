@@ -20,6 +20,7 @@ from .products import Place
 from .row_groups import LONG, SLAB, slabs
 
 LEAST = 256 << 20  # bytes of a chunk's logits that are worth no further cut
+_MOST = 4096  # chunks, whose launches are made ready one by one
 _ROWS = 128  # a chunk has a multiple of them, if it is none of the problem's own
 
 BIAS = Params(
@@ -108,6 +109,8 @@ class Chunks:
         beside: x and weight of a second model, of whose logits there is no gradient.
         """
         p, rows = self.p, min(self.chunk, self.count)
+        if self.count > _MOST * self.chunk:
+            return f"chunks of {self.chunk} are {-(-self.count // self.chunk)} of {self.count} rows, more than {_MOST}"
         kind = p.x.element
         wanted = p.dx is not None or p.dweight is not None or p.dbias is not None
         logits = self.reserve(rows, self.cols, element)

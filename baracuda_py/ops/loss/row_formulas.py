@@ -28,12 +28,14 @@ def _own_weight(x: Any, valid: Any, index: Any, weight: Any) -> Any:
 
 
 def nll(desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any) -> tuple[Any, Any]:
+    """The loss of each row, and its weight in a mean."""
     valid, index = _class(desc, target)
     own = _own_weight(x, valid, index, weight)
     return np.where(valid, -own * x[np.arange(len(index)), index], np.zeros_like(own)), own
 
 
 def nll_slopes(desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any) -> Any:
+    """The derivatives of `nll` by each operand."""
     valid, index = _class(desc, target)
     made = np.zeros_like(x)
     made[np.arange(len(index)), index] = -_own_weight(x, valid, index, weight)
@@ -53,12 +55,14 @@ def _raised(desc: Any, x: Any, target: Any, weight: Any) -> tuple[Any, Any, Any]
 def multi_margin(
     desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any
 ) -> tuple[Any, Any]:
+    """The loss of each row, and its weight in a mean."""
     z, counts, own = _raised(desc, x, target, weight)
     z = np.where(counts, np.maximum(z, 0), 0)
     return own * (z if desc.p == 1 else z * z).sum(1), np.ones_like(own)
 
 
 def multi_margin_slopes(desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any) -> Any:
+    """The derivatives of `multi_margin` by each operand."""
     z, counts, own = _raised(desc, x, target, weight)
     made = np.where(counts & (z > 0), 1 if desc.p == 1 else 2 * z, 0).astype(x.dtype)
     _, index = _class(desc, target)
@@ -78,6 +82,7 @@ def _labels(desc: Any, labels: Any) -> list[Any]:
 def multilabel_margin(
     desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any
 ) -> tuple[Any, Any]:
+    """The loss of each row, and its weight in a mean."""
     losses = np.zeros(len(x), x.dtype)
     for i, held in enumerate(_labels(desc, labels)):
         rest = np.setdiff1d(np.arange(desc.features), held)
@@ -88,6 +93,7 @@ def multilabel_margin(
 def multilabel_margin_slopes(
     desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any
 ) -> Any:
+    """The derivatives of `multilabel_margin` by each operand."""
     made = np.zeros_like(x)
     for i, held in enumerate(_labels(desc, labels)):
         rest = np.setdiff1d(np.arange(desc.features), held)
@@ -100,6 +106,7 @@ def multilabel_margin_slopes(
 def multilabel_soft_margin(
     desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any
 ) -> tuple[Any, Any]:
+    """The loss of each row, and its weight in a mean."""
     terms = weighed(other, softplus(-x)) + weighed(1 - other, softplus(x))
     losses = (terms if weight is None else terms * weight).sum(1) / desc.features
     return losses, np.ones_like(losses)
@@ -108,6 +115,7 @@ def multilabel_soft_margin(
 def multilabel_soft_margin_slopes(
     desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any
 ) -> Any:
+    """The derivatives of `multilabel_soft_margin` by each operand."""
     share = (np.ones(desc.features, x.dtype) if weight is None else weight) / desc.features
     return share * ((1 - other) * sigmoid(x) - other * sigmoid(-x)), -share * x, None
 
@@ -120,12 +128,14 @@ def _cosine(x: Any, other: Any) -> tuple[Any, Any, Any]:
 def cosine_embedding(
     desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any
 ) -> tuple[Any, Any]:
+    """The loss of each row, and its weight in a mean."""
     cosine = _cosine(x, other)[0]
     losses = np.where(target == 1, 1 - cosine, np.where(target == -1, np.maximum(cosine - desc.margin, 0), 0))
     return losses, np.ones_like(losses)
 
 
 def cosine_embedding_slopes(desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any) -> Any:
+    """The derivatives of `cosine_embedding` by each operand."""
     cosine, first, second = _cosine(x, other)
     sign = np.where(target == 1, -1, np.where((target == -1) & (cosine - desc.margin >= 0), 1, 0)).astype(x.dtype)
     scale, cosine = (sign / (np.sqrt(first) * np.sqrt(second)))[:, None], (sign * cosine)[:, None]
@@ -166,11 +176,13 @@ def _triplet(desc: Any, x: Any, other: Any, negative: Any) -> tuple[Any, Any, An
 def triplet_margin(
     desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any
 ) -> tuple[Any, Any]:
+    """The loss of each row, and its weight in a mean."""
     raised = _triplet(desc, x, other, negative)[2]
     return np.maximum(raised, 0), np.ones_like(raised)
 
 
 def triplet_margin_slopes(desc: Any, x: Any, other: Any, negative: Any, labels: Any, target: Any, weight: Any) -> Any:
+    """The derivatives of `triplet_margin` by each operand."""
     d, norms, raised = _triplet(desc, x, other, negative)
     on = (raised >= 0).astype(x.dtype)
     part = np.ones_like(on)
