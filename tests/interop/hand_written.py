@@ -113,7 +113,12 @@ GIVEN: dict[str, Callable[[], Call]] = {
         lambda: ([made(8, 6), made(10, 6, seed=1), np.arange(8), made(10)], {}),
     ),
     "scaled_mm": lambda: (
-        [np.arange(64, dtype=np.uint8).reshape(4, 16), np.arange(80, dtype=np.uint8).reshape(16, 5)],
+        [
+            np.arange(64, dtype=np.uint8).reshape(4, 16),
+            np.arange(80, dtype=np.uint8).reshape(16, 5),
+            made(4, 1, dtype="float32"),
+            made(1, 5, dtype="float32"),
+        ],
         {"element": "float8_e4m3fn", "out_element": "float32"},
     ),
     "linear_swiglu": lambda: ([made(4, 6), made(10, 6, seed=1), made(10)], {}),
