@@ -179,7 +179,7 @@ def faster_than_cublas(p: Problem) -> bool:
     """Dense products for which the row measured at least as fast as cuBLAS in every run (docs/design/gemm.md)."""
     m, n, k = p.desc.m, p.desc.n, p.desc.k
     square = m == n and (k == n >= 4096 or k > n >= 8192)
-    plain = p.c is None and batch_count(p) == 1 and p.desc.out_element is p.desc.element
+    plain = p.views.get("c") is None and batch_count(p) == 1 and p.desc.out_element is p.desc.element
     return square and plain and all(_plain_rows(view) for view in (p.a, p.b, p.y))
 
 
