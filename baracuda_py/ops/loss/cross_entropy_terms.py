@@ -18,13 +18,13 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Relative, Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
+    Relative, Step, Variant, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.kinds import TableKind
 from ...core.tensor import Shape
-from ...core.variant import Where, aligned, where
-from ...schedules.loss_sums import dense_launches
+from ...core.variant import Where, where
+from ...schedules.loss_sums import rows_and_sum
 from ...schedules.row_groups import GroupRows, group_params, group_rows
 from .loss_kinds import random_weights
 from .row_loss import INTEGERS, REDUCTIONS, SUMS, THREADS
@@ -222,24 +222,7 @@ def _geometry(p: Problem) -> Geometry | str:
     if isinstance(rows, str):
         return rows
     by_weight = desc.reduction == "mean" and desc.kind is TargetKind.CLASSES
-    held = aligned(desc.rows * desc.acc.itemsize)
-    place = held if by_weight else 0
-    at = {
-        "loss": "loss" if per_row else "@null", "losses": 0, "weights": place, "keep": int(not per_row),
-        "keep_weights": int(by_weight),
-    }  # fmt: skip
-    first = [losses_step(p, rows, at)] if rows.rows else []
-    if per_row:
-        return Geometry(tuple(first), layout=rows.layout_class)
-    view = View(0, (desc.rows,), (1,), desc.acc)
-    values = {
-        "losses": ("@workspace", 0), "weights": ("@workspace", place), "y": "loss", "divisor": desc.rows,
-        "divided": 2 if by_weight else int(desc.reduction == "mean"), "present": 2 * int(by_weight),
-    }  # fmt: skip
-    found = dense_launches(
-        p.device, (view, view), (p.loss,), (0,), mapped=True, values=values, prefix="sum_", base=held + place
-    )
-    return found if isinstance(found, str) else Geometry((*first, *found.steps), found.used, rows.layout_class)
+    return rows_and_sum(p, rows, by_weight, losses_step)
 
 
 def in_torch(

@@ -7,28 +7,27 @@ dprobabilities = g (1 - ε) w (lse - z)                                   g = dl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant,
-    View, functional, operand, output,
+    functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES
-from ...core.variant import aligned, where
-from ...schedules.loss_sums import dense_launches, of_dense
-from ...schedules.reduce import reduce_kernels
+from ...core.variant import where
+from ...schedules.loss_sums import total_weight
 from ...schedules.row_groups import group_params, group_rows
 from .cross_entropy_terms import (
     FORWARD, OPTIONS, POINTERS, CrossEntropyTermsDescriptor, CrossEntropyTermsPlan, TargetKind, constants, entropy_of,
     group_of, losses_step, random_probabilities, scores, terms_case, terms_kernel,
 )  # fmt: skip
 from .loss_kinds import random_weights
-from .pointwise_loss_backward import TOTAL
 from .row_loss import INTEGERS, THREADS
+from .row_loss_backward import TOTAL_KERNELS
 
 _LOGITS = "*batch_shape num_classes"
 
@@ -86,17 +85,7 @@ BACKWARD = Params(
 def _total(p: Problem) -> tuple[tuple[Step, ...], int] | str:
     """The launches that leave the sum of the targets' weights at byte 0 of the workspace."""
     rows = group_rows((p.logits, None, None, None), (p.targets, None, None, None))
-    if isinstance(rows, str):
-        return rows
-    base = aligned(8)
-    absent = dict.fromkeys(("loss", "entropy", "argmax"), "@null")
-    at = {**absent, "losses": base, "weights": base, "keep": 0, "keep_weights": 1}
-    y, view = View(0, (), (), p.desc.acc), View(0, (p.desc.rows,), (1,), p.desc.acc)
-    found = dense_launches(
-        p.device, (view,), (y,), (0,), mapped=True, prefix="total_", base=base + aligned(view.nbytes),
-        values={"weight": ("@workspace", base), "y": ("@workspace", 0), "divisor": 0.0, "divided": 0},
-    )  # fmt: skip
-    return found if isinstance(found, str) else ((losses_step(p, rows, at), *found.steps), found.used)
+    return total_weight(p, rows, losses_step, ("loss", "entropy", "argmax"))
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -126,15 +115,6 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((*total[0], last), total[1], rows.layout_class)
 
 
-_TOTAL = tuple(
-    replace(kernel, source="loss/pointwise_loss_total.cu")
-    for kernel in of_dense(
-        reduce_kernels("LossSum<{A}>", TOTAL, source="Mapped<LossWeight<{A}>, {A}>", prefix="total_",
-                       width=lambda element: 16 // element.acc.itemsize)
-    )
-)  # fmt: skip
-
-
 _SPILLS = (
     where(kind=TargetKind.CLASSES, element=HALVES, G=THREADS)
     | where(kind=TargetKind.PROBABILITIES, element=HALVES, G=1)
@@ -160,7 +140,7 @@ class CrossEntropyTermsBackwardPlan(Plan):
     variants = (
         Variant(
             "rows", _geometry, source="loss/cross_entropy_terms.cu",
-            kernels=(terms_kernel("cross_entropy_terms_backward", BACKWARD, _SPILLS), FORWARD, *_TOTAL),
+            kernels=(terms_kernel("cross_entropy_terms_backward", BACKWARD, _SPILLS), FORWARD, *TOTAL_KERNELS),
             guarantee=Guarantee(_error, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant,
-    View, functional, operand, output,
+    functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.variant import aligned, where
-from ...schedules.loss_sums import dense_launches, of_dense
+from ...core.variant import where
+from ...schedules.loss_sums import of_dense, total_weight
 from ...schedules.reduce import reduce_kernels
 from ...schedules.row_groups import group_params
 from .pointwise_loss_backward import TOTAL
@@ -83,17 +83,7 @@ BACKWARD = Params(
 
 def _total(p: Problem) -> tuple[tuple[Step, ...], int] | str:
     """The launches that leave the sum of the rows' weights at byte 0 of the workspace."""
-    rows = rows_of(p, (), None)
-    if isinstance(rows, str):
-        return rows
-    base = aligned(8)
-    at = {"loss": "@null", "losses": base, "weights": base, "keep": 0, "keep_weights": 1}
-    y, view = View(0, (), (), p.desc.acc), View(0, (p.desc.rows,), (1,), p.desc.acc)
-    found = dense_launches(
-        p.device, (view,), (y,), (0,), mapped=True, prefix="total_", base=base + aligned(view.nbytes),
-        values={"weight": ("@workspace", base), "y": ("@workspace", 0), "divisor": 0.0, "divided": 0},
-    )  # fmt: skip
-    return found if isinstance(found, str) else ((losses_step(p, rows, at), *found.steps), found.used)
+    return total_weight(p, rows_of(p, (), None), losses_step)
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -123,7 +113,7 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((*total[0], last), total[1], rows.layout_class)
 
 
-_TOTAL = tuple(
+TOTAL_KERNELS = tuple(
     replace(kernel, source="loss/pointwise_loss_total.cu")
     for kernel in of_dense(
         reduce_kernels("LossSum<{A}>", TOTAL, source="Mapped<LossWeight<{A}>, {A}>", prefix="total_",
@@ -161,7 +151,7 @@ class RowLossBackwardPlan(Plan):
             "rows_by_weight", _geometry, source="loss/row_loss.cu",
             guarantee=Guarantee(Relative(2), batch_invariant=True),
             kinds=tuple(kind for kind in RowLossKind if kind.row.by_weight),
-            kernels=(row_kernel("row_loss_backward", BACKWARD), row_kernel("row_loss", PARAMS), *_TOTAL),
+            kernels=(row_kernel("row_loss_backward", BACKWARD), row_kernel("row_loss", PARAMS), *TOTAL_KERNELS),
         ),
     )  # fmt: skip
     benchmarks = (
