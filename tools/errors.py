@@ -58,6 +58,7 @@ def measure(plan: type[Plan], kind: Any, element: ElementKind, problems: int, em
                 continue
             wanted = np.asarray(truth[spec.name][i] if spec.many else truth[spec.name])
             got = decode(actual, own)
+            wanted = decode(wanted, own) if wanted.dtype == own.carrier else wanted
             known = np.isfinite(got) & np.isfinite(wanted)
             error = np.abs(got[known].astype(wanted.dtype) - wanted[known])
             count += error.size
