@@ -273,6 +273,12 @@ from .ops.indexing.scatter_backward import ScatterBackwardPlan as ScatterBackwar
 from .ops.indexing.take import TakeArgs as TakeArgs
 from .ops.indexing.take import TakeDescriptor as TakeDescriptor
 from .ops.indexing.take import TakePlan as TakePlan
+from .ops.layout.view_copy import ViewCopyArgs as ViewCopyArgs
+from .ops.layout.view_copy import ViewCopyBackwardArgs as ViewCopyBackwardArgs
+from .ops.layout.view_copy import ViewCopyBackwardDescriptor as ViewCopyBackwardDescriptor
+from .ops.layout.view_copy import ViewCopyBackwardPlan as ViewCopyBackwardPlan
+from .ops.layout.view_copy import ViewCopyDescriptor as ViewCopyDescriptor
+from .ops.layout.view_copy import ViewCopyPlan as ViewCopyPlan
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLossDescriptor
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
@@ -2229,6 +2235,10 @@ def view_as_complex(x: Any) -> Any:
     """A float32 or float64 array with a last axis of two as complex numbers (torch.view_as_complex)."""
 def view_as_real(z: Any) -> Any:
     """A complex array of any strides as real numbers with a last axis of two, the parts (torch.view_as_real)."""
+def view_copy(x: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x along an affine walk (torch.permute_copy, torch.flip, numpy.tile, torch.as_strided_copy and their like)."""
+def view_copy_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = the sum of dy over what was read at each element of x, 0 where nothing was; the order of loops fixes it."""
 def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
     """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
 def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -855,6 +855,8 @@ from baracuda_py import vecdot as vecdot
 from baracuda_py import vecdot_backward as vecdot_backward
 from baracuda_py import vecmat as vecmat
 from baracuda_py import vector_norm as vector_norm
+from baracuda_py import view_copy as view_copy
+from baracuda_py import view_copy_backward as view_copy_backward
 from baracuda_py import weight_norm as weight_norm
 from baracuda_py import weight_norm_backward as weight_norm_backward
 from baracuda_py import where as where
