@@ -142,6 +142,11 @@ def _word(found: Merged, size: int, moving: Moving | None = None) -> int:
     return vec
 
 
+def words(found: Merged, size: int) -> Step:
+    """The launch in words as wide as both views allow, without operands."""
+    return _words(found, _word(found, size), size, {})
+
+
 def _moved(moving: Moving, vec: int) -> Mapping[str, Any]:
     return {
         "starts": moving.operand, "starts_wide": moving.wide, "starts_step": moving.step, "limit": pad(moving.limits),

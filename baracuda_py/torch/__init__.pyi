@@ -47,6 +47,7 @@ from baracuda_py import aminmax_backward as aminmax_backward
 from baracuda_py import angle as angle
 from baracuda_py import angle_backward as angle_backward
 from baracuda_py import any as any
+from baracuda_py import append as append
 from baracuda_py import arccos as arccos
 from baracuda_py import arccosh as arccosh
 from baracuda_py import arcsin as arcsin
@@ -127,6 +128,7 @@ from baracuda_py import bitwise_not as bitwise_not
 from baracuda_py import bitwise_or as bitwise_or
 from baracuda_py import bitwise_right_shift as bitwise_right_shift
 from baracuda_py import bitwise_xor as bitwise_xor
+from baracuda_py import block as block
 from baracuda_py import block_diag as block_diag
 from baracuda_py import block_diag_backward as block_diag_backward
 from baracuda_py import bmm as bmm
@@ -137,6 +139,7 @@ from baracuda_py import boxcox_backward as boxcox_backward
 from baracuda_py import cascade_attention as cascade_attention
 from baracuda_py import cascade_merge_states as cascade_merge_states
 from baracuda_py import cast as cast
+from baracuda_py import cat as cat
 from baracuda_py import cbrt as cbrt
 from baracuda_py import cbrt_backward as cbrt_backward
 from baracuda_py import cdist as cdist
@@ -149,6 +152,7 @@ from baracuda_py import celu_glu_backward as celu_glu_backward
 from baracuda_py import chain_matmul as chain_matmul
 from baracuda_py import channel_norm as channel_norm
 from baracuda_py import channel_norm_backward as channel_norm_backward
+from baracuda_py import channel_shuffle as channel_shuffle
 from baracuda_py import chebyshev_polynomial_t as chebyshev_polynomial_t
 from baracuda_py import chebyshev_polynomial_u as chebyshev_polynomial_u
 from baracuda_py import chebyshev_polynomial_v as chebyshev_polynomial_v
@@ -160,15 +164,22 @@ from baracuda_py import clamp_max as clamp_max
 from baracuda_py import clamp_min as clamp_min
 from baracuda_py import clip as clip
 from baracuda_py import clipped_policy_loss as clipped_policy_loss
+from baracuda_py import clone as clone
 from baracuda_py import clz as clz
+from baracuda_py import column_stack as column_stack
 from baracuda_py import comb as comb
 from baracuda_py import complex as complex
 from baracuda_py import complex_backward as complex_backward
+from baracuda_py import concat as concat
+from baracuda_py import concat_backward as concat_backward
+from baracuda_py import concatenate as concatenate
 from baracuda_py import conj as conj
 from baracuda_py import conj_backward as conj_backward
 from baracuda_py import conj_physical as conj_physical
 from baracuda_py import conjugate as conjugate
+from baracuda_py import contiguous as contiguous
 from baracuda_py import convert_element_type as convert_element_type
+from baracuda_py import copy as copy
 from baracuda_py import copysign as copysign
 from baracuda_py import copysign_backward as copysign_backward
 from baracuda_py import corrcoef as corrcoef
@@ -212,6 +223,8 @@ from baracuda_py import deg2rad as deg2rad
 from baracuda_py import deg2rad_backward as deg2rad_backward
 from baracuda_py import degrees as degrees
 from baracuda_py import dense_gemm as dense_gemm
+from baracuda_py import depth_to_space as depth_to_space
+from baracuda_py import diagonal_copy as diagonal_copy
 from baracuda_py import dice_loss as dice_loss
 from baracuda_py import diff as diff
 from baracuda_py import diff_backward as diff_backward
@@ -234,6 +247,7 @@ from baracuda_py import dropout3d as dropout3d
 from baracuda_py import dropout_add_layer_norm as dropout_add_layer_norm
 from baracuda_py import dropout_add_rms_norm as dropout_add_rms_norm
 from baracuda_py import dropout_backward as dropout_backward
+from baracuda_py import dstack as dstack
 from baracuda_py import dynamic_tanh as dynamic_tanh
 from baracuda_py import ediff1d as ediff1d
 from baracuda_py import ediff1d_backward as ediff1d_backward
@@ -266,6 +280,7 @@ from baracuda_py import exp1_backward as exp1_backward
 from baracuda_py import exp2 as exp2
 from baracuda_py import exp2_backward as exp2_backward
 from baracuda_py import exp_backward as exp_backward
+from baracuda_py import expand_copy as expand_copy
 from baracuda_py import expi as expi
 from baracuda_py import expi_backward as expi_backward
 from baracuda_py import expit as expit
@@ -285,6 +300,9 @@ from baracuda_py import flash_sdpa as flash_sdpa
 from baracuda_py import flash_sdpa_backward as flash_sdpa_backward
 from baracuda_py import flash_sdpa_varlen as flash_sdpa_varlen
 from baracuda_py import flash_sdpa_varlen_backward as flash_sdpa_varlen_backward
+from baracuda_py import flip as flip
+from baracuda_py import fliplr as fliplr
+from baracuda_py import flipud as flipud
 from baracuda_py import float_power as float_power
 from baracuda_py import floor as floor
 from baracuda_py import floor_divide as floor_divide
@@ -382,6 +400,7 @@ from baracuda_py import hermite_polynomial_h as hermite_polynomial_h
 from baracuda_py import hermite_polynomial_he as hermite_polynomial_he
 from baracuda_py import hinge_embedding_loss as hinge_embedding_loss
 from baracuda_py import hinge_embedding_loss_backward as hinge_embedding_loss_backward
+from baracuda_py import hstack as hstack
 from baracuda_py import huber_loss as huber_loss
 from baracuda_py import huber_loss_backward as huber_loss_backward
 from baracuda_py import hyp1f1 as hyp1f1
@@ -590,7 +609,9 @@ from baracuda_py import nansum as nansum
 from baracuda_py import nansum_backward as nansum_backward
 from baracuda_py import nanvar as nanvar
 from baracuda_py import nanvar_backward as nanvar_backward
+from baracuda_py import narrow_copy as narrow_copy
 from baracuda_py import native_batch_norm as native_batch_norm
+from baracuda_py import native_channel_shuffle as native_channel_shuffle
 from baracuda_py import ndtr as ndtr
 from baracuda_py import ndtr_backward as ndtr_backward
 from baracuda_py import ndtri as ndtri
@@ -621,7 +642,10 @@ from baracuda_py import pairwise_distance as pairwise_distance
 from baracuda_py import pairwise_distance_backward as pairwise_distance_backward
 from baracuda_py import pdist as pdist
 from baracuda_py import pdist_backward as pdist_backward
+from baracuda_py import permute_copy as permute_copy
 from baracuda_py import piecewise as piecewise
+from baracuda_py import pixel_shuffle as pixel_shuffle
+from baracuda_py import pixel_unshuffle as pixel_unshuffle
 from baracuda_py import poch as poch
 from baracuda_py import poch_backward as poch_backward
 from baracuda_py import poisson_nll_loss as poisson_nll_loss
@@ -687,6 +711,7 @@ from baracuda_py import remainder as remainder
 from baracuda_py import remainder_backward as remainder_backward
 from baracuda_py import renorm as renorm
 from baracuda_py import renorm_backward as renorm_backward
+from baracuda_py import rev as rev
 from baracuda_py import right_shift as right_shift
 from baracuda_py import rint as rint
 from baracuda_py import rms_norm as rms_norm
@@ -695,7 +720,9 @@ from baracuda_py import rms_norm_quantize as rms_norm_quantize
 from baracuda_py import rope as rope
 from baracuda_py import rope_backward as rope_backward
 from baracuda_py import rope_kv_append as rope_kv_append
+from baracuda_py import rot90 as rot90
 from baracuda_py import round as round
+from baracuda_py import row_stack as row_stack
 from baracuda_py import rrelu as rrelu
 from baracuda_py import rrelu_backward as rrelu_backward
 from baracuda_py import rsqrt as rsqrt
@@ -760,6 +787,7 @@ from baracuda_py import sine_integral as sine_integral
 from baracuda_py import sine_integral_backward as sine_integral_backward
 from baracuda_py import sinh as sinh
 from baracuda_py import sinh_backward as sinh_backward
+from baracuda_py import slice_copy as slice_copy
 from baracuda_py import smooth_l1_loss as smooth_l1_loss
 from baracuda_py import smooth_l1_loss_backward as smooth_l1_loss_backward
 from baracuda_py import soft_margin_loss as soft_margin_loss
@@ -780,6 +808,7 @@ from baracuda_py import softsign as softsign
 from baracuda_py import softsign_backward as softsign_backward
 from baracuda_py import softsign_glu as softsign_glu
 from baracuda_py import softsign_glu_backward as softsign_glu_backward
+from baracuda_py import space_to_depth as space_to_depth
 from baracuda_py import spacing as spacing
 from baracuda_py import sparse_plus as sparse_plus
 from baracuda_py import sparse_sigmoid as sparse_sigmoid
@@ -802,6 +831,7 @@ from baracuda_py import square_backward as square_backward
 from baracuda_py import squared_difference as squared_difference
 from baracuda_py import squared_difference_backward as squared_difference_backward
 from baracuda_py import squareplus as squareplus
+from baracuda_py import stack as stack
 from baracuda_py import std as std
 from baracuda_py import std_backward as std_backward
 from baracuda_py import std_mean as std_mean
@@ -833,8 +863,10 @@ from baracuda_py import tanhshrink_backward as tanhshrink_backward
 from baracuda_py import tensordot as tensordot
 from baracuda_py import threshold as threshold
 from baracuda_py import threshold_backward as threshold_backward
+from baracuda_py import tile as tile
 from baracuda_py import trace as trace
 from baracuda_py import trace_backward as trace_backward
+from baracuda_py import transpose_copy as transpose_copy
 from baracuda_py import trapezoid as trapezoid
 from baracuda_py import trapezoid_backward as trapezoid_backward
 from baracuda_py import trapz as trapz
@@ -844,6 +876,7 @@ from baracuda_py import triplet_margin_with_distance_loss as triplet_margin_with
 from baracuda_py import true_divide as true_divide
 from baracuda_py import trunc as trunc
 from baracuda_py import trunc_divide as trunc_divide
+from baracuda_py import unfold_copy as unfold_copy
 from baracuda_py import unwrap as unwrap
 from baracuda_py import var as var
 from baracuda_py import var_backward as var_backward
@@ -857,6 +890,7 @@ from baracuda_py import vecmat as vecmat
 from baracuda_py import vector_norm as vector_norm
 from baracuda_py import view_copy as view_copy
 from baracuda_py import view_copy_backward as view_copy_backward
+from baracuda_py import vstack as vstack
 from baracuda_py import weight_norm as weight_norm
 from baracuda_py import weight_norm_backward as weight_norm_backward
 from baracuda_py import where as where

@@ -40,26 +40,28 @@ template <class P> BARACUDA_D i64 copy_shift(const P& p) {
   return shift;
 }
 
-template <int BYTES, class P> BARACUDA_D void copy_words(const P& p) {
+// From `from` to `to`, wherever they are in P.
+template <int BYTES, class P> BARACUDA_D void copy_words(const P& p, void* to, const void* from) {
   using W = Word<BYTES>;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * copy_in_flight) + threadIdx.x;
   if (first >= p.chunks) return;
   const i64 shift = p.moving ? copy_shift(p) : 0;
-  const W* x = static_cast<const W*>(p.x) + (p.target ? 0 : shift);
-  W* y = static_cast<W*>(p.y) + (p.target ? shift : 0);
+  const W* x = static_cast<const W*>(from) + (p.target ? 0 : shift);
+  W* y = static_cast<W*>(to) + (p.target ? shift : 0);
   i64 c[copy_in_flight], at[copy_in_flight][2];
 #pragma unroll
   for (int u = 0; u < copy_in_flight; ++u) c[u] = min(first + u * map_threads, p.chunks - 1);
   map_offsets(p, c, at);
   W word[copy_in_flight];
 #pragma unroll
-  for (int u = 0; u < copy_in_flight; ++u) word[u] = p.x == nullptr ? W{} : x[at[u][1]];
+  for (int u = 0; u < copy_in_flight; ++u) word[u] = from == nullptr ? W{} : x[at[u][1]];
 #pragma unroll
   for (int u = 0; u < copy_in_flight; ++u) {
     if (first + u * map_threads >= p.chunks) break;
     store_word<Access::streaming>(y + at[u][0], word[u]);
   }
 }
+template <int BYTES, class P> BARACUDA_D void copy_words(const P& p) { copy_words<BYTES>(p, p.y, p.x); }
 
 // ---- pieces ---------------------------------------------------------------------------------------------------------
 
