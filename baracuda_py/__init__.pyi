@@ -279,6 +279,12 @@ from .ops.layout.concat import ConcatBackwardDescriptor as ConcatBackwardDescrip
 from .ops.layout.concat import ConcatBackwardPlan as ConcatBackwardPlan
 from .ops.layout.concat import ConcatDescriptor as ConcatDescriptor
 from .ops.layout.concat import ConcatPlan as ConcatPlan
+from .ops.layout.pad import PadArgs as PadArgs
+from .ops.layout.pad import PadDescriptor as PadDescriptor
+from .ops.layout.pad import PadPlan as PadPlan
+from .ops.layout.pad_backward import PadBackwardArgs as PadBackwardArgs
+from .ops.layout.pad_backward import PadBackwardDescriptor as PadBackwardDescriptor
+from .ops.layout.pad_backward import PadBackwardPlan as PadBackwardPlan
 from .ops.layout.view_copy import ViewCopyArgs as ViewCopyArgs
 from .ops.layout.view_copy import ViewCopyBackwardArgs as ViewCopyBackwardArgs
 from .ops.layout.view_copy import ViewCopyBackwardDescriptor as ViewCopyBackwardDescriptor
@@ -888,6 +894,8 @@ def conj_physical(x: Array, *, shape: int | Sequence[int] = ..., element: DType 
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def conjugate(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """conj of complex numbers; see `ComplexUnaryPlan`."""
+def constant_pad_nd(x: Array, pad: Any, mode: str = 'constant', value: complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
 def contiguous(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
 def convert_element_type(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1841,6 +1849,12 @@ def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def pad(x: Array, pad: Any, mode: str = 'constant', value: complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
+def pad_backward(dy: Array, *, shape: int | Sequence[int] = ..., padding: int | Sequence[int | Sequence[int]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: complex = 0, interior: int | Sequence[int] = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = the sum of dy over what was read of each element of x, in a fixed order; 0 where nothing was."""
+def pad_in_dim(x: Array, padding_value: Any, padding_config: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with (before, after, between) elements of `padding_value` along each axis (jax.lax.pad), below 0 taken away."""
 def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
 def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2015,6 +2029,8 @@ def rms_norm_backward(dy: Array, x: Array, rstd: Array, weight: Array | None = N
     """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·(weight + weight_offset)."""
 def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(y, scales): rms_norm(x + residual) in 8 bits with a scale for each row; see `NormQuantizePlan`."""
+def roll(x: Array, shifts: Any, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its elements `shifts` further along an axis, or several, those beyond the end at the start (torch.roll)."""
 def rollaxis(x: Array, axis: int, start: int = 0) -> Array:
     """A view of x with an axis moved back until it lies before axis `start` (numpy.rollaxis)."""
 def rope(x: Array, positions: Array | None = None, inv_freq: Array | None = None, x2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_y2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -177,6 +177,7 @@ from baracuda_py import conj as conj
 from baracuda_py import conj_backward as conj_backward
 from baracuda_py import conj_physical as conj_physical
 from baracuda_py import conjugate as conjugate
+from baracuda_py import constant_pad_nd as constant_pad_nd
 from baracuda_py import contiguous as contiguous
 from baracuda_py import convert_element_type as convert_element_type
 from baracuda_py import copy as copy
@@ -637,6 +638,9 @@ from baracuda_py import owens_t as owens_t
 from baracuda_py import owens_t_backward as owens_t_backward
 from baracuda_py import p_norm as p_norm
 from baracuda_py import p_norm_backward as p_norm_backward
+from baracuda_py import pad as pad
+from baracuda_py import pad_backward as pad_backward
+from baracuda_py import pad_in_dim as pad_in_dim
 from baracuda_py import paged_kv_append as paged_kv_append
 from baracuda_py import pairwise_distance as pairwise_distance
 from baracuda_py import pairwise_distance_backward as pairwise_distance_backward
@@ -717,6 +721,7 @@ from baracuda_py import rint as rint
 from baracuda_py import rms_norm as rms_norm
 from baracuda_py import rms_norm_backward as rms_norm_backward
 from baracuda_py import rms_norm_quantize as rms_norm_quantize
+from baracuda_py import roll as roll
 from baracuda_py import rope as rope
 from baracuda_py import rope_backward as rope_backward
 from baracuda_py import rope_kv_append as rope_kv_append
