@@ -279,18 +279,45 @@ from .ops.layout.concat import ConcatBackwardDescriptor as ConcatBackwardDescrip
 from .ops.layout.concat import ConcatBackwardPlan as ConcatBackwardPlan
 from .ops.layout.concat import ConcatDescriptor as ConcatDescriptor
 from .ops.layout.concat import ConcatPlan as ConcatPlan
+from .ops.layout.dynamic_slice import DynamicSliceArgs as DynamicSliceArgs
+from .ops.layout.dynamic_slice import DynamicSliceBackwardArgs as DynamicSliceBackwardArgs
+from .ops.layout.dynamic_slice import DynamicSliceBackwardDescriptor as DynamicSliceBackwardDescriptor
+from .ops.layout.dynamic_slice import DynamicSliceBackwardPlan as DynamicSliceBackwardPlan
+from .ops.layout.dynamic_slice import DynamicSliceDescriptor as DynamicSliceDescriptor
+from .ops.layout.dynamic_slice import DynamicSlicePlan as DynamicSlicePlan
+from .ops.layout.dynamic_slice import DynamicUpdateSliceArgs as DynamicUpdateSliceArgs
+from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardArgs as DynamicUpdateSliceBackwardArgs
+from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardDescriptor as DynamicUpdateSliceBackwardDescriptor
+from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardPlan as DynamicUpdateSliceBackwardPlan
+from .ops.layout.dynamic_slice import DynamicUpdateSliceDescriptor as DynamicUpdateSliceDescriptor
+from .ops.layout.dynamic_slice import DynamicUpdateSlicePlan as DynamicUpdateSlicePlan
+from .ops.layout.dynamic_slice import WriteSliceArgs as WriteSliceArgs
+from .ops.layout.dynamic_slice import WriteSliceDescriptor as WriteSliceDescriptor
+from .ops.layout.dynamic_slice import WriteSlicePlan as WriteSlicePlan
 from .ops.layout.pad import PadArgs as PadArgs
 from .ops.layout.pad import PadDescriptor as PadDescriptor
 from .ops.layout.pad import PadPlan as PadPlan
 from .ops.layout.pad_backward import PadBackwardArgs as PadBackwardArgs
 from .ops.layout.pad_backward import PadBackwardDescriptor as PadBackwardDescriptor
 from .ops.layout.pad_backward import PadBackwardPlan as PadBackwardPlan
+from .ops.layout.triangle import TriangleArgs as TriangleArgs
+from .ops.layout.triangle import TriangleBackwardArgs as TriangleBackwardArgs
+from .ops.layout.triangle import TriangleBackwardDescriptor as TriangleBackwardDescriptor
+from .ops.layout.triangle import TriangleBackwardPlan as TriangleBackwardPlan
+from .ops.layout.triangle import TriangleDescriptor as TriangleDescriptor
+from .ops.layout.triangle import TrianglePlan as TrianglePlan
 from .ops.layout.view_copy import ViewCopyArgs as ViewCopyArgs
 from .ops.layout.view_copy import ViewCopyBackwardArgs as ViewCopyBackwardArgs
 from .ops.layout.view_copy import ViewCopyBackwardDescriptor as ViewCopyBackwardDescriptor
 from .ops.layout.view_copy import ViewCopyBackwardPlan as ViewCopyBackwardPlan
 from .ops.layout.view_copy import ViewCopyDescriptor as ViewCopyDescriptor
 from .ops.layout.view_copy import ViewCopyPlan as ViewCopyPlan
+from .ops.layout.view_scatter import ViewScatterArgs as ViewScatterArgs
+from .ops.layout.view_scatter import ViewScatterBackwardArgs as ViewScatterBackwardArgs
+from .ops.layout.view_scatter import ViewScatterBackwardDescriptor as ViewScatterBackwardDescriptor
+from .ops.layout.view_scatter import ViewScatterBackwardPlan as ViewScatterBackwardPlan
+from .ops.layout.view_scatter import ViewScatterDescriptor as ViewScatterDescriptor
+from .ops.layout.view_scatter import ViewScatterPlan as ViewScatterPlan
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLossDescriptor
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
@@ -633,6 +660,12 @@ def array_equiv(a: Array, b: Array, *, out: Out = None, stream: Stream = None, p
     """Whether a and b, broadcast together, have equal elements, as a 0-d array (numpy.array_equiv). One launch."""
 def array_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
+def as_strided(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
+def as_strided_copy(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
+def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what a view of these sizes and strides sees of its row-major elements replaced by src."""
 def asin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = asin(x) element by element, also called arcsin; see `UnaryPlan`."""
 def asin_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -990,10 +1023,18 @@ def dense_gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = 
     """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
 def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
+def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A diagonal of a matrix, copied, or a matrix with a vector as a diagonal, 0 elsewhere (torch.diag, numpy.diag)."""
+def diag_embed(x: Array, offset: int = 0, axis1: int = -2, axis2: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The last axis of x as a diagonal of two axes of the result, 0 elsewhere (torch.diag_embed)."""
+def diagflat(x: Array, offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A matrix with the elements of x as a diagonal, 0 elsewhere (torch.diagflat)."""
 def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The view of the diagonal `offset` above the main one of two axes, as a last axis (torch.diagonal)."""
 def diagonal_copy(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """What `diagonal` sees, in memory of its own (torch.diagonal_copy)."""
+def diagonal_scatter(x: Array, src: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the diagonal that `diagonal` sees replaced by src (torch.diagonal_scatter)."""
 def dice_loss(x: Array, target: Array, *, axis: int | Sequence[int] | None = None, smooth: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """1 - (2 Σ x target + smooth) / (Σ x + Σ target + smooth) of probabilities x, along `axis` (all by default)."""
 def diff(x: Array, prepend: Array | None = None, append: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1042,7 +1083,23 @@ def dsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 2 (torch.dsplit, numpy.dsplit)."""
 def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
+def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
+def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The part of x of shape `slice_sizes` that begins at start_indices (jax.lax.dynamic_slice)."""
+def dynamic_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy where the part was read, 0 elsewhere."""
+def dynamic_slice_in_dim(x: Array, start_index: Any, slice_size: int, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """slice_size elements of x along an axis, from an index on the device on (jax.lax.dynamic_slice_in_dim)."""
 dynamic_tanh: Expression  # tanh(alpha * x) * weight + bias
+def dynamic_update_index_in_dim(x: Array, update: Array, index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what lies at an index of an axis replaced, update with that axis or without (jax.lax's)."""
+def dynamic_update_slice(x: Array, update: Array, start_indices: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the part that begins at start_indices replaced by update (jax.lax.dynamic_update_slice)."""
+def dynamic_update_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., return_dx: bool = True, return_dupdate: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, but 0 where the part was replaced; dupdate = dy there."""
+def dynamic_update_slice_in_dim(x: Array, update: Array, start_index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with update from an index on the device on, along an axis (jax.lax.dynamic_update_slice_in_dim)."""
 def ediff1d(x: Array, to_end: Array | None = None, to_begin: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The differences of neighbours in x, of one axis, behind to_begin and before to_end (numpy.ediff1d)."""
 def ediff1d_backward(dy: Array, *, n: int = ..., begin: int = ..., end: int = ..., return_dx: bool = True, return_dto_begin: bool = True, return_dto_end: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1143,6 +1200,8 @@ def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Sc
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
 def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
+def fill_diagonal(x: Array, value: Scalar, wrap: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its main diagonal set to a number, in place (numpy.fill_diagonal); all axes of three or more are as long."""
 def fix(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
 def flash_decoding(q: Array, k: Array, v: Array, lengths: Array, *, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2112,6 +2171,8 @@ def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, 
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
 def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """cases[which] element by element (jax.lax.select_n); a bool `which` has two, the first where it is False."""
+def select_scatter(x: Array, src: Array, axis: int, index: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what lies at one index of an axis replaced by src (torch.select_scatter)."""
 def selective_log_softmax(logits: Array, index: Array, *, logit_scale: float = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """log_softmax(logit_scale logits)[…, index]: the log-probability of one class a row, in float32 at least."""
 def selu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2176,10 +2237,16 @@ def sinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = sinh(x) element by element; see `UnaryPlan`."""
 def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
+def slice_at(x: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the part of x of shape `sizes` that begins at `starts`, indices on the device (jax.lax.dynamic_slice)."""
 def slice_copy(x: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x[start:stop:step] along one axis, in memory of its own (torch.slice_copy); step may be below 0."""
 def slice_in_dim(x: Array, start: int | None, stop: int | None, step: int = 1, axis: int = 0) -> Array:
     """The view x[start:stop:step] along one axis (jax.lax.slice_in_dim); step is above 0."""
+def slice_scatter(x: Array, src: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with x[start:stop:step] along an axis replaced by src (torch.slice_scatter); step may be below 0."""
+def slice_static(x: Array, start_indices: Any, limit_indices: Any, strides: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[start:limit:stride] along every axis, in memory of its own (jax.lax.slice)."""
 def smooth_l1_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """smooth_l1_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
 def smooth_l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2357,12 +2424,18 @@ def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape:
     """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
 def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
+def triangle_backward(dy: Array, *, shape: int | Sequence[int] = ..., upper: bool = ..., diagonal: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy where the forward kept x, 0 elsewhere."""
+def tril(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x on and below a diagonal of its last two axes, 0 elsewhere (torch.tril, numpy.tril)."""
 def triplet_margin_loss(x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """triplet_margin_loss of every row along the last axis (margin, p, eps, swap), or their mean or sum; see `RowLossPlan`."""
 def triplet_margin_loss_backward(dloss: Array, x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, return_dx: bool = True, return_dpositive: bool = True, return_dnegative: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of triplet_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array, *, distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0, swap: bool = False, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """max(0, margin + d(x, positive) - d(x, negative)) (torch.nn.functional.triplet_margin_with_distance_loss)."""
+def triu(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x on and above a diagonal of its last two axes, 0 elsewhere (torch.triu, numpy.triu); 1 is above the main one."""
 def true_divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
 def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2389,6 +2462,8 @@ def unstack(x: Array, axis: int = 0) -> list[Array]:
     """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
 def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
+def update_slice_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x with the part that begins at `starts`, indices on the device, replaced (jax.lax.dynamic_update_slice)."""
 def var(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The var of x along `axis` (all axes by default); see `ReducePlan`."""
 def var_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2417,6 +2492,10 @@ def view_copy(x: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequen
     """y = x along an affine walk (torch.permute_copy, torch.flip, numpy.tile, torch.as_strided_copy and their like)."""
 def view_copy_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = the sum of dy over what was read at each element of x, 0 where nothing was; the order of loops fixes it."""
+def view_scatter(src: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x with src written along a walk; 0 in place of x where there is none (torch.slice_scatter, diag_embed …)."""
+def view_scatter_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsrc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, but 0 where src was written; dsrc = dy there."""
 def vsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 0 (torch.vsplit, numpy.vsplit)."""
 def vstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2431,6 +2510,10 @@ def where(condition: Array, a: Array, b: Array, *, out: Out = None, stream: Stre
     """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where)."""
 def where_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of where by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def write_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The part of x that begins at `starts`, indices on the device, becomes `update`, in place: a cache that grows."""
+def write_slice(x: Array, update: Array, start_indices: Any, axis: int | None = None, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the part that begins at start_indices overwritten by update, in place: a cache that grows."""
 def xlog1py(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = xlog1py(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def xlog1py_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -14,9 +14,9 @@ from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
-from ..core.tensor import AXES, View
+from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Step
-from .copy import WORDS, launched, shifted
+from .copy import WORDS, launched, moving_params, shifted, still
 from .copy import words as words_step
 from .map import THREADS, lay_out, map_params
 from .multi_tensor import groups
@@ -33,10 +33,7 @@ def rows_params(name: str) -> Params:
 
 
 ROWS = rows_params("ConcatRowsParams")
-PART = Params(
-    "ConcatPartParams", part="ptr[1]", whole="ptr", starts="ptr", limit=f"i64[{AXES}]", shift=f"i64[{AXES}]",
-    starts_step="i64", moving="i32", starts_wide="i32", target="i32", apart="i32", **map_params(2),
-)  # fmt: skip
+PART = Params("ConcatPartParams", part="ptr[1]", whole="ptr", apart="i32", **moving_params(), **map_params(2))
 
 
 def _wide(kind: ElementKind) -> Mapping[str, Any]:
@@ -130,10 +127,8 @@ def _of_part(number: int, part: View, own: View, place: int, names: tuple[str, s
     if isinstance(found, str):
         return found
     step = words_step(found, part.element.itemsize)
-    idle = {"starts": "@null", "limit": [0] * AXES, "shift": [0] * AXES, "starts_step": 0, "moving": 0,
-            "starts_wide": 0, "target": 0}  # fmt: skip
     params = {
-        **step.params, **idle, "part": (parts, number, number + 1), "apart": apart,
+        **step.params, **still(), "part": (parts, number, number + 1), "apart": apart,
         "whole": (whole, place * part.element.itemsize),
     }  # fmt: skip
     return replace(step, kernel="part", params=params)

@@ -27,24 +27,35 @@ _SPREAD, _TURNED, _APART = range(3)  # `Pieces` of copy.cuh
 
 @dataclass(frozen=True)
 class Moving:
-    """Axes of a view that begin where an index array on the device says.
+    """Axes of a view that begin where an array of indices on the device says.
 
-    operand: the array of indices, of which axis i takes the one `step` elements further; wide: of 64 bits. limits: the
-    largest index of each axis. strides: the view's, along these axes. target: whether the view is y, not x.
+    operand: the array of indices; wide: of 64 bits. For each axis: places, where in that array its index stands;
+    extents, its extent; limits, the largest index it may begin at; strides, the view's. target: the view is y, not x.
     """
 
     operand: str
     wide: bool
-    step: int
+    places: tuple[int, ...]
+    extents: tuple[int, ...]
     limits: tuple[int, ...]
     strides: tuple[int, ...]
     target: bool = False
 
 
-COPY = Params(
-    "CopyParams", y="ptr", x="ptr", starts="ptr", limit=f"i64[{AXES}]", shift=f"i64[{AXES}]", starts_step="i64",
-    apart="i64", moving="i32", starts_wide="i32", target="i32", how="i32", **map_params(2),
-)  # fmt: skip
+_MOVES = dict.fromkeys(("place", "extent", "limit", "shift"), f"i64[{AXES}]")
+
+
+def moving_params() -> dict[str, str]:
+    """Params fields for axes that move: `copy_shift` of copy.cuh."""
+    return {"starts": "ptr", **_MOVES, "moving": "i32", "starts_wide": "i32", "target": "i32"}
+
+
+def still() -> dict[str, Any]:
+    """These fields where nothing moves."""
+    return {"starts": "@null", **dict.fromkeys(_MOVES, [0] * AXES), "moving": 0, "starts_wide": 0, "target": 0}
+
+
+COPY = Params("CopyParams", y="ptr", x="ptr", apart="i64", how="i32", **moving_params(), **map_params(2))
 TILE = Params(
     "CopyTileParams", y="ptr", x="ptr", blocks="i64", tile_rows="i64", tile_columns="i64", rows="i64", columns="i64",
     x_steps="i64[2]", y_steps="i64[2]", wide_x="i32", wide_y="i32", **map_params(2),
@@ -94,8 +105,7 @@ def copy_step(
         return found
     size = y.element.itemsize
     places = {"y": (to[0], to[1] * size), "x": (of[0], of[1] * size)}
-    idle = {"starts": "@null", "limit": [0] * AXES, "shift": [0] * AXES, "starts_step": 0, "apart": 0, "moving": 0,
-            "starts_wide": 0, "target": 0, "how": 0}  # fmt: skip
+    idle = {**still(), "apart": 0, "how": 0}
     if moving is not None:
         vec = _word(found, size, moving)
         return _words(found, vec, size, {**places, **idle, **_moved(moving, vec)})
@@ -149,8 +159,9 @@ def words(found: Merged, size: int) -> Step:
 
 def _moved(moving: Moving, vec: int) -> Mapping[str, Any]:
     return {
-        "starts": moving.operand, "starts_wide": moving.wide, "starts_step": moving.step, "limit": pad(moving.limits),
-        "shift": pad([s // vec for s in moving.strides]), "moving": len(moving.limits), "target": moving.target,
+        "starts": moving.operand, "starts_wide": moving.wide, "place": pad(moving.places),
+        "extent": pad(moving.extents), "limit": pad(moving.limits), "shift": pad([s // vec for s in moving.strides]),
+        "moving": len(moving.limits), "target": moving.target,
     }  # fmt: skip
 
 

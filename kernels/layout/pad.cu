@@ -66,12 +66,21 @@ template <class P> BARACUDA_D bool pad_place(const P& p, int rank, i64 e, i64& i
   return p.narrow ? pad_offsets<i32>(p, rank, e, in_x, in_y) : pad_offsets<i64>(p, rank, e, in_x, in_y);
 }
 
+// A word of padding: the parameters hold 16 bytes of it.
+template <int BYTES, class P> BARACUDA_D Word<BYTES> pad_value(const P& p) {
+  const u64 low = static_cast<u64>(p.value[0]), high = static_cast<u64>(p.value[1]);
+  const u32 first = static_cast<u32>(low), second = static_cast<u32>(low >> 32);
+  if constexpr (BYTES == 16) return uint4{first, second, static_cast<u32>(high), static_cast<u32>(high >> 32)};
+  else if constexpr (BYTES == 8) return uint2{first, second};
+  else return static_cast<Word<BYTES>>(first);
+}
+
 template <int BYTES, class P> BARACUDA_D void pad_words(const P& p) {
   using W = Word<BYTES>;
   constexpr int words = 4;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * words) + threadIdx.x;
   if (first >= p.count) return;
-  const W value = *reinterpret_cast<const W*>(p.value);
+  const W value = pad_value<BYTES>(p);
   i64 in_y[words];
   W word[words];
 #pragma unroll
@@ -93,7 +102,7 @@ template <int BYTES, class P> BARACUDA_D void pad_pieces(const P& p) {
   constexpr int width = 16 / BYTES;
   const i64 first = (static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x) * width;
   if (first >= p.count) return;
-  const W value = *reinterpret_cast<const W*>(p.value);
+  const W value = pad_value<BYTES>(p);
   const int last = p.rank - 1;
   const i64 columns = p.shape[last], step = p.x_steps[last];
   u64 column;

@@ -28,14 +28,15 @@ template <int BYTES, class L, class P> BARACUDA_D void copy_flat(const P& p) {
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 
-// How many words the moving view lies further: each index is held within [0, limit], as jax.lax.dynamic_slice does.
+// How many words the moving view lies further. An index below 0 counts from the end of the axis; then it is held within
+// [0, limit], as jax.lax.dynamic_slice does.
 template <class P> BARACUDA_D i64 copy_shift(const P& p) {
   i64 shift = 0;
   for (int a = 0; a < p.moving; ++a) {
-    const i64 place = a * p.starts_step;
-    const i64 given =
-        p.starts_wide ? static_cast<const i64*>(p.starts)[place] : static_cast<const i32*>(p.starts)[place];
-    shift += min(max(given, static_cast<i64>(0)), p.limit[a]) * p.shift[a];
+    i64 at =
+        p.starts_wide ? static_cast<const i64*>(p.starts)[p.place[a]] : static_cast<const i32*>(p.starts)[p.place[a]];
+    if (at < 0) at += p.extent[a];
+    shift += min(max(at, static_cast<i64>(0)), p.limit[a]) * p.shift[a];
   }
   return shift;
 }
