@@ -294,6 +294,9 @@ from .ops.layout.dynamic_slice import DynamicUpdateSlicePlan as DynamicUpdateSli
 from .ops.layout.dynamic_slice import WriteSliceArgs as WriteSliceArgs
 from .ops.layout.dynamic_slice import WriteSliceDescriptor as WriteSliceDescriptor
 from .ops.layout.dynamic_slice import WriteSlicePlan as WriteSlicePlan
+from .ops.layout.generate import GenerateArgs as GenerateArgs
+from .ops.layout.generate import GenerateDescriptor as GenerateDescriptor
+from .ops.layout.generate import GeneratePlan as GeneratePlan
 from .ops.layout.pad import PadArgs as PadArgs
 from .ops.layout.pad import PadDescriptor as PadDescriptor
 from .ops.layout.pad import PadPlan as PadPlan
@@ -1330,6 +1333,8 @@ def generalized_jsd_loss(x: Array, target: Array, weight: Array | None = None, *
     """generalized_jsd_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
 def generalized_jsd_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of generalized_jsd_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def generate(y: Array, *, shape: int | Sequence[int] = ..., steps: Sequence[int] = ..., form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal'] = ..., last: int = 0, ends: bool = True, diagonal: int = 0, a: Scalar = 0.0, b: Scalar = 1.0, c: Scalar = 0.0, first: Scalar = 0, stride: Scalar = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = a function of a number that indices make (torch.arange, linspace, logspace, eye, windows); see `form`."""
 def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

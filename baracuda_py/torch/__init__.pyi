@@ -374,6 +374,7 @@ from baracuda_py import gemm_backward as gemm_backward
 from baracuda_py import gemv as gemv
 from baracuda_py import generalized_jsd_loss as generalized_jsd_loss
 from baracuda_py import generalized_jsd_loss_backward as generalized_jsd_loss_backward
+from baracuda_py import generate as generate
 from baracuda_py import ger as ger
 from baracuda_py import global_norm as global_norm
 from baracuda_py import glu as glu
