@@ -8,9 +8,9 @@ namespace baracuda {
 
 enum class Form { counted, spaced, powers, ratio, equal, below, cosine, tent, reciprocal };
 
-// From a to b in `last` equal steps, counted from the nearer end; without `ends` from a alone.
+// From begin to end in `last` equal steps, counted from the nearer end; without `ends` from begin alone.
 template <class P> BARACUDA_D double spaced(const P& p, i64 n) {
-  const double a = p.a(), b = p.b();
+  const double a = p.begin(), b = p.end();
   if (p.last <= 0) return a;
   const double step = (b - a) / static_cast<double>(p.last);
   if (!p.ends || 2 * n < p.last) return a + static_cast<double>(n) * step;
@@ -27,14 +27,14 @@ template <class T, class P> BARACUDA_D T generated(const P& p, Form form, i64 n)
     const double at = static_cast<double>(n), last = static_cast<double>(p.last);
     double value = 0;
     switch (form) {
-      case Form::counted: value = p.a() + at * p.b(); break;
+      case Form::counted: value = p.begin() + at * p.end(); break;
       case Form::spaced: value = spaced(p, n); break;
-      case Form::powers: value = pow(p.c(), spaced(p, n)); break;
+      case Form::powers: value = pow(p.base(), spaced(p, n)); break;
       case Form::ratio:
-        value = n == 0 ? p.a() : n == p.last && p.ends ? p.b() : p.a() * pow(p.b() / p.a(), at / last);
+        value = n == 0 ? p.begin() : n == p.last && p.ends ? p.end() : p.begin() * pow(p.end() / p.begin(), at / last);
         break;
       case Form::cosine:
-        value = p.last <= 0 ? 1.0 : p.a() - p.b() * cospi(2 * at / last) + p.c() * cospi(4 * at / last);
+        value = p.last <= 0 ? 1.0 : p.begin() - p.end() * cospi(2 * at / last) + p.base() * cospi(4 * at / last);
         break;
       case Form::tent: value = p.last <= 0 ? 1.0 : 1 - abs(2 * at / last - 1); break;
       case Form::reciprocal: value = 1 / (at + 1); break;

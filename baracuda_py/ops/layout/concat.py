@@ -71,7 +71,7 @@ def _geometry(p: Problem) -> Geometry | str:
     return concat_geometry(p.y, p.xs, p.desc.axis, ("y", "xs"), apart=False)
 
 
-_FIELDS = {"shapes": ((2048, 1024),) * 64, "axis": 1, "element": "bfloat16"}
+_FIELDS: dict[str, Any] = {"shapes": ((2048, 1024),) * 64, "axis": 1, "element": "bfloat16"}
 
 
 class ConcatPlan(Plan):

@@ -50,10 +50,13 @@ class DynamicSliceDescriptor(Descriptor):
 
 
 def random_starts(rng: Any, desc: Any, shape: Shape) -> Any:
-    """Indices inside, at the ends, and far outside."""
-    extents = np.asarray(desc.shape, np.int64).reshape(shape)
+    """Every other time inside throughout; else before the ends, behind them, and far away."""
+    last = np.asarray(desc.shape, np.int64).reshape(shape) - np.asarray(desc.sizes, np.int64).reshape(shape)
+    inside = rng.integers(0, last + 1)
+    if rng.random() < 0.5:
+        return inside
     far = rng.choice((0, -(2**31), 2**31 - 1), shape)
-    return np.where(rng.random(shape) < 0.2, far, rng.integers(-extents - 2, extents + 2))
+    return np.where(rng.random(shape) < 0.3, far, rng.integers(-last - 3, last + 3))
 
 
 def held(desc: Any, starts: Any) -> Shape:
@@ -104,9 +107,9 @@ def _row(geometry: Any, elements: tuple[ElementKind, ...]) -> tuple[Variant, ...
 
 def drawn(draw: Any) -> dict[str, Any]:
     """A part, at times of whole words, at times all of an axis."""
-    even = draw.choice((1, 8, 16))
-    shape = [*draw.shape(0, 3, 0, 5), draw.integer(0, 3) * even]
-    sizes = [n if draw.flag() else draw.integer(0, n) for n in shape]
+    even, least = draw.choice((1, 8, 16)), draw.choice((1, 1, 0))
+    shape = [*draw.shape(0, 3, least, 5), draw.integer(least, 3) * even]
+    sizes = [n if draw.flag() else draw.integer(min(least, n), n) for n in shape]
     return {"shape": tuple(shape), "sizes": tuple(sizes)}
 
 
@@ -127,7 +130,7 @@ class _Sliced(Plan):
         return int(2 * math.prod(desc.sizes) * desc.element.itemsize)
 
 
-_FIELDS = {"shape": (64, 8192, 1024), "sizes": (64, 1024, 1024), "element": "bfloat16"}
+_FIELDS: dict[str, Any] = {"shape": (64, 8192, 1024), "sizes": (64, 1024, 1024), "element": "bfloat16"}
 
 
 def _start(torch: Any, desc: Any) -> Mapping[str, Any]:

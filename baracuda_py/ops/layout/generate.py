@@ -29,10 +29,11 @@ ELEMENTS = (*FLOATS, *INTS, ElementKind.BOOL, *COMPLEX)
 class GenerateDescriptor(Descriptor):
     """y has shape `shape`. Its element at (i_0, i_1, …) is a function of the number n = Σ i_a steps[a].
 
-    form: "counted", a + n b, or of integers first + n stride; "spaced", from a to b in `last` equal steps; "powers", c
-    to the power of these; "ratio", from a to b by equal factors; "equal", whether n is `diagonal`; "below", whether n
-    is at most that; "cosine", a - b cos(2π n / last) + c cos(4π n / last); "tent", 1 - |2 n / last - 1|; "reciprocal",
-    1 / (n + 1). ends: b is met at n = last.
+    a, b and c are the scalars begin, end and base. form: "counted", a + n b, or of integers first + n stride;
+    "spaced", from a to b in `last` equal steps; "powers", c to the power of these; "ratio", from a to b by equal
+    factors; "equal", whether n is `diagonal`; "below", whether n is at most that; "cosine",
+    a - b cos(2π n / last) + c cos(4π n / last); "tent", 1 - |2 n / last - 1|; "reciprocal", 1 / (n + 1). ends: b is
+    met at n = last.
     """
 
     shape: tuple[int, ...] = extents()
@@ -55,12 +56,12 @@ class GenerateDescriptor(Descriptor):
 
 @dataclass(slots=True, kw_only=True)
 class GenerateArgs(Args):
-    """y is only written, through any strides. a, b, c are the numbers of the form; first and stride of integers."""
+    """y is only written, through any strides. begin, end, base: a, b, c of the form; first and stride: of integers."""
 
     y: Array = inout("*shape")
-    a: Scalar = scalar(0.0)
-    b: Scalar = scalar(1.0)
-    c: Scalar = scalar(0.0)
+    begin: Scalar = scalar(0.0)
+    end: Scalar = scalar(1.0)
+    base: Scalar = scalar(0.0)
     first: Scalar = scalar(0, integer=True)
     stride: Scalar = scalar(1, integer=True)
 
@@ -111,7 +112,7 @@ def _cospi(x: Any) -> Any:
 
 
 def reference(
-    desc: GenerateDescriptor, *, y: Any, a: Any, b: Any, c: Any, first: Any, stride: Any
+    desc: GenerateDescriptor, *, y: Any, begin: Any, end: Any, base: Any, first: Any, stride: Any
 ) -> Mapping[str, Any]:
     """NumPy in float64, integers in 64 bits."""
     n = _numbers(desc)
@@ -121,12 +122,12 @@ def reference(
         with np.errstate(over="ignore"):
             return {"y": cast_values(np.int64(int(first)) + n * np.int64(int(stride)), desc.element)}
     with np.errstate(all="ignore"):
-        return {"y": cast_values(_values(desc, n, a, b, c), desc.element)}
+        return {"y": cast_values(_values(desc, n, begin, end, base), desc.element)}
 
 
 PARAMS = Params(
-    "GenerateParams", y="ptr", a="scalar", b="scalar", c="scalar", first="iscalar", stride="iscalar", last="i64",
-    diagonal="i64", along="i64", form="i32", ends="i32", **map_params(2),
+    "GenerateParams", y="ptr", begin="scalar", end="scalar", base="scalar", first="iscalar", stride="iscalar",
+    last="i64", diagonal="i64", along="i64", form="i32", ends="i32", **map_params(2),
 )  # fmt: skip
 
 
@@ -163,19 +164,30 @@ def _bound(kind: ElementKind, _: Any) -> Any:
     return Ulp(4 if kind in (ElementKind.F64, ElementKind.C128) else 0.501)
 
 
-def in_torch(torch: Any, desc: GenerateDescriptor, *, y: Any, a: Any, b: Any, c: Any, first: Any, stride: Any) -> Any:
-    """torch's eye and arange, of one axis in float64 or integers."""
-    kind = getattr(torch, str(desc.element), None)
-    if kind is None:
+def in_torch(
+    torch: Any, desc: GenerateDescriptor, *, y: Any, begin: Any, end: Any, base: Any, first: Any, stride: Any
+) -> Any:  # fmt: skip
+    """torch's formulas over a sum of aranges in float64 and int64, but for those that need its own last place."""
+    if 0 in desc.shape or (desc.form in ("powers", "ratio") and desc.element in _WIDE):
         return NotImplemented
-    if desc.form == "equal" and len(desc.shape) == 2 and desc.steps == (-1, 1) and desc.diagonal == 0:
-        return torch.eye(*desc.shape, dtype=torch.float32).to(kind)
-    if desc.form == "counted" and len(desc.shape) == 1 and desc.element in (ElementKind.I64, ElementKind.F64):
-        numbers = torch.arange(desc.shape[0], dtype=torch.int64) * desc.steps[0]
-        if desc.element is ElementKind.I64:
-            return numbers * int(stride) + int(first)
-        return numbers.double() * float(b) + float(a)
-    return NotImplemented
+    n = torch.zeros((), dtype=torch.int64)
+    for axis, (extent, step) in enumerate(zip(desc.shape, desc.steps, strict=True)):
+        n = n + (torch.arange(extent) * step).reshape(-1, *(1,) * (len(desc.shape) - axis - 1))
+    a, b, last = float(begin), float(end), max(desc.last, 1)
+    if desc.form in ("equal", "below"):
+        return {"y": (n == desc.diagonal if desc.form == "equal" else n <= desc.diagonal).to(y.dtype)}
+    if desc.form == "counted":
+        return {"y": (a + n.double() * b if desc.element.is_inexact else first + n * stride).to(y.dtype)}
+    if not desc.last or desc.form not in ("spaced", "tent", "reciprocal"):
+        return NotImplemented
+    if desc.form == "spaced":
+        rising, falling = a + n * ((b - a) / last), b - (last - n) * ((b - a) / last)
+        made = torch.where(2 * n < last, rising, falling) if desc.ends else rising
+        return {"y": made.to(y.dtype)} if y.dtype.is_floating_point or y.dtype.is_complex else NotImplemented
+    return {"y": (1 - (2 * n.double() / last - 1).abs() if desc.form == "tent" else 1 / (n.double() + 1)).to(y.dtype)}
+
+
+_WIDE = (ElementKind.F64, ElementKind.C128)
 
 
 class GeneratePlan(Plan):
@@ -233,7 +245,7 @@ class GeneratePlan(Plan):
     def complete(cls, desc: GenerateDescriptor, arrays: dict[str, Any]) -> None:
         """Numbers that the form has values for."""
         a, b, c = {"powers": (-1.5, 2.0, 3.0), "ratio": (0.25, 1024.0, 0.0)}.get(desc.form, (0.5, -0.75, 0.25))
-        arrays.update(a=a, b=b, c=c, first=2**40 + 3, stride=-7)
+        arrays.update(begin=a, end=b, base=c, first=2**40 + 3, stride=-7)
 
     @classmethod
     def bytes(cls, desc: Any) -> int:

@@ -132,21 +132,29 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 def in_torch(torch: Any, desc: PadDescriptor, *, x: Any) -> Any:
-    """torch's pad, where it has the mode: up to three last axes behind two, and less than the extent."""
-    spaces = [a for a, pair in enumerate(desc.padding) if pair != (0, 0)]
+    """torch's pad where its lengths allow; else elements picked by places along each axis, and the value."""
     flat = [k for pair in reversed(desc.padding) for k in pair]
-    if any(desc.interior) or desc.mode == "symmetric" or not (x.is_floating_point() or desc.mode == "constant"):
-        return NotImplemented
-    if desc.mode == "constant":
-        return torch.nn.functional.pad(x, flat, value=desc.value) if spaces else x.clone()
-    padded = len(desc.shape) - min(spaces, default=len(desc.shape))
-    small = all(max(pair) < n for n, pair in zip(desc.shape, desc.padding, strict=True))
-    if not small or min(flat, default=0) < 0 or 0 in desc.out_shape or padded > 3:
-        return NotImplemented
-    lead = len(desc.shape) - max(padded, 1)
-    inner = x.reshape(1, math.prod(desc.shape[:lead]), *desc.shape[lead:])
-    many = tuple(k for pair in reversed(desc.padding[lead:]) for k in pair)
-    return torch.nn.functional.pad(inner, many, mode=desc.mode).reshape(desc.out_shape)
+    crops = all(max(-a, -b) <= n for n, (a, b) in zip(desc.shape, desc.padding, strict=True))
+    if desc.mode == "constant" and not any(desc.interior) and crops:
+        return torch.nn.functional.pad(x, flat, value=desc.value) if any(flat) else x.clone()
+    for axis, n in enumerate(desc.shape):
+        j = torch.arange(desc.out_shape[axis]) - desc.before[axis]
+        kept = torch.ones_like(j, dtype=torch.bool)
+        if desc.mode == "constant":
+            kept = (j >= 0) & (j < (n - 1) * desc.gap[axis] + 1) & (j % desc.gap[axis] == 0)
+            j = torch.where(kept, j // desc.gap[axis], 0)
+        elif desc.mode == "replicate":
+            j = j.clamp(0, n - 1)
+        elif desc.mode == "circular":
+            j = j % n
+        else:  # the distance from the nearest end of a period that stands at 0
+            period = 2 * n if desc.mode == "symmetric" else max(2 * n - 2, 1)
+            j = torch.minimum(j % period, period - (desc.mode == "symmetric") - j % period)
+        if not n:
+            return NotImplemented
+        trailing = (-1, *(1,) * (x.dim() - axis - 1))
+        x = torch.where(kept.reshape(trailing), x.index_select(axis, j), torch.tensor(desc.value, dtype=x.dtype))
+    return x.clone()
 
 
 class PadPlan(Plan):
@@ -190,11 +198,12 @@ def drawn(draw: Any) -> dict[str, Any]:
     mode = draw.choice(MODES)
     even = draw.choice((1, 8, 16))
     least = 0 if mode == "constant" else 1
+    least = 1 if draw.flag() else least
     shape = [*draw.shape(0, 2, least, 4), draw.integer(least, 3) * even]
     padding = []
     for axis, n in enumerate(shape):
         by = even if axis == len(shape) - 1 and draw.flag() else 1
-        before, after = (draw.choice((0, 1, 2, -1, 7)) * by for _ in range(2))
+        before, after = (draw.choice((0, 1, 2, -1, 7, 0)) * by for _ in range(2))
         padding.append((before, after) if n + before + after >= 0 else (0, 0))
     interior = [draw.choice((0, 0, 1, 2)) if mode == "constant" else 0 for _ in shape]
     value = draw.choice((0, 1, True))

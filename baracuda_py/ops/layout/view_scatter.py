@@ -58,7 +58,7 @@ def reference(desc: ViewScatterDescriptor, *, src: Any, x: Any) -> Mapping[str, 
 
 
 def _covers(desc: Any) -> bool:
-    return math.prod(desc.loops) == math.prod(desc.shape)
+    return bool(math.prod(desc.loops) == math.prod(desc.shape))
 
 
 def _geometry(p: Problem) -> Geometry | str:
