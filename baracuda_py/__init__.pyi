@@ -273,6 +273,54 @@ from .ops.indexing.scatter_backward import ScatterBackwardPlan as ScatterBackwar
 from .ops.indexing.take import TakeArgs as TakeArgs
 from .ops.indexing.take import TakeDescriptor as TakeDescriptor
 from .ops.indexing.take import TakePlan as TakePlan
+from .ops.layout.concat import ConcatArgs as ConcatArgs
+from .ops.layout.concat import ConcatBackwardArgs as ConcatBackwardArgs
+from .ops.layout.concat import ConcatBackwardDescriptor as ConcatBackwardDescriptor
+from .ops.layout.concat import ConcatBackwardPlan as ConcatBackwardPlan
+from .ops.layout.concat import ConcatDescriptor as ConcatDescriptor
+from .ops.layout.concat import ConcatPlan as ConcatPlan
+from .ops.layout.dynamic_slice import DynamicSliceArgs as DynamicSliceArgs
+from .ops.layout.dynamic_slice import DynamicSliceBackwardArgs as DynamicSliceBackwardArgs
+from .ops.layout.dynamic_slice import DynamicSliceBackwardDescriptor as DynamicSliceBackwardDescriptor
+from .ops.layout.dynamic_slice import DynamicSliceBackwardPlan as DynamicSliceBackwardPlan
+from .ops.layout.dynamic_slice import DynamicSliceDescriptor as DynamicSliceDescriptor
+from .ops.layout.dynamic_slice import DynamicSlicePlan as DynamicSlicePlan
+from .ops.layout.dynamic_slice import DynamicUpdateSliceArgs as DynamicUpdateSliceArgs
+from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardArgs as DynamicUpdateSliceBackwardArgs
+from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardDescriptor as DynamicUpdateSliceBackwardDescriptor
+from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardPlan as DynamicUpdateSliceBackwardPlan
+from .ops.layout.dynamic_slice import DynamicUpdateSliceDescriptor as DynamicUpdateSliceDescriptor
+from .ops.layout.dynamic_slice import DynamicUpdateSlicePlan as DynamicUpdateSlicePlan
+from .ops.layout.dynamic_slice import WriteSliceArgs as WriteSliceArgs
+from .ops.layout.dynamic_slice import WriteSliceDescriptor as WriteSliceDescriptor
+from .ops.layout.dynamic_slice import WriteSlicePlan as WriteSlicePlan
+from .ops.layout.generate import GenerateArgs as GenerateArgs
+from .ops.layout.generate import GenerateDescriptor as GenerateDescriptor
+from .ops.layout.generate import GeneratePlan as GeneratePlan
+from .ops.layout.pad import PadArgs as PadArgs
+from .ops.layout.pad import PadDescriptor as PadDescriptor
+from .ops.layout.pad import PadPlan as PadPlan
+from .ops.layout.pad_backward import PadBackwardArgs as PadBackwardArgs
+from .ops.layout.pad_backward import PadBackwardDescriptor as PadBackwardDescriptor
+from .ops.layout.pad_backward import PadBackwardPlan as PadBackwardPlan
+from .ops.layout.triangle import TriangleArgs as TriangleArgs
+from .ops.layout.triangle import TriangleBackwardArgs as TriangleBackwardArgs
+from .ops.layout.triangle import TriangleBackwardDescriptor as TriangleBackwardDescriptor
+from .ops.layout.triangle import TriangleBackwardPlan as TriangleBackwardPlan
+from .ops.layout.triangle import TriangleDescriptor as TriangleDescriptor
+from .ops.layout.triangle import TrianglePlan as TrianglePlan
+from .ops.layout.view_copy import ViewCopyArgs as ViewCopyArgs
+from .ops.layout.view_copy import ViewCopyBackwardArgs as ViewCopyBackwardArgs
+from .ops.layout.view_copy import ViewCopyBackwardDescriptor as ViewCopyBackwardDescriptor
+from .ops.layout.view_copy import ViewCopyBackwardPlan as ViewCopyBackwardPlan
+from .ops.layout.view_copy import ViewCopyDescriptor as ViewCopyDescriptor
+from .ops.layout.view_copy import ViewCopyPlan as ViewCopyPlan
+from .ops.layout.view_scatter import ViewScatterArgs as ViewScatterArgs
+from .ops.layout.view_scatter import ViewScatterBackwardArgs as ViewScatterBackwardArgs
+from .ops.layout.view_scatter import ViewScatterBackwardDescriptor as ViewScatterBackwardDescriptor
+from .ops.layout.view_scatter import ViewScatterBackwardPlan as ViewScatterBackwardPlan
+from .ops.layout.view_scatter import ViewScatterDescriptor as ViewScatterDescriptor
+from .ops.layout.view_scatter import ViewScatterPlan as ViewScatterPlan
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLossDescriptor
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
@@ -587,6 +635,8 @@ def angle_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
     """The gradient of angle of complex numbers; see `ComplexUnaryBackwardPlan`."""
 def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The any of x along `axis` (all axes by default); see `ReducePlan`."""
+def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
 def arccos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = acos(x) element by element, also called arccos; see `UnaryPlan`."""
 def arccosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -611,6 +661,14 @@ def array_equal(a: Array, b: Array, *, equal_nan: bool = False, out: Out = None,
     """Whether a and b have one shape and equal elements, as a 0-d array: nothing waits for it (numpy.array_equal)."""
 def array_equiv(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether a and b, broadcast together, have equal elements, as a 0-d array (numpy.array_equiv). One launch."""
+def array_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
+def as_strided(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
+def as_strided_copy(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
+def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what a view of these sizes and strides sees of its row-major elements replaced by src."""
 def asin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = asin(x) element by element, also called arcsin; see `UnaryPlan`."""
 def asin_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -635,6 +693,12 @@ def atanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = atanh(x) element by element, also called arctanh; see `UnaryPlan`."""
 def atanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy atanh'(x) element by element; see `UnaryBackwardPlan`."""
+def atleast_1d(*arrays: Any) -> Any:
+    """Arrays as views of one axis at least; of several, or of a list, a tuple (torch.atleast_1d)."""
+def atleast_2d(*arrays: Any) -> Any:
+    """Arrays as views of two axes at least, put in before the others (torch.atleast_2d)."""
+def atleast_3d(*arrays: Any) -> Any:
+    """Arrays as views of three axes at least: (1, n, 1) of a vector, (m, n, 1) of a matrix (torch.atleast_3d)."""
 def attention(score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any) -> FormulaAttention:
     """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
 def attention_flash(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -752,6 +816,8 @@ def bitwise_right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream =
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def block(xs: Sequence[Array], *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
@@ -766,12 +832,26 @@ def boxcox1p_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream:
     """(da, db), that of an array alone, of y = boxcox1p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def boxcox_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = boxcox(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def broadcast_arrays(*arrays: Any) -> list[Array]:
+    """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
+def broadcast_in_dim(x: Array, shape: Any, broadcast_dimensions: Any) -> Array:
+    """A view of x as `shape`, in which axis i of x is axis broadcast_dimensions[i] (jax.lax.broadcast_in_dim)."""
+def broadcast_like(x: Array, like: Array) -> Array:
+    """A view of x as the shape of another array (jax.lax.broadcast_like)."""
+def broadcast_tensors(*arrays: Any) -> list[Array]:
+    """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
+def broadcast_to(x: Array, shape: Any) -> Array:
+    """A view of x as a shape that it broadcasts to, with steps of 0 (torch.broadcast_to)."""
+def broadcast_to_rank(x: Array, rank: int) -> Array:
+    """A view of x with axes of extent 1 before its own, up to `rank` axes (jax.lax.broadcast_to_rank)."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
 def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(v_merged [seq, heads, d], lse_merged [seq, heads]) of v [seq, sets, heads, d] and lse [seq, sets, heads]."""
 def cast(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
+def cat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
 def cbrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cbrt(x) element by element; see `UnaryPlan`."""
 def cbrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -796,6 +876,8 @@ def channel_norm(x: Array, weight: Array | None = None, bias: Array | None = Non
     """y = (x - mean) / sqrt(var + eps) · weight + bias, mean and var of x itself: three norms, by `over`."""
 def channel_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: int | None = None, given: bool = False, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)), dweight = Σ dy·xhat, dbias = Σ dy; xhat = (x - mean)·rstd, g = dy·weight. The means are over what has one statistic; where that was `given` there are none: dx = rstd·g."""
+def channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
 def chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -806,6 +888,8 @@ def chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Strea
     """y = chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
+def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
+    """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
 def clamp(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """min(max(x, min), max), either bound an array that broadcasts, a number, or None for none (torch.clamp)."""
 def clamp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -818,14 +902,26 @@ def clip(x: Array, min: Array | float | None = None, max: Array | float | None =
     """`clamp` by NumPy's name; with neither bound x itself is copied, as numpy.clip does."""
 def clipped_policy_loss(policy: Array, old: Array, advantages: Array, reference: Array | None = None, *, clip_low: float = 0.2, clip_high: float = 0.2, beta: float = 0.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The clipped surrogate of PPO and GRPO: -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(policy - old)."""
+def clone(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def clz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = clz(x) element by element; see `UnaryPlan`."""
+def collapse(x: Array, start_axis: int, stop_axis: int | None = None) -> Array:
+    """x with the axes from `start_axis` up to, not including, `stop_axis` as one (jax.lax.collapse)."""
+def column_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 1, vectors as columns (torch.column_stack)."""
 def comb(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = comb(a, b) with broadcasting: a! / (b! (a - b)!); one of them may be a number. See `SpecialFunctionPlan`."""
 def complex(real: Array, imag: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of complex; see `ComplexPairBackwardPlan`."""
+def concat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
+def concat_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
+    """dxs[i] = dy where array i lies in it."""
+def concatenate(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
 def conj(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def conj_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -834,8 +930,14 @@ def conj_physical(x: Array, *, shape: int | Sequence[int] = ..., element: DType 
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def conjugate(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """conj of complex numbers; see `ComplexUnaryPlan`."""
+def constant_pad_nd(x: Array, pad: Any, mode: str = 'constant', value: complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
+def contiguous(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
 def convert_element_type(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
+def copy(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def copysign(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = copysign(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def copysign_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -922,6 +1024,20 @@ def degrees(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
 def dense_gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
+def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
+def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A diagonal of a matrix, copied, or a matrix with a vector as a diagonal, 0 elsewhere (torch.diag, numpy.diag)."""
+def diag_embed(x: Array, offset: int = 0, axis1: int = -2, axis2: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The last axis of x as a diagonal of two axes of the result, 0 elsewhere (torch.diag_embed)."""
+def diagflat(x: Array, offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A matrix with the elements of x as a diagonal, 0 elsewhere (torch.diagflat)."""
+def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The view of the diagonal `offset` above the main one of two axes, as a last axis (torch.diagonal)."""
+def diagonal_copy(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `diagonal` sees, in memory of its own (torch.diagonal_copy)."""
+def diagonal_scatter(x: Array, src: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the diagonal that `diagonal` sees replaced by src (torch.diagonal_scatter)."""
 def dice_loss(x: Array, target: Array, *, axis: int | Sequence[int] | None = None, smooth: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """1 - (2 Σ x target + smooth) / (Σ x + Σ target + smooth) of probabilities x, along `axis` (all by default)."""
 def diff(x: Array, prepend: Array | None = None, append: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -966,7 +1082,27 @@ def dropout_add_rms_norm(x: Array, residual: Array, weight: Array | None = None,
     """(y, h): h = dropout(x, p) + residual, y = rms_norm(h) · weight. Two launches, `dropout` and `rms_norm`."""
 def dropout_backward(dy: Array, *, shape: int | Sequence[int] = ..., p: float = 0.5, axis: int | Sequence[int] | None = None, alpha: bool = False, seed: Scalar, offset: Scalar = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = the forward's scale times dy where it kept x, else 0; which that was is drawn again from seed and offset."""
+def dsplit(x: Array, indices_or_sections: Any) -> list[Array]:
+    """Equal views of x, or cut at indices, along axis 2 (torch.dsplit, numpy.dsplit)."""
+def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
+def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
+def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The part of x of shape `slice_sizes` that begins at start_indices (jax.lax.dynamic_slice)."""
+def dynamic_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy where the part was read, 0 elsewhere."""
+def dynamic_slice_in_dim(x: Array, start_index: Any, slice_size: int, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """slice_size elements of x along an axis, from an index on the device on (jax.lax.dynamic_slice_in_dim)."""
 dynamic_tanh: Expression  # tanh(alpha * x) * weight + bias
+def dynamic_update_index_in_dim(x: Array, update: Array, index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what lies at an index of an axis replaced, update with that axis or without (jax.lax's)."""
+def dynamic_update_slice(x: Array, update: Array, start_indices: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the part that begins at start_indices replaced by update (jax.lax.dynamic_update_slice)."""
+def dynamic_update_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., return_dx: bool = True, return_dupdate: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, but 0 where the part was replaced; dupdate = dy there."""
+def dynamic_update_slice_in_dim(x: Array, update: Array, start_index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with update from an index on the device on, along an axis (jax.lax.dynamic_update_slice_in_dim)."""
 def ediff1d(x: Array, to_end: Array | None = None, to_begin: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The differences of neighbours in x, of one axis, behind to_begin and before to_end (numpy.ediff1d)."""
 def ediff1d_backward(dy: Array, *, n: int = ..., begin: int = ..., end: int = ..., return_dx: bool = True, return_dto_begin: bool = True, return_dto_end: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1033,6 +1169,12 @@ def exp2_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., elem
     """dx = dy exp2'(x) element by element; see `UnaryBackwardPlan`."""
 def exp_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy exp'(x) element by element; see `UnaryBackwardPlan`."""
+def expand(x: Array, *sizes: Any) -> Array:
+    """A view of x whose axes of extent 1 are repeated; -1 keeps an extent (Tensor.expand)."""
+def expand_copy(x: Array, sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its axes of extent 1 repeated, -1 keeping an extent, in memory of its own (torch.expand_copy)."""
+def expand_dims(x: Array, axis: Any) -> Array:
+    """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
 def expi(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = expi(x) element by element; see `UnaryPlan`."""
 def expi_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1061,6 +1203,8 @@ def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Sc
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
 def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
+def fill_diagonal(x: Array, value: Scalar, wrap: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its main diagonal set to a number, in place (numpy.fill_diagonal); all axes of three or more are as long."""
 def fix(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
 def flash_decoding(q: Array, k: Array, v: Array, lengths: Array, *, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1073,6 +1217,14 @@ def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seql
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
 def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's)."""
+def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:
+    """x with the axes from `start_axis` to `end_axis` as one (torch.flatten): a view, or else a copy."""
+def flip(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along an axis, several, or all of them reversed (torch.flip, numpy.flip)."""
+def fliplr(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along axis 1 reversed (torch.fliplr)."""
+def flipud(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along axis 0 reversed (torch.flipud)."""
 def float_power(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a to the b in float64 (torch.float_power): `pow` of casts of what is not float64 yet."""
 def floor(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1181,6 +1333,8 @@ def generalized_jsd_loss(x: Array, target: Array, weight: Array | None = None, *
     """generalized_jsd_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
 def generalized_jsd_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of generalized_jsd_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def generate(y: Array, *, shape: int | Sequence[int] = ..., steps: Sequence[int] = ..., form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal'] = ..., last: int = 0, ends: bool = True, diagonal: int = 0, begin: Scalar = 0.0, end: Scalar = 1.0, base: Scalar = 0.0, first: Scalar = 0, stride: Scalar = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = a function of a number that indices make (torch.arange, linspace, logspace, eye, windows); see `form`."""
 def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1271,6 +1425,10 @@ def hinge_embedding_loss(x: Array, target: Array, weight: Array | None = None, *
     """hinge_embedding_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
 def hinge_embedding_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradients of hinge_embedding_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def hsplit(x: Array, indices_or_sections: Any) -> list[Array]:
+    """Equal views of x, or cut at indices, along axis 1, of a vector along its axis (torch.hsplit, numpy.hsplit)."""
+def hstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 1, vectors along axis 0 (torch.hstack)."""
 def huber_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """huber_loss of every element, or its mean or sum (reduction, delta); see `PointwiseLossPlan`."""
 def huber_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1309,6 +1467,8 @@ def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """imag of complex numbers; see `ComplexUnaryPlan`."""
 def imag_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient of imag of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def index_in_dim(x: Array, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """The view at one index of an axis, which goes without `keepdims` (jax.lax.index_in_dim)."""
 def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
 def info_nce_loss(query: Array, key: Array, *, temperature: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1546,6 +1706,8 @@ def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream 
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
 def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
+def matrix_transpose(x: Array) -> Array:
+    """A view of x with its last two axes exchanged (jax.numpy.matrix_transpose, Tensor.mT)."""
 def matvec(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, i] = the sum of a[…, i, k] b[…, k], other axes broadcast (numpy.matvec): `matmul` with stacks of vectors."""
 def max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1613,6 +1775,10 @@ def modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[in
     """dx = dy modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
 def modulated_layer_norm(x: Array, shift: Array, scale: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """layer_norm(x) · (1 + scale) + shift over the last axis, shift and scale broadcast: adaptive layer norm."""
+def moveaxis(x: Array, source: Any, destination: Any) -> Array:
+    """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
+def movedim(x: Array, source: Any, destination: Any) -> Array:
+    """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
 def mse_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """mse_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def mse_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1689,8 +1855,14 @@ def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The nanvar of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanvar_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanvar along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def narrow(x: Array, axis: int, start: int, length: int) -> Array:
+    """The view of `length` elements along an axis from `start` on, which may count from the end (torch.narrow)."""
+def narrow_copy(x: Array, axis: int, start: int, length: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `narrow` sees, in memory of its own (torch.narrow_copy)."""
 def native_batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None, running_mean: Array | None = None, running_var: Array | None = None, training: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm)."""
+def native_channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
 def ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ndtr(x) element by element; see `UnaryPlan`."""
 def ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1741,6 +1913,12 @@ def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def pad(x: Array, pad: Any, mode: str = 'constant', value: complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
+def pad_backward(dy: Array, *, shape: int | Sequence[int] = ..., padding: int | Sequence[int | Sequence[int]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: complex = 0, interior: int | Sequence[int] = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = the sum of dy over what was read of each element of x, in a fixed order; 0 where nothing was."""
+def pad_in_dim(x: Array, padding_value: Any, padding_config: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with (before, after, between) elements of `padding_value` along each axis (jax.lax.pad), below 0 taken away."""
 def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
 def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1751,8 +1929,18 @@ def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, ele
     """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
 def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
+def permute(x: Array, *axes: Any) -> Array:
+    """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
+def permute_copy(x: Array, *axes: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its axes in the order `axes`, numbers or one tuple, in memory of its own (torch.permute_copy)."""
+def permute_dims(x: Array, *axes: Any) -> Array:
+    """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
 def piecewise(x: Array, conditions: Any, functions: Any, *args: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise)."""
+def pixel_shuffle(x: Array, upscale_factor: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """[…, C r r, H, W] to […, C, H r, W r]: channels become pixels (torch.nn.functional.pixel_shuffle)."""
+def pixel_unshuffle(x: Array, downscale_factor: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """[…, C, H r, W r] to […, C r r, H, W]: pixels become channels (torch.nn.functional.pixel_unshuffle)."""
 def poch(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = poch(a, b) with broadcasting: Γ(a + b) / Γ(a); one of them may be a number. See `SpecialFunctionPlan`."""
 def poch_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1820,6 +2008,8 @@ def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, strea
     """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
 def random_gamma_grad(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = random_gamma_grad(a, b) with broadcasting: the derivative by the parameter a of a gamma variate, whose value is b; one of them may be a number. See `SpecialFunctionPlan`."""
+def ravel(x: Array) -> Array:
+    """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
 def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real of complex numbers; see `ComplexUnaryPlan`."""
 def real_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1885,10 +2075,14 @@ def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, st
     """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
 def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
+def reshape(x: Array, *shape: Any) -> Array:
+    """x as another shape of as many elements, one of whose sizes may be -1 (torch.reshape): a view, or else a copy."""
 def resolve_conj(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the conjugate of its memory, the conjugate (torch.resolve_conj)."""
 def resolve_neg(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the negative of its memory, the negative (torch.resolve_neg)."""
+def rev(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along an axis, several, or all of them reversed (torch.flip, numpy.flip)."""
 def right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def rint(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1899,6 +2093,10 @@ def rms_norm_backward(dy: Array, x: Array, rstd: Array, weight: Array | None = N
     """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·(weight + weight_offset)."""
 def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(y, scales): rms_norm(x + residual) in 8 bits with a scale for each row; see `NormQuantizePlan`."""
+def roll(x: Array, shifts: Any, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its elements `shifts` further along an axis, or several, those beyond the end at the start (torch.roll)."""
+def rollaxis(x: Array, axis: int, start: int = 0) -> Array:
+    """A view of x with an axis moved back until it lies before axis `start` (numpy.rollaxis)."""
 def rope(x: Array, positions: Array | None = None, inv_freq: Array | None = None, x2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_y2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x with pair j of each row turned by (position + offset) · inv_freq[j] and multiplied by scale."""
 def rope_backward(dy: Array, positions: Array | None = None, inv_freq: Array | None = None, dy2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_dx2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1907,8 +2105,12 @@ def rope_frequencies(rotary_dim: int | None = None, *, head_dim: int | None = No
     """Inverse frequencies [rotary_dim / 2] and the scale of a model's RoPE, for `rope(x, inv_freq=…, scale=…)`."""
 def rope_kv_append(q: Array, k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rope(q); k_cache[b, h, cache_offsets[b] + l] = rope(k_new)[b, h, l]; values likewise, as they are."""
+def rot90(x: Array, k: int = 1, axes: Any = ..., *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x turned k times by a quarter, from the first of two axes to the second (torch.rot90, numpy.rot90)."""
 def round(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
+def row_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
 def rrelu(x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x where x > 0, else x times a slope (torch.nn.functional.rrelu): (lower + upper) / 2, in training one drawn for each element from `seed` and `offset`, integers or 0-d device arrays. See `RreluPlan`."""
 def rrelu_backward(dy: Array, x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1974,6 +2176,8 @@ def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, 
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
 def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """cases[which] element by element (jax.lax.select_n); a bool `which` has two, the first where it is False."""
+def select_scatter(x: Array, src: Array, axis: int, index: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what lies at one index of an axis replaced by src (torch.select_scatter)."""
 def selective_log_softmax(logits: Array, index: Array, *, logit_scale: float = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """log_softmax(logit_scale logits)[…, index]: the log-probability of one class a row, in float32 at least."""
 def selu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2038,6 +2242,16 @@ def sinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = sinh(x) element by element; see `UnaryPlan`."""
 def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
+def slice_at(x: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the part of x of shape `sizes` that begins at `starts`, indices on the device (jax.lax.dynamic_slice)."""
+def slice_copy(x: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[start:stop:step] along one axis, in memory of its own (torch.slice_copy); step may be below 0."""
+def slice_in_dim(x: Array, start: int | None, stop: int | None, step: int = 1, axis: int = 0) -> Array:
+    """The view x[start:stop:step] along one axis (jax.lax.slice_in_dim); step is above 0."""
+def slice_scatter(x: Array, src: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with x[start:stop:step] along an axis replaced by src (torch.slice_scatter); step may be below 0."""
+def slice_static(x: Array, start_indices: Any, limit_indices: Any, strides: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[start:limit:stride] along every axis, in memory of its own (jax.lax.slice)."""
 def smooth_l1_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """smooth_l1_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
 def smooth_l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2078,6 +2292,8 @@ def softsign_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def softsign_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def space_to_depth(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
 def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
@@ -2106,6 +2322,10 @@ def spherical_bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: 
     """y = spherical_bessel_j0(x) element by element; see `UnaryPlan`."""
 def spherical_bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy spherical_bessel_j0'(x) element by element; see `UnaryBackwardPlan`."""
+def split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed."""
+def split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
 def sqrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = sqrt(x) element by element; see `UnaryPlan`."""
 def sqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2119,6 +2339,10 @@ def squared_difference(a: Array, b: Array, *, out: Out = None, stream: Stream = 
 def squared_difference_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = squared_difference(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 squareplus: Expression  # where(x >= 0, x / 2 + hypot(x, sqrt(b)) / 2, b / 2 / (hypot(x, sqrt(b)) + abs(x)))
+def squeeze(x: Array, axis: Any = None) -> Array:
+    """A view of x without its axes of extent 1, or without those of them among `axis` (torch.squeeze)."""
+def stack(xs: Sequence[Array], axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays of one shape along a new axis (torch.stack, numpy.stack), in one launch."""
 def std(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The std of x along `axis` (all axes by default); see `ReducePlan`."""
 def std_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2145,6 +2369,10 @@ def sum_squares_backward(dy: Array, x: Array | None, *, shape: int | Sequence[in
     """dx of sum_squares along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def sum_to_size(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size)."""
+def swapaxes(x: Array, first: int, second: int) -> Array:
+    """A view of x with two axes exchanged (torch.swapaxes, numpy.swapaxes)."""
+def swapdims(x: Array, first: int, second: int) -> Array:
+    """A view of x with two axes exchanged (torch.swapaxes, numpy.swapaxes)."""
 def swiglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def swiglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
@@ -2155,6 +2383,8 @@ def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int 
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def t(x: Array) -> Array:
+    """The transpose of a matrix as a view; what has fewer axes is returned as it is (torch.t)."""
 def take(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
 def take_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2175,36 +2405,70 @@ def tanhshrink(x: Array, *, shape: int | Sequence[int] = ..., element: DType = .
     """y = tanhshrink(x) element by element; see `UnaryPlan`."""
 def tanhshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy tanhshrink'(x) element by element; see `UnaryBackwardPlan`."""
+def tensor_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
 def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's."""
 def threshold(x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = threshold(x) element by element; see `UnaryPlan`."""
 def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy threshold'(x) element by element; see `UnaryBackwardPlan`."""
+def tile(x: Array, reps: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x laid out again and again, reps[a] times along axis a (torch.tile, numpy.tile, Tensor.repeat)."""
 def trace(x: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the sum of the elements x[…, i, …, i + offset, …] of axis1 and axis2 (numpy.trace; torch.trace of a matrix)."""
 def trace_backward(dy: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy on the diagonal of axis1 and axis2, 0 elsewhere."""
+def transpose(x: Array, *axes: Any) -> Array:
+    """A view of x with two axes exchanged (torch.transpose), or with all in another order (numpy.transpose)."""
+def transpose_copy(x: Array, *axes: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `transpose` sees, in memory of its own (torch.transpose_copy)."""
 def trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
 def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
 def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
+def triangle_backward(dy: Array, *, shape: int | Sequence[int] = ..., upper: bool = ..., diagonal: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy where the forward kept x, 0 elsewhere."""
+def tril(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x on and below a diagonal of its last two axes, 0 elsewhere (torch.tril, numpy.tril)."""
 def triplet_margin_loss(x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """triplet_margin_loss of every row along the last axis (margin, p, eps, swap), or their mean or sum; see `RowLossPlan`."""
 def triplet_margin_loss_backward(dloss: Array, x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, return_dx: bool = True, return_dpositive: bool = True, return_dnegative: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of triplet_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array, *, distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0, swap: bool = False, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """max(0, margin + d(x, positive) - d(x, negative)) (torch.nn.functional.triplet_margin_with_distance_loss)."""
+def triu(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x on and above a diagonal of its last two axes, 0 elsewhere (torch.triu, numpy.triu); 1 is above the main one."""
 def true_divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
 def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
 def trunc_divide(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc_divide(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def unbind(x: Array, axis: int = 0) -> list[Array]:
+    """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
+def unflatten(x: Array, axis: int, shape: Any) -> Array:
+    """A view of x with an axis split into several, of which one size may be -1 (torch.unflatten)."""
+def unfold(x: Array, axis: int, size: int, step: int) -> Array:
+    """A view of x as windows of `size` elements along an axis, `step` apart, the last axis (Tensor.unfold)."""
+def unfold_copy(x: Array, axis: int, size: int, step: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `unfold` sees, in memory of its own (torch.unfold_copy). Its gradient adds up where windows overlap."""
+def unsafe_chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
+    """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
+def unsafe_split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed."""
+def unsafe_split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
+def unsqueeze(x: Array, axis: Any) -> Array:
+    """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
+def unstack(x: Array, axis: int = 0) -> list[Array]:
+    """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
 def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
+def update_slice_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x with the part that begins at `starts`, indices on the device, replaced (jax.lax.dynamic_update_slice)."""
 def var(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The var of x along `axis` (all axes by default); see `ReducePlan`."""
 def var_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2229,6 +2493,18 @@ def view_as_complex(x: Any) -> Any:
     """A float32 or float64 array with a last axis of two as complex numbers (torch.view_as_complex)."""
 def view_as_real(z: Any) -> Any:
     """A complex array of any strides as real numbers with a last axis of two, the parts (torch.view_as_real)."""
+def view_copy(x: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x along an affine walk (torch.permute_copy, torch.flip, numpy.tile, torch.as_strided_copy and their like)."""
+def view_copy_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = the sum of dy over what was read at each element of x, 0 where nothing was; the order of loops fixes it."""
+def view_scatter(src: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x with src written along a walk; 0 in place of x where there is none (torch.slice_scatter, diag_embed …)."""
+def view_scatter_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsrc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, but 0 where src was written; dsrc = dy there."""
+def vsplit(x: Array, indices_or_sections: Any) -> list[Array]:
+    """Equal views of x, or cut at indices, along axis 0 (torch.vsplit, numpy.vsplit)."""
+def vstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
 def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
     """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
 def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2239,6 +2515,10 @@ def where(condition: Array, a: Array, b: Array, *, out: Out = None, stream: Stre
     """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where)."""
 def where_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of where by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def write_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The part of x that begins at `starts`, indices on the device, becomes `update`, in place: a cache that grows."""
+def write_slice(x: Array, update: Array, start_indices: Any, axis: int | None = None, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the part that begins at start_indices overwritten by update, in place: a cache that grows."""
 def xlog1py(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = xlog1py(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def xlog1py_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
