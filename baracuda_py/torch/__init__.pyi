@@ -56,6 +56,7 @@ from baracuda_py import arctan2 as arctan2
 from baracuda_py import arctanh as arctanh
 from baracuda_py import argmax as argmax
 from baracuda_py import argmin as argmin
+from baracuda_py import argsort as argsort
 from baracuda_py import around as around
 from baracuda_py import array_equal as array_equal
 from baracuda_py import array_equiv as array_equiv
@@ -554,6 +555,7 @@ from baracuda_py import modified_bessel_k1_backward as modified_bessel_k1_backwa
 from baracuda_py import modulated_layer_norm as modulated_layer_norm
 from baracuda_py import mse_loss as mse_loss
 from baracuda_py import mse_loss_backward as mse_loss_backward
+from baracuda_py import msort as msort
 from baracuda_py import mul as mul
 from baracuda_py import mul_backward as mul_backward
 from baracuda_py import mulhi as mulhi
@@ -780,6 +782,8 @@ from baracuda_py import softsign as softsign
 from baracuda_py import softsign_backward as softsign_backward
 from baracuda_py import softsign_glu as softsign_glu
 from baracuda_py import softsign_glu_backward as softsign_glu_backward
+from baracuda_py import sort as sort
+from baracuda_py import sort_backward as sort_backward
 from baracuda_py import spacing as spacing
 from baracuda_py import sparse_plus as sparse_plus
 from baracuda_py import sparse_sigmoid as sparse_sigmoid
