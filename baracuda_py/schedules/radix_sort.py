@@ -16,7 +16,7 @@ alone, if one is named. A row has fewer than 2^32 keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,15 +159,9 @@ def sort_steps(
     window: the numbers [first, end) of the sorted row that are written. bits: how many of the key's low bits differ, of
     integers that are not negative. workspace: where that of the sort begins.
     """
-    if cols >= 2**32:
-        return f"a row of {cols} keys; it holds 2^32 - 1"
-    if math.prod(rows) * -(-cols // (THREADS * 8)) > MOST_BLOCKS:
-        return "more than 2^31 blocks"
-    if len(merge_axes(rows, [s.outer for s in (keys, sorted, places) if s is not None])[0]) > AXES:
-        return f"more than {AXES} axes remain after merging"
-    first, end = window or (0, cols)
-    bits = 8 * element.itemsize if bits is None else bits
-    found = _Sort(p, element, rows, cols, key_order(element, descending), max(bits, 1), first, end - first)
+    found = Sort.of(p, element, rows, cols, (keys, sorted, places), descending, window, bits)
+    if isinstance(found, str):
+        return found
     if cols <= WARP * WARP_ITEMS[-1]:
         items = next(n for n in WARP_ITEMS if cols <= WARP * n)
         blocks = -(-math.prod(rows) * WARP // _WARP_BLOCK)
@@ -182,7 +176,7 @@ def sort_steps(
 
 
 @dataclass(frozen=True)
-class _Sort:
+class Sort:
     """What all launches of a sort share."""
 
     p: Problem
@@ -193,6 +187,22 @@ class _Sort:
     bits: int
     first: int
     most: int
+
+    @classmethod
+    def of(
+        cls, p: Problem, element: ElementKind, rows: Shape, cols: int, operands: Sequence[Strided | None],
+        descending: bool = False, window: tuple[int, int] | None = None, bits: int | None = None,
+    ) -> Sort | str:  # fmt: skip
+        """A sort as `sort_steps` takes it; a string says why not."""
+        if cols >= 2**32:
+            return f"a row of {cols} keys; it holds 2^32 - 1"
+        if math.prod(rows) * -(-cols // (THREADS * 8)) > MOST_BLOCKS:
+            return "more than 2^31 blocks"
+        if len(merge_axes(rows, [s.outer for s in operands if s is not None])[0]) > AXES:
+            return f"more than {AXES} axes remain after merging"
+        first, end = window or (0, cols)
+        bits = 8 * element.itemsize if bits is None else max(bits, 1)
+        return cls(p, element, rows, cols, key_order(element, descending), bits, first, end - first)
 
     def step(
         self, kernel: str, blocks: int, threads: int, keys: Strided, sorted: Strided | None, places: Strided | None,

@@ -56,6 +56,7 @@ from baracuda_py import arctan2 as arctan2
 from baracuda_py import arctanh as arctanh
 from baracuda_py import argmax as argmax
 from baracuda_py import argmin as argmin
+from baracuda_py import argpartition as argpartition
 from baracuda_py import argsort as argsort
 from baracuda_py import around as around
 from baracuda_py import array_equal as array_equal
@@ -427,6 +428,7 @@ from baracuda_py import kl_div_backward as kl_div_backward
 from baracuda_py import kl_div_loss as kl_div_loss
 from baracuda_py import kl_div_loss_backward as kl_div_loss_backward
 from baracuda_py import kron as kron
+from baracuda_py import kthvalue as kthvalue
 from baracuda_py import kto_loss as kto_loss
 from baracuda_py import kv_cache_append as kv_cache_append
 from baracuda_py import l0_norm as l0_norm
@@ -621,6 +623,7 @@ from baracuda_py import p_norm_backward as p_norm_backward
 from baracuda_py import paged_kv_append as paged_kv_append
 from baracuda_py import pairwise_distance as pairwise_distance
 from baracuda_py import pairwise_distance_backward as pairwise_distance_backward
+from baracuda_py import partition as partition
 from baracuda_py import pdist as pdist
 from baracuda_py import pdist_backward as pdist_backward
 from baracuda_py import piecewise as piecewise
@@ -837,6 +840,7 @@ from baracuda_py import tanhshrink_backward as tanhshrink_backward
 from baracuda_py import tensordot as tensordot
 from baracuda_py import threshold as threshold
 from baracuda_py import threshold_backward as threshold_backward
+from baracuda_py import topk as topk
 from baracuda_py import trace as trace
 from baracuda_py import trace_backward as trace_backward
 from baracuda_py import trapezoid as trapezoid
