@@ -490,7 +490,13 @@ from .ops.softmax.sparsemax import SparsemaxBackwardPlan as SparsemaxBackwardPla
 from .ops.softmax.sparsemax import SparsemaxDescriptor as SparsemaxDescriptor
 from .ops.softmax.sparsemax import SparsemaxKind as SparsemaxKind
 from .ops.softmax.sparsemax import SparsemaxPlan as SparsemaxPlan
+from .ops.sort.isin import MemberArgs as MemberArgs
+from .ops.sort.isin import MemberDescriptor as MemberDescriptor
+from .ops.sort.isin import MemberPlan as MemberPlan
 from .ops.sort.order import RowDescriptor as RowDescriptor
+from .ops.sort.searchsorted import SearchsortedArgs as SearchsortedArgs
+from .ops.sort.searchsorted import SearchsortedDescriptor as SearchsortedDescriptor
+from .ops.sort.searchsorted import SearchsortedPlan as SearchsortedPlan
 from .ops.sort.sort import SortArgs as SortArgs
 from .ops.sort.sort import SortDescriptor as SortDescriptor
 from .ops.sort.sort import SortPlan as SortPlan
@@ -780,6 +786,8 @@ def boxcox1p_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream:
     """(da, db), that of an array alone, of y = boxcox1p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def boxcox_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = boxcox(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def bucketize(x: Array, boundaries: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bucket of every element of x between ascending boundaries, one row of them (torch.bucketize)."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
 def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -946,6 +954,8 @@ def digamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """y = digamma(x) element by element, also called psi; see `UnaryPlan`."""
 def digamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy digamma'(x) element by element; see `UnaryBackwardPlan`."""
+def digitize(x: Array, bins: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bin of every element of x between ascending bins (numpy.digitize): `bucketize` with the sides exchanged."""
 def dist(a: Array, b: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of order p of a - b over all elements, a and b broadcast (torch.dist); launches as of `pairwise_distance`."""
 def dist_backward(dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -1349,6 +1359,8 @@ def iscomplexobj(x: Any) -> bool:
     """Whether x is an array of complex numbers (numpy.iscomplexobj); nothing on the device is read."""
 def isfinite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = isfinite(x) element by element, also called is_finite; see `UnaryPlan`."""
+def isin(x: Array, test_elements: Array, *, invert: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = whether x[i] is one of test_elements, of any shape (torch.isin): a sort of them, and a binary search."""
 def isinf(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = isinf(x) element by element; see `UnaryPlan`."""
 def isnan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1588,6 +1600,8 @@ def mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int
     """The mean of x along `axis` (all axes by default); see `ReducePlan`."""
 def mean_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of mean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def member(x: Array, elements: Array, *, shape: int | Sequence[int] = ..., count: int = ..., invert: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = whether x[i] is one of the elements, which are sorted: a binary search. A NaN is none, -0 and +0 are equal."""
 def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
 def min_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1990,6 +2004,8 @@ def sdpa_block_sparse(q: Array, k: Array, v: Array, pattern: Array, *, query_blo
     """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default."""
 def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: Array, lse: Array, dy: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
+def searchsorted(sorted_sequence: Array, values: Array, sorter: Array | None = None, *, shape: int | Sequence[int] = ..., values_shape: int | Sequence[int] = ..., right: bool = False, index_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """index[…, i] = how many elements of the sorted row are below values[…, i] or, if `right`, not above it."""
 def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
 def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

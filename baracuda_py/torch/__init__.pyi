@@ -136,6 +136,7 @@ from baracuda_py import boxcox as boxcox
 from baracuda_py import boxcox1p as boxcox1p
 from baracuda_py import boxcox1p_backward as boxcox1p_backward
 from baracuda_py import boxcox_backward as boxcox_backward
+from baracuda_py import bucketize as bucketize
 from baracuda_py import cascade_attention as cascade_attention
 from baracuda_py import cascade_merge_states as cascade_merge_states
 from baracuda_py import cast as cast
@@ -219,6 +220,7 @@ from baracuda_py import diff as diff
 from baracuda_py import diff_backward as diff_backward
 from baracuda_py import digamma as digamma
 from baracuda_py import digamma_backward as digamma_backward
+from baracuda_py import digitize as digitize
 from baracuda_py import dist as dist
 from baracuda_py import dist_backward as dist_backward
 from baracuda_py import distillation_loss as distillation_loss
@@ -415,6 +417,7 @@ from baracuda_py import is_finite as is_finite
 from baracuda_py import isclose as isclose
 from baracuda_py import iscomplex as iscomplex
 from baracuda_py import isfinite as isfinite
+from baracuda_py import isin as isin
 from baracuda_py import isinf as isinf
 from baracuda_py import isnan as isnan
 from baracuda_py import isneginf as isneginf
@@ -534,6 +537,7 @@ from baracuda_py import maximum as maximum
 from baracuda_py import maximum_backward as maximum_backward
 from baracuda_py import mean as mean
 from baracuda_py import mean_backward as mean_backward
+from baracuda_py import member as member
 from baracuda_py import min as min
 from baracuda_py import min_norm as min_norm
 from baracuda_py import min_norm_backward as min_norm_backward
@@ -731,6 +735,7 @@ from baracuda_py import sdpa as sdpa
 from baracuda_py import sdpa_backward as sdpa_backward
 from baracuda_py import sdpa_block_sparse as sdpa_block_sparse
 from baracuda_py import sdpa_block_sparse_backward as sdpa_block_sparse_backward
+from baracuda_py import searchsorted as searchsorted
 from baracuda_py import select as select
 from baracuda_py import select_n as select_n
 from baracuda_py import selective_log_softmax as selective_log_softmax

@@ -26,7 +26,7 @@ def without(array: Any, axis: int, keepdims: bool) -> Any:
     """A view without an axis of extent 1, where it is not kept; of rank 0 there is none."""
     if keepdims or not len(array.shape):
         return array
-    return array[(*(slice(None),) * axis, 0)]
+    return array[(slice(None),) * axis + (0,)]
 
 
 def within(out: Any, axis: int, keepdims: bool, rank: int) -> Any:
@@ -35,7 +35,7 @@ def within(out: Any, axis: int, keepdims: bool, rank: int) -> Any:
         return out
 
     def seen(array: Any) -> Any:
-        return array[(*(slice(None),) * axis, None)]
+        return array[(slice(None),) * axis + (None,)]
 
     if isinstance(out, dict):
         return {name: seen(array) for name, array in out.items()}
