@@ -857,6 +857,8 @@ from baracuda_py import triplet_margin_with_distance_loss as triplet_margin_with
 from baracuda_py import true_divide as true_divide
 from baracuda_py import trunc as trunc
 from baracuda_py import trunc_divide as trunc_divide
+from baracuda_py import unique as unique
+from baracuda_py import unique_consecutive as unique_consecutive
 from baracuda_py import unwrap as unwrap
 from baracuda_py import var as var
 from baracuda_py import var_backward as var_backward

@@ -9,6 +9,7 @@ import numpy as np
 from ...core import Array, InvalidProblemError
 from ...core.checked import shown
 from ...core.keywords import entry, unexpected
+from ...core.outputs import each_of
 from ...interop.arrays import read
 from .sort import SortPlan, sort
 
@@ -22,24 +23,23 @@ def axis_of(x: Any, axis: Any) -> tuple[int, int]:
     return int(axis) % rank, shape[axis] if shape else 1
 
 
-def without(array: Any, axis: int, keepdims: bool) -> Any:
-    """A view without an axis of extent 1, where it is not kept; of rank 0 there is none."""
-    if keepdims or not len(array.shape):
-        return array
-    return array[(slice(None),) * axis + (0,)]
+class Outs:
+    """What `out=` gives for `count` results that lack an axis of the calls they come from, or keep it as 1."""
 
+    def __init__(self, out: Any, count: int, axis: int, keepdims: bool, rank: int) -> None:
+        self.given = each_of(out, count)
+        self.axis = None if keepdims or not rank else axis
 
-def within(out: Any, axis: int, keepdims: bool, rank: int) -> Any:
-    """What `out=` gives, seen with the axis that the results lack."""
-    if out is None or keepdims or not rank:
-        return out
+    def seen(self, number: int) -> Any:
+        """One of them, with the axis, for a call."""
+        array = self.given[number]
+        return array if self.axis is None or array is None else array[(slice(None),) * self.axis + (None,)]
 
-    def seen(array: Any) -> Any:
-        return array[(slice(None),) * axis + (None,)]
-
-    if isinstance(out, dict):
-        return {name: seen(array) for name, array in out.items()}
-    return [seen(array) for array in out] if isinstance(out, (list, tuple)) else seen(out)
+    def result(self, number: int, made: Any) -> Any:
+        """What was given, or what was made without the axis."""
+        if self.given[number] is not None:
+            return self.given[number]
+        return made if self.axis is None else made[(slice(None),) * self.axis + (0,)]
 
 
 @entry(SortPlan)
@@ -57,9 +57,7 @@ def kthvalue(
     at, count = axis_of(x, axis)
     if not isinstance(k, (int, np.integer)) or not 1 <= k <= count:
         raise InvalidProblemError(f"k must be in [1, {count}], the elements of a row, got {shown(k)}")
-    rank = len(read(x, "x").shape)
-    y, indices = sort(
-        x, axis=axis, start=int(k) - 1, stop=int(k), out=within(out, at, keepdims, rank), stream=stream,
-        preference=preference,
-    )  # fmt: skip
-    return without(y, at, keepdims), without(indices, at, keepdims)
+    outs = Outs(out, 2, at, keepdims, len(read(x, "x").shape))
+    given = {name: one for number, name in enumerate(("y", "indices")) if (one := outs.seen(number)) is not None}
+    made = sort(x, axis=axis, start=int(k) - 1, stop=int(k), out=given or None, stream=stream, preference=preference)
+    return tuple(outs.result(number, one) for number, one in enumerate(made))

@@ -302,9 +302,9 @@ template <class U, int THREADS, class P> BARACUDA_D void radix_count(const P& p)
 
 // A state says how many keys of a digit a tile has (own), or the tile and all before it, lower digits included (up_to).
 // States of earlier passes lie in the same words; the flag has the number of the pass. What a word says needs no other
-// memory, so it is read and written relaxed.
+// memory, so it is read and written relaxed. PITCH: words from a tile to the next.
 // PTX ISA, Data Movement and Conversion Instructions: ld, st, .relaxed (PTX 6.0, sm_70).
-struct TileStates {
+template <int PITCH> struct TileStates {
   u64* words;
   u32 own, up_to;
   // clang-format off
@@ -315,7 +315,7 @@ struct TileStates {
   BARACUDA_D u64 seen(i64 back) const {
     u64 now;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];"
-                 : "=l"(now) : "l"(__cvta_generic_to_global(words - back * digits)) : "memory");
+                 : "=l"(now) : "l"(__cvta_generic_to_global(words - back * PITCH)) : "memory");
     return now;
   }
   // clang-format on
@@ -378,8 +378,9 @@ template <class U, int THREADS, int ITEMS, class P> BARACUDA_D void radix_pass(c
   ranks.sum(total);
   const bool counts = threadIdx.x < digits;
   const u32 mine = threadIdx.x;
-  const TileStates states{static_cast<u64*>(p.states) + static_cast<i64>(blockIdx.x) * digits + (counts ? mine : 0),
-                          static_cast<u32>(2 * p.number + 1), static_cast<u32>(2 * p.number + 2)};
+  const TileStates<digits> states{
+      static_cast<u64*>(p.states) + static_cast<i64>(blockIdx.x) * digits + (counts ? mine : 0),
+      static_cast<u32>(2 * p.number + 1), static_cast<u32>(2 * p.number + 2)};
   if (counts && mine == digits - 1) total[0] -= size - left;  // what is beyond the row
   if (counts && tile > 0) states.leave(states.own, total[0]);
   u32 before = 0;
