@@ -20,6 +20,7 @@ from ...schedules.map import THREADS, map_params
 from ...schedules.radix_sort import key_order
 from .order import EVERY, KEYS, order_of, torch_keys
 from .searchsorted import one_each
+from .seen import row_of
 from .sort import sort
 
 
@@ -113,5 +114,5 @@ def isin(
     if unknown:
         raise unexpected(isin, unknown)
     options = {"stream": stream, "preference": preference}
-    row = test_elements if len(test_elements.shape) == 1 else test_elements.reshape(-1)
+    row = row_of(test_elements, "test_elements")
     return member(x, sort(row, return_indices=False, **options), invert=invert, out=out, **options)

@@ -18,6 +18,7 @@ from ...core.variant import Step, aligned
 from ...schedules.geometry import MOST_BLOCKS
 from ...schedules.radix_sort import key_order
 from .order import EVERY, torch_keys
+from .seen import row_of
 from .sort import sort
 
 THREADS, ITEMS = 512, 8
@@ -232,7 +233,7 @@ def unique_consecutive(
     """
     if unknown:
         raise unexpected(unique_consecutive, unknown)
-    row = x if len(x.shape) == 1 else x.reshape(-1)
+    row = row_of(x, "x")
     return _runs_of(row, None, None, return_inverse, return_counts, return_index, size, fill_value, equal_nan, out,
                     stream, preference)  # fmt: skip
 
@@ -250,7 +251,7 @@ def unique(
     """
     if unknown:
         raise unexpected(unique, unknown)
-    row = x if len(x.shape) == 1 else x.reshape(-1)
+    row = row_of(x, "x")
     y, indices = sort(row, stream=stream, preference=preference)
     return _runs_of(y, indices, None, return_inverse, return_counts, return_index, size, fill_value, equal_nan, out,
                     stream, preference)  # fmt: skip
