@@ -1,4 +1,4 @@
-"""What functions that are made of calls see of their operands: an axis, a row of all elements, outputs without an axis."""
+"""What functions made of calls see of their operands: an axis, a row of all elements, outputs without an axis."""
 
 from __future__ import annotations
 
