@@ -106,6 +106,10 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "gated_activation": lambda: ([made(4, 6)], {"kind": "swiglu"}),
     "gated_activation_backward": lambda: ([made(4, 3), made(4, 6)], {"kind": "swiglu"}),
     **dict.fromkeys(("addmm", "addmv"), lambda: ([made(4, 5), made(4, 6), made(6, 5)], {"alpha": 0.5, "beta": 2.0})),
+    **dict.fromkeys(("topk", "kthvalue"), lambda: ([made(4, 6), 2], {})),
+    **dict.fromkeys(("bucketize", "digitize"), lambda: ([made(4, 6), np.array([-0.5, 0.5, 1.0], np.float32)], {})),
+    "searchsorted": lambda: ([np.sort(made(4, 6)), made(4, 3)], {}),
+    "isin": lambda: ([made(4, 6), made(4, 6)[:2]], {}),
     "associative_scan": lambda: (["mul", made(4, 6)], {"axis": 1}),
     "gated_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(5, 6, seed=2), made(5), made(5, seed=3)], {}),
     **dict.fromkeys(
