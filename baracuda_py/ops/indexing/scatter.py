@@ -14,11 +14,16 @@ from ...core import (
     element, flag, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import REALS
+from ...core.element import COMPLEX, REALS
 from ...core.error_bound import ErrorBound
-from ...schedules.scatter import Tokens, scatter_geometry, scatter_kernels, scatter_params
+from ...core.params import Params
+from ...core.tensor import View
+from ...schedules.scatter import (
+    Source, Tokens, combining_kernels, moving_kernels, scatter_atomic_geometry, scatter_geometry, scatter_params,
+    sorting_kernels,
+)  # fmt: skip
 from .gather import GatherDescriptor, GatherPlan
-from .indexed import ELEMENTS, Indexed, known_indices, random_index
+from .indexed import ELEMENTS, MOVED, Indexed, atomic_row, from_start, known_indices, located, random_index
 
 
 class ScatterKind(enum.Enum):
@@ -56,7 +61,7 @@ class ScatterDescriptor(GatherDescriptor):
 
     kind: ScatterKind = choice(ScatterKind)
     include_self: bool = flag(True)
-    element: ElementKind = element(REALS)
+    element: ElementKind = element(MOVED)
 
     def validate(self) -> None:
         GatherDescriptor.validate(self)
@@ -76,9 +81,9 @@ class ScatterArgs(Args):
 
 def scattered(desc: GatherDescriptor, y: Any, index: Any, src: Any, combine: np.ufunc | None) -> Any:
     """y with the tokens of src written or combined in their order (NumPy, in place)."""
-    known = (index >= 0) & (index < desc.shape[desc.axis])
+    at, known = located(index, desc.shape[desc.axis])
     places = [axis[known] for axis in np.indices(index.shape)]
-    places[desc.axis] = index[known]
+    places[desc.axis] = at[known]
     if combine is not None:
         combine.at(y, tuple(places), src[known])
     else:
@@ -127,31 +132,69 @@ def along_axis(index: Any, src: Any, axis: int) -> Tokens:
     return Tokens(src, index, without[0], without[1], index.shape, (index.shape[axis],), tokens)
 
 
+def source_along(src: View, index: View, axis: int) -> Source:
+    """The same src, or its gradient, for kernels over its elements."""
+    return Source(src, index, tuple(None if a == axis else a for a in range(len(src.shape))))
+
+
 PARAMS = scatter_params("ScatterParams")
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    tokens, fresh = along_axis(p.index, p.src, p.desc.axis), not p.desc.include_self
-    return scatter_geometry(p.y, p.x, p.desc.axis, tokens, {}, fresh)
+    axis, fresh = p.desc.axis, not p.desc.include_self
+    moves = p.desc.kind is ScatterKind.SET
+    return scatter_geometry(p.y, p.x, (axis,), along_axis(p.index, p.src, axis), {}, fresh, moves)
 
 
-def _bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
+def _atomic_geometry(p: Problem) -> Geometry | str:
+    if not p.desc.include_self:
+        return "sums without what was there are not made by atomics"
+    axis = p.desc.axis
+    tokens, source = along_axis(p.index, p.src, axis), source_along(p.src, p.index, axis)
+    return scatter_atomic_geometry(p.y, p.x, (axis,), tokens, source, {})
+
+
+def bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
+    """The error of a kind: those that select make no new numbers."""
     return Exact() if kind in _SELECT or kind_of.is_integer else Relative(2)
+
+
+def scatter_rows(geometry: Any, atomic: Any, params: Params) -> tuple[Variant, ...]:
+    """The rows of a plan of `ScatterKind`: the last token moved as it is, or every one combined."""
+    combining = tuple(kind for kind in ScatterKind if kind is not ScatterKind.SET)
+    source, sorting = "indexing/scatter.cu", sorting_kernels(params)
+    return (
+        Variant(
+            "words", geometry, source, (*sorting, *moving_kernels(params, "words")), MOVED, kinds=(ScatterKind.SET,),
+            guarantee=Guarantee(native=True),
+        ),
+        atomic_row(atomic, params, (ScatterKind.ADD,)),
+        Variant(
+            "sorted", geometry, source, (*sorting, *combining_kernels(params, "{KIND}")), combined, kinds=combining,
+            guarantee=Guarantee(bound),
+        ),
+    )  # fmt: skip
+
+
+def combined(kind: ScatterKind) -> tuple[ElementKind, ...]:
+    """The elements that a kind combines."""
+    return (*REALS, *COMPLEX) if kind is ScatterKind.ADD else REALS
 
 
 def in_torch(torch: Any, desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Any:
     """torch's function of the kind; on the CPU its scatter, too, lets the last of several tokens win."""
+    index = from_start(torch, index, desc.shape[desc.axis])
     if desc.kind is ScatterKind.SET:
-        return torch.scatter(x, desc.axis, index.long(), src)
+        return torch.scatter(x, desc.axis, index, src)
     if desc.kind is ScatterKind.ADD and desc.include_self:
-        return torch.scatter_add(x, desc.axis, index.long(), src)
+        return torch.scatter_add(x, desc.axis, index, src)
     if desc.kind is ScatterKind.MEAN and not x.is_floating_point():  # torch's sums wrap before they are divided
         made = torch.scatter_reduce(
-            x.to(torch.int64), desc.axis, index.long(), src.to(torch.int64), "mean", include_self=desc.include_self
+            x.to(torch.int64), desc.axis, index, src.to(torch.int64), "mean", include_self=desc.include_self
         )
         return made.to(x.dtype)
     name = "sum" if desc.kind is ScatterKind.ADD else desc.kind.value
-    return torch.scatter_reduce(x, desc.axis, index.long(), src, name, include_self=desc.include_self)
+    return torch.scatter_reduce(x, desc.axis, index, src, name, include_self=desc.include_self)
 
 
 def _permutations(torch: Any, desc: ScatterDescriptor) -> Mapping[str, Any]:
@@ -165,9 +208,10 @@ class ScatterPlan(Indexed):
     f is src itself (set: of several tokens that name one element the last one wins, where torch leaves open which),
     their sum (add) or product (prod), or the larger (amax) or smaller (amin) of the two; NaN wins. mean divides their
     sum by how many they are, x included; of integers downwards, after a sum in 64 bits. An element of y is made of x
-    and its tokens in their order, in the accumulator (integers wrap), rounded once: the same bits in every run. An
-    index outside [0, extent), negative ones included, writes nothing. set and add have gradients; those of the other
-    kinds are `scatter_reduce_backward`.
+    and its tokens in their order, in the accumulator (integers wrap), rounded once: the same bits in every run; but
+    with `PlanPreference(deterministic=False)` sums of f32 and f64 are made by atomics. A negative index counts from the
+    end; one outside [-extent, extent) writes nothing. set and add have gradients; those of the other kinds are
+    `scatter_reduce_backward`.
     """
 
     op = "indexing.scatter"
@@ -176,13 +220,8 @@ class ScatterPlan(Indexed):
     args = ScatterArgs
     reference = staticmethod(reference)
     vjp = Vjp("ScatterBackwardPlan", grads={"x": "dx", "src": "dsrc"}, kinds=(ScatterKind.SET, ScatterKind.ADD))
-    value_policy = "an index outside [0, extent of the axis), negative ones included, writes nothing"
-    variants = (
-        Variant(
-            "sorted", _geometry, source="indexing/scatter.cu",
-            kernels=scatter_kernels(PARAMS, "{KIND}"), elements=REALS, guarantee=Guarantee(_bound),
-        ),
-    )  # fmt: skip
+    value_policy = "an index outside [-extent, extent) of the axis writes nothing"
+    variants = scatter_rows(_geometry, _atomic_geometry, PARAMS)
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(
