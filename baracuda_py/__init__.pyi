@@ -262,7 +262,24 @@ from .ops.indexing.gather_backward import GatherBackwardPlan as GatherBackwardPl
 from .ops.indexing.gather_backward import TakeBackwardArgs as TakeBackwardArgs
 from .ops.indexing.gather_backward import TakeBackwardDescriptor as TakeBackwardDescriptor
 from .ops.indexing.gather_backward import TakeBackwardPlan as TakeBackwardPlan
+from .ops.indexing.index import IndexArgs as IndexArgs
+from .ops.indexing.index import IndexBackwardArgs as IndexBackwardArgs
+from .ops.indexing.index import IndexBackwardDescriptor as IndexBackwardDescriptor
+from .ops.indexing.index import IndexBackwardPlan as IndexBackwardPlan
+from .ops.indexing.index import IndexDescriptor as IndexDescriptor
+from .ops.indexing.index import IndexPlan as IndexPlan
+from .ops.indexing.index_put import IndexPutArgs as IndexPutArgs
+from .ops.indexing.index_put import IndexPutBackwardArgs as IndexPutBackwardArgs
+from .ops.indexing.index_put import IndexPutBackwardDescriptor as IndexPutBackwardDescriptor
+from .ops.indexing.index_put import IndexPutBackwardPlan as IndexPutBackwardPlan
+from .ops.indexing.index_put import IndexPutDescriptor as IndexPutDescriptor
+from .ops.indexing.index_put import IndexPutPlan as IndexPutPlan
 from .ops.indexing.indexed import Indexed as Indexed
+from .ops.indexing.keyed import Keyed as Keyed
+from .ops.indexing.keyed import KeyedDescriptor as KeyedDescriptor
+from .ops.indexing.nonzero import NonzeroArgs as NonzeroArgs
+from .ops.indexing.nonzero import NonzeroDescriptor as NonzeroDescriptor
+from .ops.indexing.nonzero import NonzeroPlan as NonzeroPlan
 from .ops.indexing.scatter import ScatterArgs as ScatterArgs
 from .ops.indexing.scatter import ScatterDescriptor as ScatterDescriptor
 from .ops.indexing.scatter import ScatterKind as ScatterKind
@@ -1309,6 +1326,12 @@ def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """imag of complex numbers; see `ComplexUnaryPlan`."""
 def imag_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient of imag of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def index_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy added up at the positions that were read, in the row-major order of the indices; 0 elsewhere."""
+def index_put_add_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, return_dx: bool = True, return_dvalues: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, and dvalues = dy[i, :, j, …]; for set only of the token that won, and dx is 0 there."""
+def index_put_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, return_dx: bool = True, return_dvalues: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, and dvalues = dy[i, :, j, …]; for set only of the token that won, and dx is 0 there."""
 def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
 def info_nce_loss(query: Array, key: Array, *, temperature: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1717,6 +1740,8 @@ def nll_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Arra
     """The gradients of nll_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def nll_of_rows(x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """nll_loss of rows along the last axis; see `RowLossPlan`."""
+def nonzero(x: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: int = -1, flat: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y[k, r] = the position along axis k of the r-th element of x that is not 0, in row-major order; count: how many."""
 def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`vector_norm` with the order by torch.norm's name."""
 def norm_backward(dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

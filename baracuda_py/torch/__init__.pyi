@@ -401,6 +401,9 @@ from baracuda_py import igamma_grad_a as igamma_grad_a
 from baracuda_py import igammac as igammac
 from baracuda_py import imag as imag
 from baracuda_py import imag_backward as imag_backward
+from baracuda_py import index_backward as index_backward
+from baracuda_py import index_put_add_backward as index_put_add_backward
+from baracuda_py import index_put_backward as index_put_backward
 from baracuda_py import index_select as index_select
 from baracuda_py import info_nce_loss as info_nce_loss
 from baracuda_py import inner as inner
@@ -604,6 +607,7 @@ from baracuda_py import nextafter_backward as nextafter_backward
 from baracuda_py import nll_loss as nll_loss
 from baracuda_py import nll_loss_backward as nll_loss_backward
 from baracuda_py import nll_of_rows as nll_of_rows
+from baracuda_py import nonzero as nonzero
 from baracuda_py import norm as norm
 from baracuda_py import norm_backward as norm_backward
 from baracuda_py import norm_except_dim as norm_except_dim

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...core import FLOATS, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant
+from ...core import FLOATS, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant
 from ...core.element import ALL, COMPLEX, FP8, INDICES, ElementKind
 from ...schedules.gather import gather_kernel
 from ...schedules.scatter import atomic_kernels, combining_kernels, sorting_kernels
@@ -26,7 +26,7 @@ def random_index(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 
 def random_positions(rng: Any, extent: int, shape: tuple[int, ...]) -> Any:
     """In range throughout, or mostly and at times just outside or far from it; half the time some are from the end."""
-    far, share = rng.choice((-1 - extent, extent, -(2**31), 2**31 - 1), shape), rng.choice((0.0, 0.1))
+    far, share = rng.choice((-1 - extent, extent, 1 - 2**31, 2**31 - 1), shape), rng.choice((0.0, 0.1))
     near = rng.integers(0, max(extent, 1), shape) - extent * (rng.random(shape) < rng.choice((0.0, 0.5)))
     return np.where(rng.random(shape) < share, far, near)
 
@@ -74,22 +74,22 @@ def moving_row(geometry: _Geometry, params: Params) -> Variant:
     return Variant("words", geometry, "indexing/gather.cu", kernels, elements=MOVED, guarantee=guarantee)
 
 
-def adding_rows(geometry: Callable[..., Geometry | str], params: Params) -> tuple[Variant, Variant]:
+def adding_rows(geometry: Callable[..., Geometry | str], params: Params, *also: Kernel) -> tuple[Variant, Variant]:
     """The rows of ops that add up what they are given: in any order, where that is asked for, or in its own.
 
-    geometry(problem, atomic=False) is of both.
+    geometry(problem, atomic=False) is of both. also: kernels that run before.
     """
-    kernels = (*sorting_kernels(params), *combining_kernels(params, "ScatterAdd"))
+    kernels = (*sorting_kernels(params), *combining_kernels(params, "ScatterAdd"), *also)
     return (
-        atomic_row(lambda p: geometry(p, True), params),
+        atomic_row(lambda p: geometry(p, True), params, None, *also),
         Variant("sorted", geometry, "indexing/scatter.cu", kernels, elements=SUMMED, guarantee=Guarantee(Relative(2))),
     )
 
 
-def atomic_row(geometry: _Geometry, params: Params, kinds: tuple[Any, ...] | None = None) -> Variant:
+def atomic_row(geometry: _Geometry, params: Params, kinds: tuple[Any, ...] | None = None, *also: Kernel) -> Variant:
     """The row of sums in any order, which `PlanPreference(deterministic=False)` allows."""
     guarantee = Guarantee(Relative(2), deterministic=False, bit_stable=False)
     return Variant(
-        "atomic", geometry, "indexing/scatter.cu", atomic_kernels(params), elements=ATOMIC, kinds=kinds,
+        "atomic", geometry, "indexing/scatter.cu", (*atomic_kernels(params), *also), elements=ATOMIC, kinds=kinds,
         guarantee=guarantee,
     )  # fmt: skip

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Problem, Relative, Variant, Vjp, choice,
-    element, flag, functional, operand, output,
+    Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Problem, Relative, Variant, Vjp,
+    choice, element, flag, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX, REALS
@@ -65,8 +65,13 @@ class ScatterDescriptor(GatherDescriptor):
 
     def validate(self) -> None:
         GatherDescriptor.validate(self)
-        if self.kind is ScatterKind.SET and not self.include_self:
-            raise InvalidProblemError("include_self must be True for set, which leaves nothing of what was there")
+        refuse_fresh_set(self)
+
+
+def refuse_fresh_set(desc: Any) -> None:
+    """Raises where include_self is False for set."""
+    if desc.kind is ScatterKind.SET and not desc.include_self:
+        raise InvalidProblemError("include_self must be True for set, which leaves nothing of what was there")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,23 +99,32 @@ def scattered(desc: GatherDescriptor, y: Any, index: Any, src: Any, combine: np.
 
 def reference(desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in (means of integers in 64 bits): token by token."""
-    if desc.kind is ScatterKind.MEAN and x.dtype.kind in "iu":
+
+    def put(y: Any, src: Any, combine: np.ufunc | None) -> Any:
+        return scattered(desc, y, index, src, combine)
+
+    return {"y": reduced(desc.kind, desc.include_self, x, src, put)}
+
+
+def reduced(kind: ScatterKind, include_self: bool, x: Any, src: Any, put: Any) -> Any:
+    """x with tokens combined by `put(y, tokens, ufunc)`, in the dtype x has; means of integers in 64 bits."""
+    if kind is ScatterKind.MEAN and x.dtype.kind in "iu":
         wide = np.uint64 if x.dtype == np.uint64 else np.int64
-        made = _reduced(desc, x.astype(wide), index, src.astype(wide))
-        return {"y": made.astype(x.dtype)}
+        return _reduced(kind, include_self, x.astype(wide), src.astype(wide), put).astype(x.dtype)
     with np.errstate(all="ignore"):
-        return {"y": _reduced(desc, np.array(x), index, src)}
+        return _reduced(kind, include_self, np.array(x), src, put)
 
 
-def _reduced(desc: ScatterDescriptor, y: Any, index: Any, src: Any) -> Any:
-    """y with its tokens combined."""
-    counts = scattered(desc, np.zeros(desc.shape, np.int64), index, np.ones(index.shape, np.int64), np.add)
-    if not desc.include_self:
-        y = np.where(counts > 0, _nothing(desc.kind, y.dtype), y)
-    y = scattered(desc, y, index, src, _COMBINE.get(desc.kind))
-    if desc.kind is not ScatterKind.MEAN:
+def _reduced(kind: ScatterKind, include_self: bool, y: Any, src: Any, put: Any) -> Any:
+    if include_self and kind is not ScatterKind.MEAN:
+        return put(y, src, _COMBINE.get(kind))
+    counts = put(np.zeros(y.shape, np.int64), np.ones(src.shape, np.int64), np.add)
+    if not include_self:
+        y = np.where(counts > 0, _nothing(kind, y.dtype), y)
+    y = put(y, src, _COMBINE.get(kind))
+    if kind is not ScatterKind.MEAN:
         return y
-    n = np.maximum(counts + desc.include_self, 1).astype(y.dtype)
+    n = np.maximum(counts + include_self, 1).astype(y.dtype)
     return np.where(counts > 0, y // n if y.dtype.kind in "iu" else y / n, y)
 
 
@@ -159,16 +173,19 @@ def bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
     return Exact() if kind in _SELECT or kind_of.is_integer else Relative(2)
 
 
-def scatter_rows(geometry: Any, atomic: Any, params: Params) -> tuple[Variant, ...]:
-    """The rows of a plan of `ScatterKind`: the last token moved as it is, or every one combined."""
+def scatter_rows(geometry: Any, atomic: Any, params: Params, *also: Kernel) -> tuple[Variant, ...]:
+    """The rows of a plan of `ScatterKind`: the last token moved as it is, or every one combined.
+
+    also: kernels that run before.
+    """
     combining = tuple(kind for kind in ScatterKind if kind is not ScatterKind.SET)
-    source, sorting = "indexing/scatter.cu", sorting_kernels(params)
+    source, sorting = "indexing/scatter.cu", (*sorting_kernels(params), *also)
     return (
         Variant(
             "words", geometry, source, (*sorting, *moving_kernels(params, "words")), MOVED, kinds=(ScatterKind.SET,),
             guarantee=Guarantee(native=True),
         ),
-        atomic_row(atomic, params, (ScatterKind.ADD,)),
+        atomic_row(atomic, params, (ScatterKind.ADD,), *also),
         Variant(
             "sorted", geometry, source, (*sorting, *combining_kernels(params, "{KIND}")), combined, kinds=combining,
             guarantee=Guarantee(bound),
@@ -184,17 +201,21 @@ def combined(kind: ScatterKind) -> tuple[ElementKind, ...]:
 def in_torch(torch: Any, desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Any:
     """torch's function of the kind; on the CPU its scatter, too, lets the last of several tokens win."""
     index = from_start(torch, index, desc.shape[desc.axis])
-    if desc.kind is ScatterKind.SET:
-        return torch.scatter(x, desc.axis, index, src)
-    if desc.kind is ScatterKind.ADD and desc.include_self:
-        return torch.scatter_add(x, desc.axis, index, src)
-    if desc.kind is ScatterKind.MEAN and not x.is_floating_point():  # torch's sums wrap before they are divided
-        made = torch.scatter_reduce(
-            x.to(torch.int64), desc.axis, index, src.to(torch.int64), "mean", include_self=desc.include_self
-        )
-        return made.to(x.dtype)
-    name = "sum" if desc.kind is ScatterKind.ADD else desc.kind.value
-    return torch.scatter_reduce(x, desc.axis, index, src, name, include_self=desc.include_self)
+    return scattered_in_torch(torch, desc, x, desc.axis, index, src)
+
+
+def scattered_in_torch(torch: Any, desc: Any, x: Any, axis: int, index: Any, src: Any) -> Any:
+    """x with the tokens of src at indices in range; `desc` says how."""
+    kind, include_self = desc.kind, desc.include_self
+    if kind is ScatterKind.SET:
+        return torch.scatter(x, axis, index, src)
+    if kind is ScatterKind.ADD and include_self:
+        return torch.scatter_add(x, axis, index, src)
+    if kind is ScatterKind.MEAN and not x.is_floating_point():  # torch's sums wrap before they are divided
+        wide = x.to(torch.int64), axis, index, src.to(torch.int64)
+        return torch.scatter_reduce(*wide, "mean", include_self=include_self).to(x.dtype)
+    name = "sum" if kind is ScatterKind.ADD else kind.value
+    return torch.scatter_reduce(x, axis, index, src, name, include_self=include_self)
 
 
 def _permutations(torch: Any, desc: ScatterDescriptor) -> Mapping[str, Any]:
