@@ -277,6 +277,18 @@ from .ops.indexing.index_put import IndexPutPlan as IndexPutPlan
 from .ops.indexing.indexed import Indexed as Indexed
 from .ops.indexing.keyed import Keyed as Keyed
 from .ops.indexing.keyed import KeyedDescriptor as KeyedDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterArgs as MaskedScatterArgs
+from .ops.indexing.masked_scatter import MaskedScatterBackwardArgs as MaskedScatterBackwardArgs
+from .ops.indexing.masked_scatter import MaskedScatterBackwardDescriptor as MaskedScatterBackwardDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterBackwardPlan as MaskedScatterBackwardPlan
+from .ops.indexing.masked_scatter import MaskedScatterDescriptor as MaskedScatterDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterPlan as MaskedScatterPlan
+from .ops.indexing.masked_select import MaskedSelectArgs as MaskedSelectArgs
+from .ops.indexing.masked_select import MaskedSelectBackwardArgs as MaskedSelectBackwardArgs
+from .ops.indexing.masked_select import MaskedSelectBackwardDescriptor as MaskedSelectBackwardDescriptor
+from .ops.indexing.masked_select import MaskedSelectBackwardPlan as MaskedSelectBackwardPlan
+from .ops.indexing.masked_select import MaskedSelectDescriptor as MaskedSelectDescriptor
+from .ops.indexing.masked_select import MaskedSelectPlan as MaskedSelectPlan
 from .ops.indexing.nonzero import NonzeroArgs as NonzeroArgs
 from .ops.indexing.nonzero import NonzeroDescriptor as NonzeroDescriptor
 from .ops.indexing.nonzero import NonzeroPlan as NonzeroPlan
@@ -1553,6 +1565,14 @@ def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
 def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logarithm of masked_softmax, from one pass."""
+def masked_scatter(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the r-th element of source at the r-th element of x where `mask` holds, x elsewhere (torch.masked_scatter)."""
+def masked_scatter_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsource: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, 0 where the mask chose; dsource = dy there, in order, 0 behind what was taken."""
+def masked_select(x: Array, mask: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: float = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y = the elements of x where `mask` holds, in row-major order; count: how many there are (torch.masked_select)."""
+def masked_select_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: float = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy at the rank of each element that the mask chose, 0 elsewhere."""
 def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of scale x + bias along `axis`, but for what mask and causal leave out."""
 def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -18,6 +18,7 @@ THREADS = 256  # these and TILE as in kernels/indexing/compact.cu
 TILE = THREADS * 16  # elements of a block
 MOST_AXES = 32  # of an array whose positions are told
 MOST_TILES = 2**31 - 1
+KEPT = "kept"  # as `count`: for the kernel that fills up, in the workspace
 
 _CARRIED = {"count": "ptr", "carries": "workspace", "flags": "workspace", "elements": "i64", "tiles": "i64"}
 _WHERE = {"size": "i64", "shape": f"i64[{AXES}]", "rank": "i32"}
@@ -48,7 +49,9 @@ def words(kind: ElementKind) -> Mapping[str, Any]:
 def compact_kernels(params: Params, *names: str, clears: bool = True) -> tuple[Kernel, ...]:
     """Kernels by name; `clears`: with the one that clears the flags of the others."""
     clear = (Kernel("clear", "compact_clear", params, threads=THREADS),) if clears else ()
-    return *clear, *(Kernel(name, f"compact_{name}<{{BYTES}}>", params, words, threads=THREADS) for name in names)
+    return *clear, *(
+        Kernel(name, f"compact_{name}<{{BYTES}}>", params, words, threads=THREADS, min_blocks=4) for name in names
+    )
 
 
 def position_kernels(params: Params) -> tuple[Kernel, ...]:
@@ -103,13 +106,16 @@ def compact_geometry(
         return f"needs {tiles} blocks, a grid has 2**31 - 1"
     flags = aligned(16 * tiles)
     shared = {"carries": 0, "flags": flags, "elements": elements, "tiles": tiles, **params}
+    workspace = flags + aligned(4 * tiles)
+    if params.get("count") == KEPT:
+        shared["count"], workspace = ("@workspace", workspace), workspace + aligned(8)
     steps = [
         Step("clear", grid(-(-tiles // THREADS)), shared, {}, THREADS),
         Step(kernel, (tiles, 1, 1), shared, axes, THREADS),
     ]
     if fill is not None and params["size"]:
         steps.append(Step(fill, grid(-(-params["size"] // THREADS)), shared, fill_axes or {}, THREADS))
-    return Geometry(tuple(steps), flags + aligned(4 * tiles), layout_of(views))
+    return Geometry(tuple(steps), workspace, layout_of(views))
 
 
 def layout_of(views: Sequence[View | None]) -> str:

@@ -513,6 +513,10 @@ from baracuda_py import margin_ranking_loss as margin_ranking_loss
 from baracuda_py import margin_ranking_loss_backward as margin_ranking_loss_backward
 from baracuda_py import masked_fill as masked_fill
 from baracuda_py import masked_log_softmax as masked_log_softmax
+from baracuda_py import masked_scatter as masked_scatter
+from baracuda_py import masked_scatter_backward as masked_scatter_backward
+from baracuda_py import masked_select as masked_select
+from baracuda_py import masked_select_backward as masked_select_backward
 from baracuda_py import masked_softmax as masked_softmax
 from baracuda_py import masked_softmax_backward as masked_softmax_backward
 from baracuda_py import matmul as matmul

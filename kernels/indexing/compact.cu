@@ -59,39 +59,41 @@ BARACUDA_D void compact(const P& p, const Test& test, const Read& read, const Wr
   __shared__ i32 sums[compact_warps];
   const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
   const i64 tile = blockIdx.x, first = tile * compact_tile + warp * (warp_size * compact_items) + lane;
-  bool chosen[compact_items];
+  u32 mine = 0;  // bit j: whether item j is chosen
 #pragma unroll
   for (int j = 0; j < compact_items; ++j) {
     const i64 e = first + j * warp_size;
-    chosen[j] = e < p.elements && test(e);
+    if (e < p.elements && test(e)) mine |= 1u << j;
   }
-  u32 votes[compact_items];
+  u32 votes = 0;  // lane j has those of the warp's items j
   i32 sum = 0;
 #pragma unroll
   for (int j = 0; j < compact_items; ++j) {
-    votes[j] = __ballot_sync(full_warp, chosen[j]);
-    sum += __popc(votes[j]);
+    const u32 vote = __ballot_sync(full_warp, mine >> j & 1);
+    if (lane == j) votes = vote;
+    sum += __popc(vote);
   }
   if (lane == 0) sums[warp] = sum;
   __syncthreads();
   const i32 own = lane < compact_warps ? sums[lane] : 0;
   const i32 total = warp_reduce<Sum>(own), earlier = warp_reduce<Sum>(lane < warp ? own : 0);
   i64 rank = compact_before(p, tile, total) + earlier;
-#pragma unroll
+#pragma unroll 1
   for (int at = 0; at < compact_items; at += compact_group) {
     decltype(read(i64(0), false, i64(0))) held[compact_group];
     i64 ranks[compact_group];
 #pragma unroll
     for (int u = 0; u < compact_group; ++u) {
       const i64 e = first + (at + u) * warp_size;
-      ranks[u] = rank + __popc(votes[at + u] & ((1u << lane) - 1u));
-      rank += __popc(votes[at + u]);
-      if (e < p.elements) held[u] = read(e, (votes[at + u] >> lane & 1) != 0, ranks[u]);
+      const u32 vote = __shfl_sync(full_warp, votes, at + u);
+      ranks[u] = rank + __popc(vote & ((1u << lane) - 1u));
+      rank += __popc(vote);
+      if (e < p.elements) held[u] = read(e, (mine >> (at + u) & 1) != 0, ranks[u]);
     }
 #pragma unroll
     for (int u = 0; u < compact_group; ++u) {
       const i64 e = first + (at + u) * warp_size;
-      if (e < p.elements) write(e, (votes[at + u] >> lane & 1) != 0, ranks[u], held[u]);
+      if (e < p.elements) write(e, (mine >> (at + u) & 1) != 0, ranks[u], held[u]);
     }
   }
 }
