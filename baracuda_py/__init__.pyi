@@ -292,6 +292,16 @@ from .ops.indexing.masked_select import MaskedSelectPlan as MaskedSelectPlan
 from .ops.indexing.nonzero import NonzeroArgs as NonzeroArgs
 from .ops.indexing.nonzero import NonzeroDescriptor as NonzeroDescriptor
 from .ops.indexing.nonzero import NonzeroPlan as NonzeroPlan
+from .ops.indexing.place import PlaceArgs as PlaceArgs
+from .ops.indexing.place import PlaceDescriptor as PlaceDescriptor
+from .ops.indexing.place import PlaceKind as PlaceKind
+from .ops.indexing.place import PlacePlan as PlacePlan
+from .ops.indexing.positions import RavelMultiIndexArgs as RavelMultiIndexArgs
+from .ops.indexing.positions import RavelMultiIndexDescriptor as RavelMultiIndexDescriptor
+from .ops.indexing.positions import RavelMultiIndexPlan as RavelMultiIndexPlan
+from .ops.indexing.positions import UnravelIndexArgs as UnravelIndexArgs
+from .ops.indexing.positions import UnravelIndexDescriptor as UnravelIndexDescriptor
+from .ops.indexing.positions import UnravelIndexPlan as UnravelIndexPlan
 from .ops.indexing.scatter import ScatterArgs as ScatterArgs
 from .ops.indexing.scatter import ScatterDescriptor as ScatterDescriptor
 from .ops.indexing.scatter import ScatterKind as ScatterKind
@@ -1798,6 +1808,8 @@ def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: 
     """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
 def piecewise(x: Array, conditions: Any, functions: Any, *args: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise)."""
+def place(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, but element r mod n of the n in `source` where `mask` holds, both in row-major order."""
 def poch(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = poch(a, b) with broadcasting: Γ(a + b) / Γ(a); one of them may be a number. See `SpecialFunctionPlan`."""
 def poch_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1850,6 +1862,8 @@ def ptp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int]
     """The ptp of x along `axis` (all axes by default); see `ReducePlan`."""
 def ptp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of ptp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def putmask(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, but element r mod n of the n in `source` where `mask` holds, both in row-major order."""
 def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1865,6 +1879,8 @@ def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, strea
     """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
 def random_gamma_grad(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = random_gamma_grad(a, b) with broadcasting: the derivative by the parameter a of a gamma variate, whose value is b; one of them may be a number. See `SpecialFunctionPlan`."""
+def ravel_multi_index(indices: Sequence[Array], *, index_shapes: Sequence[Sequence[int]] = ..., dims: int | Sequence[int] = ..., mode: Any = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the position, in an array of shape `dims`, that an index of each of its axes names (numpy.ravel_multi_index)."""
 def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real of complex numbers; see `ComplexUnaryPlan`."""
 def real_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2248,6 +2264,8 @@ def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
 def trunc_divide(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc_divide(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def unravel_index(x: Array, *, shape: int | Sequence[int] = ..., dims: int | Sequence[int] = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
 def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
 def var(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

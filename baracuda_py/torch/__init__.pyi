@@ -630,6 +630,7 @@ from baracuda_py import pairwise_distance_backward as pairwise_distance_backward
 from baracuda_py import pdist as pdist
 from baracuda_py import pdist_backward as pdist_backward
 from baracuda_py import piecewise as piecewise
+from baracuda_py import place as place
 from baracuda_py import poch as poch
 from baracuda_py import poch_backward as poch_backward
 from baracuda_py import poisson_nll_loss as poisson_nll_loss
@@ -655,6 +656,7 @@ from baracuda_py import prod_backward as prod_backward
 from baracuda_py import psi as psi
 from baracuda_py import ptp as ptp
 from baracuda_py import ptp_backward as ptp_backward
+from baracuda_py import putmask as putmask
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
 from baracuda_py import quick_gelu as quick_gelu
@@ -663,6 +665,7 @@ from baracuda_py import rad2deg_backward as rad2deg_backward
 from baracuda_py import radians as radians
 from baracuda_py import ragged_dot as ragged_dot
 from baracuda_py import random_gamma_grad as random_gamma_grad
+from baracuda_py import ravel_multi_index as ravel_multi_index
 from baracuda_py import real as real
 from baracuda_py import real_backward as real_backward
 from baracuda_py import reciprocal as reciprocal
@@ -852,6 +855,7 @@ from baracuda_py import triplet_margin_with_distance_loss as triplet_margin_with
 from baracuda_py import true_divide as true_divide
 from baracuda_py import trunc as trunc
 from baracuda_py import trunc_divide as trunc_divide
+from baracuda_py import unravel_index as unravel_index
 from baracuda_py import unwrap as unwrap
 from baracuda_py import var as var
 from baracuda_py import var_backward as var_backward

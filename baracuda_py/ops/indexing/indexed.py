@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ...core import FLOATS, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant
 from ...core.element import ALL, COMPLEX, FP8, INDICES, ElementKind
+from ...core.errors import InvalidProblemError
+from ...core.tensor import Shape
 from ...schedules.gather import gather_kernel
 from ...schedules.scatter import atomic_kernels, combining_kernels, sorting_kernels
 
@@ -37,6 +39,15 @@ def located(index: Any, extent: int) -> tuple[Any, Any]:
     at = np.where(index < 0, index + extent, index)
     known = (at >= 0) & (at < extent)
     return np.where(known, at, 0), known
+
+
+def broadcast_together(shapes: Sequence[Shape]) -> Shape:
+    """The shape that those of indices broadcast to."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        said = ", ".join(map(str, shapes))
+        raise InvalidProblemError(f"indices must broadcast together, got shapes {said}") from None
 
 
 def mistaken(index: Any, extent: int) -> bool:

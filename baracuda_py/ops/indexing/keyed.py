@@ -17,7 +17,7 @@ from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Kernel, Step, aligned
 from ...schedules.keys import KEYS, along, position_kernel, position_params, position_step
 from ...schedules.scatter import Source, Tokens, scatter_atomic_geometry, scatter_geometry
-from .indexed import MOVED, from_start, located, mistaken, random_positions
+from .indexed import MOVED, broadcast_together, from_start, located, mistaken, random_positions
 
 
 def _place(desc: Any) -> int:
@@ -61,11 +61,7 @@ class KeyedDescriptor(Descriptor):
     @cached_property
     def index_shape(self) -> Shape:
         """The shape that the indices broadcast to."""
-        try:
-            return np.broadcast_shapes(*self.index_shapes)
-        except ValueError:
-            said = ", ".join(map(str, self.index_shapes))
-            raise InvalidProblemError(f"indices must broadcast together, got shapes {said}") from None
+        return broadcast_together(self.index_shapes)
 
     @cached_property
     def rest(self) -> tuple[int, ...]:
