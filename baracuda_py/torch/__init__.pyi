@@ -56,6 +56,7 @@ from baracuda_py import arctan2 as arctan2
 from baracuda_py import arctanh as arctanh
 from baracuda_py import argmax as argmax
 from baracuda_py import argmin as argmin
+from baracuda_py import argwhere as argwhere
 from baracuda_py import around as around
 from baracuda_py import array_equal as array_equal
 from baracuda_py import array_equiv as array_equiv
@@ -164,6 +165,7 @@ from baracuda_py import clz as clz
 from baracuda_py import comb as comb
 from baracuda_py import complex as complex
 from baracuda_py import complex_backward as complex_backward
+from baracuda_py import compress as compress
 from baracuda_py import conj as conj
 from baracuda_py import conj_backward as conj_backward
 from baracuda_py import conj_physical as conj_physical
@@ -273,6 +275,7 @@ from baracuda_py import expm1 as expm1
 from baracuda_py import expm1_backward as expm1_backward
 from baracuda_py import expn as expn
 from baracuda_py import expn_backward as expn_backward
+from baracuda_py import extract as extract
 from baracuda_py import fabs as fabs
 from baracuda_py import factorial as factorial
 from baracuda_py import factorial_backward as factorial_backward
@@ -285,6 +288,7 @@ from baracuda_py import flash_sdpa as flash_sdpa
 from baracuda_py import flash_sdpa_backward as flash_sdpa_backward
 from baracuda_py import flash_sdpa_varlen as flash_sdpa_varlen
 from baracuda_py import flash_sdpa_varlen_backward as flash_sdpa_varlen_backward
+from baracuda_py import flatnonzero as flatnonzero
 from baracuda_py import float_power as float_power
 from baracuda_py import floor as floor
 from baracuda_py import floor_divide as floor_divide
@@ -322,6 +326,7 @@ from baracuda_py import gated_quantize as gated_quantize
 from baracuda_py import gated_rms_norm as gated_rms_norm
 from baracuda_py import gather as gather
 from baracuda_py import gather_backward as gather_backward
+from baracuda_py import gather_nd as gather_nd
 from baracuda_py import gaussian_nll_loss as gaussian_nll_loss
 from baracuda_py import gaussian_nll_loss_backward as gaussian_nll_loss_backward
 from baracuda_py import gcd as gcd
@@ -401,9 +406,15 @@ from baracuda_py import igamma_grad_a as igamma_grad_a
 from baracuda_py import igammac as igammac
 from baracuda_py import imag as imag
 from baracuda_py import imag_backward as imag_backward
+from baracuda_py import index as index
+from baracuda_py import index_add as index_add
 from baracuda_py import index_backward as index_backward
+from baracuda_py import index_copy as index_copy
+from baracuda_py import index_fill as index_fill
+from baracuda_py import index_put as index_put
 from baracuda_py import index_put_add_backward as index_put_add_backward
 from baracuda_py import index_put_backward as index_put_backward
+from baracuda_py import index_reduce as index_reduce
 from baracuda_py import index_select as index_select
 from baracuda_py import info_nce_loss as info_nce_loss
 from baracuda_py import inner as inner
@@ -612,6 +623,7 @@ from baracuda_py import nll_loss as nll_loss
 from baracuda_py import nll_loss_backward as nll_loss_backward
 from baracuda_py import nll_of_rows as nll_of_rows
 from baracuda_py import nonzero as nonzero
+from baracuda_py import nonzero_static as nonzero_static
 from baracuda_py import norm as norm
 from baracuda_py import norm_backward as norm_backward
 from baracuda_py import norm_except_dim as norm_except_dim
@@ -656,6 +668,8 @@ from baracuda_py import prod_backward as prod_backward
 from baracuda_py import psi as psi
 from baracuda_py import ptp as ptp
 from baracuda_py import ptp_backward as ptp_backward
+from baracuda_py import put as put
+from baracuda_py import put_along_axis as put_along_axis
 from baracuda_py import putmask as putmask
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
@@ -729,6 +743,7 @@ from baracuda_py import scatter_amax as scatter_amax
 from baracuda_py import scatter_amin as scatter_amin
 from baracuda_py import scatter_backward as scatter_backward
 from baracuda_py import scatter_mean as scatter_mean
+from baracuda_py import scatter_nd as scatter_nd
 from baracuda_py import scatter_prod as scatter_prod
 from baracuda_py import scatter_reduce as scatter_reduce
 from baracuda_py import scatter_reduce_backward as scatter_reduce_backward
@@ -832,6 +847,8 @@ from baracuda_py import swiglu_oai as swiglu_oai
 from baracuda_py import swiglu_oai_backward as swiglu_oai_backward
 from baracuda_py import swish as swish
 from baracuda_py import take as take
+from baracuda_py import take_along_axis as take_along_axis
+from baracuda_py import take_along_dim as take_along_dim
 from baracuda_py import take_backward as take_backward
 from baracuda_py import tan as tan
 from baracuda_py import tan_backward as tan_backward

@@ -192,5 +192,4 @@ class MaskedScatterBackwardPlan(Plan):
         return MaskedScatterBackwardDescriptor(**masked_case(draw))
 
 
-masked_scatter = functional(MaskedScatterPlan)
 masked_scatter_backward = functional(MaskedScatterBackwardPlan)

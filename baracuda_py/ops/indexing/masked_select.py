@@ -183,5 +183,4 @@ class MaskedSelectBackwardPlan(Plan):
         return MaskedSelectBackwardDescriptor(**select_case(draw))
 
 
-masked_select = functional(MaskedSelectPlan)
 masked_select_backward = functional(MaskedSelectBackwardPlan)
