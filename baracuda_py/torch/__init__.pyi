@@ -726,6 +726,7 @@ from baracuda_py import sdpa as sdpa
 from baracuda_py import sdpa_backward as sdpa_backward
 from baracuda_py import sdpa_block_sparse as sdpa_block_sparse
 from baracuda_py import sdpa_block_sparse_backward as sdpa_block_sparse_backward
+from baracuda_py import segment_reduce_backward as segment_reduce_backward
 from baracuda_py import select as select
 from baracuda_py import select_n as select_n
 from baracuda_py import selective_log_softmax as selective_log_softmax
