@@ -468,6 +468,13 @@ from .ops.scan.trapezoid_backward import TrapezoidBackwardPlan as TrapezoidBackw
 from .ops.scan.unwrap import UnwrapArgs as UnwrapArgs
 from .ops.scan.unwrap import UnwrapDescriptor as UnwrapDescriptor
 from .ops.scan.unwrap import UnwrapPlan as UnwrapPlan
+from .ops.segment.gather_scatter import GatherScatterArgs as GatherScatterArgs
+from .ops.segment.gather_scatter import GatherScatterDescriptor as GatherScatterDescriptor
+from .ops.segment.gather_scatter import GatherScatterKind as GatherScatterKind
+from .ops.segment.gather_scatter import GatherScatterPlan as GatherScatterPlan
+from .ops.segment.gather_scatter_backward import GatherScatterBackwardArgs as GatherScatterBackwardArgs
+from .ops.segment.gather_scatter_backward import GatherScatterBackwardDescriptor as GatherScatterBackwardDescriptor
+from .ops.segment.gather_scatter_backward import GatherScatterBackwardPlan as GatherScatterBackwardPlan
 from .ops.segment.segment_kinds import SegmentKind as SegmentKind
 from .ops.segment.segment_kinds import Segmented as Segmented
 from .ops.segment.segment_reduce import SegmentReduceArgs as SegmentReduceArgs
@@ -476,6 +483,13 @@ from .ops.segment.segment_reduce import SegmentReducePlan as SegmentReducePlan
 from .ops.segment.segment_reduce_backward import SegmentReduceBackwardArgs as SegmentReduceBackwardArgs
 from .ops.segment.segment_reduce_backward import SegmentReduceBackwardDescriptor as SegmentReduceBackwardDescriptor
 from .ops.segment.segment_reduce_backward import SegmentReduceBackwardPlan as SegmentReduceBackwardPlan
+from .ops.segment.segment_softmax import SegmentSoftmaxArgs as SegmentSoftmaxArgs
+from .ops.segment.segment_softmax import SegmentSoftmaxBackwardArgs as SegmentSoftmaxBackwardArgs
+from .ops.segment.segment_softmax import SegmentSoftmaxBackwardDescriptor as SegmentSoftmaxBackwardDescriptor
+from .ops.segment.segment_softmax import SegmentSoftmaxBackwardPlan as SegmentSoftmaxBackwardPlan
+from .ops.segment.segment_softmax import SegmentSoftmaxDescriptor as SegmentSoftmaxDescriptor
+from .ops.segment.segment_softmax import SegmentSoftmaxKind as SegmentSoftmaxKind
+from .ops.segment.segment_softmax import SegmentSoftmaxPlan as SegmentSoftmaxPlan
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxArgs as GumbelSoftmaxArgs
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardArgs as GumbelSoftmaxBackwardArgs
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardPlan as GumbelSoftmaxBackwardPlan
@@ -1155,6 +1169,8 @@ def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_sh
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
 def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
+def gather_scatter_backward(dy: Array, x: Array, src: Array, index: Array | None = None, weight: Array | None = None, arg: Array | None = None, count: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str = ..., rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[r, …] = Σ weight[t] dy[s, …] over the tokens t with src[t] = r, s being t's segment; dweight[t] = dy[s] · x[r]."""
 def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
 def gaussian_nll_loss_backward(dloss: Array, x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, return_dvar: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

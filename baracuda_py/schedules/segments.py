@@ -263,7 +263,7 @@ class Segments:
         grid = (max(1, sum_blocks + fill_blocks), 1, 1)
         steps = [Step("combine", grid, params, {"VEC": vec}, COMBINE_THREADS)]
         if slots > 1:  # otherwise no segment has more tokens than a chunk
-            blocks = -(-slots // MERGE_SLOTS) * -(-dim // MERGE_COLUMNS)
+            blocks = -(-slots // MERGE_SLOTS) * max(1, -(-dim // MERGE_COLUMNS))
             if blocks >= 2**31:
                 return "more than 2^31 blocks"
             steps.append(Step("merge", (blocks, 1, 1), params, {}, MERGE_THREADS))

@@ -322,6 +322,7 @@ from baracuda_py import gated_quantize as gated_quantize
 from baracuda_py import gated_rms_norm as gated_rms_norm
 from baracuda_py import gather as gather
 from baracuda_py import gather_backward as gather_backward
+from baracuda_py import gather_scatter_backward as gather_scatter_backward
 from baracuda_py import gaussian_nll_loss as gaussian_nll_loss
 from baracuda_py import gaussian_nll_loss_backward as gaussian_nll_loss_backward
 from baracuda_py import gcd as gcd

@@ -80,9 +80,12 @@ BARACUDA_D void segment_finish(const P& p, i64 segment, i64 column, i64 y_column
         store(static_cast<i64*>(p.arg) + (segment * p.arg_row + column_at<VEC>(p, 3, column)), found);
       }
     }
-    if constexpr (F::counted) {
-      if (p.count != nullptr && column == 0) static_cast<i64*>(p.count)[segment * p.count_step] = n;
-    }
+  }
+}
+// Writes how many tokens of a segment count; the thread of column 0 does, where there are no columns, too.
+template <class F, class P> BARACUDA_D void segment_tally(const P& p, i64 segment, i64 column, i64 n) {
+  if constexpr (F::counted) {
+    if (p.count != nullptr && column == 0) static_cast<i64*>(p.count)[segment * p.count_step] = n;
   }
 }
 
@@ -98,6 +101,9 @@ template <class F, class T, int VEC, class P> BARACUDA_D void segment_fill(const
   const int n = static_cast<int>(min<i64>(first + p.fill_rows, p.segments) - first);
   for (int i = threadIdx.x; i <= n; i += combine_threads) bound[i] = static_cast<const i32*>(p.starts)[first + i];
   __syncthreads();
+  for (int row = threadIdx.x; row < n; row += combine_threads) {
+    if (bound[row] >= bound[row + 1]) segment_tally<F>(p, first + row, 0, 0);
+  }
   const i64 chunks = p.dim / VEC;
   for (i64 item = threadIdx.x; item < n * chunks; item += combine_threads) {
     u64 chunk;
@@ -184,7 +190,8 @@ template <class F, class T, int VEC, class P> BARACUDA_D void segment_combine(co
   __syncthreads();
 
   const i64 column = (static_cast<i64>(tile) * lanes + lane) * VEC;
-  if (column >= p.dim) return;
+  const bool reads = column < p.dim;
+  if (!reads && !(F::counted && column == 0)) return;
   const i64 y_column = column_at<VEC>(p, 0, column);
   const T* x = static_cast<const T*>(p.x) + column_at<VEC>(p, 1, column);
   const T* z = static_cast<const T*>(p.z) + column_at<VEC>(p, 2, column);
@@ -199,7 +206,7 @@ template <class F, class T, int VEC, class P> BARACUDA_D void segment_combine(co
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
       const int i = from + base + u;
-      if (base + u >= count || source[i] < 0) continue;
+      if (base + u >= count || source[i] < 0 || !reads) continue;
       v[u] = load<VEC>(x + source[i] * p.x_row);
       if constexpr (F::factor) other[u] = load<VEC>(z + source[i] * p.z_row);
       if constexpr (F::versus) other[u] = load<VEC>(h + owner[row_of + base + u] * p.h_row);
@@ -228,10 +235,11 @@ template <class F, class T, int VEC, class P> BARACUDA_D void segment_combine(co
       if (later || (s.split && row == s.last)) {
         const i64 entry = 2 * slot + (later ? 0 : 1);
         A* out = static_cast<A*>(p.partial) + (entry * F::planes * p.pitch + column);
-        store_planes<F>(out, p.pitch, state);
+        if (reads) store_planes<F>(out, p.pitch, state);
         if (column == 0) static_cast<i32*>(p.found)[entry] = n;
       } else {
-        segment_finish<F, T, VEC>(p, row, column, y_column, state, n);
+        if (reads) segment_finish<F, T, VEC>(p, row, column, y_column, state, n);
+        segment_tally<F>(p, row, column, n);
       }
       begin_states<F>(state);
       n = 0;
@@ -248,7 +256,7 @@ template <class F, class T, class P> BARACUDA_D void segment_merge(const P& p) {
   __shared__ i64 part_found[merge_stripes];
   __shared__ i32 row_of[merge_slots];
   const int lane = lane_id(), stripe = threadIdx.x / warp_size;
-  const i64 tiles = div_up(p.dim, static_cast<i64>(warp_size * N));
+  const i64 tiles = max<i64>(div_up(p.dim, static_cast<i64>(warp_size * N)), 1);
   const i64 first = blockIdx.x / tiles * merge_slots;
   const i64 column = (blockIdx.x % tiles * warp_size + lane) * N;
   if (threadIdx.x < merge_slots) {
@@ -288,7 +296,7 @@ template <class F, class T, class P> BARACUDA_D void segment_merge(const P& p) {
     }
     if (lane == 0) part_found[stripe] = n;
     __syncthreads();
-    if (stripe == 0 && column < p.dim) {
+    if (stripe == 0) {
 #pragma unroll 1
       for (int s = 1; s < merge_stripes; ++s) {
 #pragma unroll
@@ -309,6 +317,7 @@ template <class F, class T, class P> BARACUDA_D void segment_merge(const P& p) {
           segment_finish<F, T, 1>(p, row, column + k, column_at<1>(p, 0, column + k), one, n);
         }
       }
+      segment_tally<F>(p, row, column, n);
     }
     __syncthreads();
   }

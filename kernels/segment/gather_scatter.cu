@@ -19,11 +19,11 @@ template <class T, int VEC, bool MASKED, class P> BARACUDA_D void segment_dots(c
   A sum = A(0);
   if (segment >= 0 && at >= 0 && at < p.rows && at != p.padding) {
     const T* x = static_cast<const T*>(p.x) + at * p.x_row;
-    const T* g = static_cast<const T*>(p.g) + segment * p.g_row;
+    const T* h = static_cast<const T*>(p.h) + segment * p.h_row;
     const i64* arg = static_cast<const i64*>(p.arg) + segment * p.arg_row;
     for (i64 column = static_cast<i64>(lane) * VEC; column < p.dim; column += warp_size * VEC) {
       const auto a = to_acc(load<VEC>(x + column_at<VEC>(p, 1, column)));
-      const auto b = to_acc(load<VEC>(g + column_at<VEC>(p, 4, column)));
+      const auto b = to_acc(load<VEC>(h + column_at<VEC>(p, 4, column)));
 #pragma unroll
       for (int k = 0; k < VEC; ++k) {
         const bool counts = !MASKED || arg[column_at<VEC>(p, 3, column) + k] == token;

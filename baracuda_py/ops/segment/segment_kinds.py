@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...core import Descriptor, choice, extent, extents
-from ...core.element import INDICES
+from ...core.element import INDICES, ElementKind
 from ...core.errors import InvalidProblemError
 from ...schedules.segments import By
 
 ELEMENTS = INDICES[::-1]  # of an index
+I64 = ElementKind.I64
 
 
 class SegmentKind(enum.Enum):
