@@ -33,7 +33,7 @@ _OPERANDS = 5
 
 
 class By(enum.Enum):
-    """What tells the segment of a token, by the names of descriptors; the order is that of `Segmented` in places.cuh."""
+    """What tells the segment of a token; the order is that of `Segmented` in places.cuh."""
 
     OFFSETS = "offsets"
     STARTS = "starts"
@@ -57,17 +57,19 @@ def segment_params(name: str) -> Params:
         name, y="ptr", x="ptr", z="ptr", g="ptr", h="ptr", arg="ptr", count="ptr", index="ptr", src="ptr", weight="ptr",
         shares="ptr", order="ptr", owners="ptr", status="status", counts="workspace", totals="workspace",
         starts="workspace", first="workspace", last="workspace", split="workspace", found="workspace",
-        partial="workspace", aux="workspace", initial="scalar", empty="scalar", tokens="i64", segments="i64", rows="i64",
-        each="i64", dim="i64", pitch="i64", padding="i64", left_out="i64", slots="i64", index_step="i64", src_step="i64",
-        weight_step="i64", shares_step="i64", count_step="i64", x_row="i64", y_row="i64", z_row="i64", g_row="i64",
-        h_row="i64", arg_row="i64", column_shape="i64[8]", column_strides="i64[5][8]", mode="i32", ranges="i32",
-        parts="i32", range_pitch="i32", lanes="i32", tiles="i32", sum_blocks="i32", fill_rows="i32", column_rank="i32",
-        index_wide="i32", src_wide="i32", mean="i32", begins="i32", fills="i32",
+        partial="workspace", aux="workspace", initial="scalar", empty="scalar", tokens="i64", segments="i64",
+        rows="i64", each="i64", dim="i64", pitch="i64", padding="i64", left_out="i64", slots="i64", index_step="i64",
+        src_step="i64", weight_step="i64", shares_step="i64", count_step="i64", x_row="i64", y_row="i64", z_row="i64",
+        g_row="i64", h_row="i64", arg_row="i64", column_shape="i64[8]", column_strides="i64[5][8]", mode="i32",
+        ranges="i32", parts="i32", range_pitch="i32", lanes="i32", tiles="i32", sum_blocks="i32", fill_rows="i32",
+        column_rank="i32", index_wide="i32", src_wide="i32", mean="i32", begins="i32", fills="i32",
     )  # fmt: skip
 
 
-_ABSENT = {name: "@null" for name in ("y", "x", "z", "g", "h", "arg", "count", "index", "src", "weight", "shares",
-                                      "order", "owners", "initial_ptr", "empty_ptr")}  # fmt: skip
+_ABSENT = (
+    "y", "x", "z", "g", "h", "arg", "count", "index", "src", "weight", "shares", "order", "owners", "initial_ptr",
+    "empty_ptr",
+)  # fmt: skip
 _ZERO = (
     "initial_value", "empty_value", "counts", "totals", "starts", "first", "last", "split", "found", "partial", "aux",
     "tokens", "segments", "rows", "each", "dim", "pitch", "slots", "index_step", "src_step", "weight_step",
@@ -76,8 +78,8 @@ _ZERO = (
     "begins", "fills",
 )  # fmt: skip
 NOTHING: Mapping[str, Any] = {
-    **_ABSENT, **dict.fromkeys(_ZERO, 0), "padding": -1, "left_out": -1, "column_shape": pad(()),
-    "column_strides": [pad(())] * _OPERANDS,
+    **dict.fromkeys(_ABSENT, "@null"), **dict.fromkeys(_ZERO, 0), "padding": -1, "left_out": -1,
+    "column_shape": pad(()), "column_strides": [pad(())] * _OPERANDS,
 }  # fmt: skip
 """Every field of `segment_params` where an op has nothing to say."""
 
@@ -100,9 +102,9 @@ def widths(kind: ElementKind) -> Mapping[str, Any]:
 def combine_kernels(params: Params, functor: str) -> tuple[Kernel, ...]:
     """The kernels that combine tokens, for a C++ functor of kernels/segment/functors.cuh."""
     return (
-        Kernel("combine", f"segment_combine<{functor}, {{T}}, {{VEC}}>", params, widths, threads=COMBINE_THREADS, min_blocks=4),
+        Kernel("combine", f"segment_combine<{functor}, {{T}}, {{VEC}}>", params, widths, COMBINE_THREADS, 4),
         Kernel("merge", f"segment_merge<{functor}, {{T}}>", params, threads=MERGE_THREADS),
-    )  # fmt: skip
+    )
 
 
 def tokens_kernel(params: Params, functor: str) -> Kernel:
@@ -147,9 +149,7 @@ class Columns:
         if vec > 1 and not (dense and dim % vec == 0 and all(_rows_aligned(v) for v in held if v is not None)):
             vec = 1
         found = iter(merged)
-        rows = {
-            f"{name}_row": v.strides[0] for name, v in zip(slots, held, strict=True) if v is not None
-        }
+        rows = {f"{name}_row": v.strides[0] for name, v in zip(slots, held, strict=True) if v is not None}
         params = {
             **rows, "dim": dim, "pitch": -(-dim // 4) * 4, "column_rank": len(shape), "column_shape": pad(shape),
             "column_strides": [pad(next(found)) if v is not None else pad(()) for v in held],
@@ -255,7 +255,8 @@ class Segments:
             self.params["aux"] = take(self.segments * row)
         scalars = {f"{n}_{part}" for n in ("initial", "empty") if n in facts for part in ("ptr", "value")}
         params = {
-            **{k: v for k, v in NOTHING.items() if k not in scalars}, **self.params, **columns.params, "split": take(slots * 4), "found": take(2 * slots * 4),
+            **{k: v for k, v in NOTHING.items() if k not in scalars}, **self.params, **columns.params,
+            "split": take(slots * 4), "found": take(2 * slots * 4),
             "partial": take(2 * slots * row), "lanes": lanes, "tiles": tiles, "sum_blocks": sum_blocks,
             "fill_rows": fill_rows, "rows": self.tokens,
             **{k: v for k, v in facts.items() if k not in ("initial", "empty")},

@@ -16,7 +16,7 @@
 namespace baracuda {
 
 constexpr int combine_threads = 128;
-constexpr int combine_groups = 16;  // of lanes; the page keeps lanes at 8 or more
+constexpr int combine_groups = 16;              // of lanes; the page keeps lanes at 8 or more
 constexpr int combine_reach = 2 * slot_places;  // a slot's places, and as many of the chunk that runs past its end
 constexpr int merge_threads = 256;
 constexpr int merge_stripes = 8;
@@ -58,7 +58,8 @@ template <class F, class A, int VEC> BARACUDA_D void store_planes(A* to, i64 ste
 
 // Writes what neighbouring columns of a segment come to, of which n tokens count.
 template <class F, class T, int VEC, class P>
-BARACUDA_D void segment_finish(const P& p, i64 segment, i64 column, i64 y_column, acc_t<T> (&state)[VEC][F::planes], i64 n) {
+BARACUDA_D void segment_finish(const P& p, i64 segment, i64 column, i64 y_column, acc_t<T> (&state)[VEC][F::planes],
+                               i64 n) {
   using A = acc_t<T>;
   if constexpr (F::kept) {
     A* aux = static_cast<A*>(p.aux) + (segment * p.pitch + column);

@@ -65,7 +65,9 @@ struct SegmentExp : SegmentFunctor {
   }
 };
 struct SegmentLogsumexp : SegmentExp {
-  template <class P, class A> static BARACUDA_D A finish(const P&, const A (&s)[2], i64) { return s[0] + math::log(s[1]); }
+  template <class P, class A> static BARACUDA_D A finish(const P&, const A (&s)[2], i64) {
+    return s[0] + math::log(s[1]);
+  }
 };
 struct SegmentExpKept : SegmentExp {
   static constexpr bool kept = true;
@@ -91,7 +93,8 @@ struct SegmentFactors : SegmentFunctor {
   // The factor as finite number other than 0: an infinity leaves its sign.
   template <class A> static BARACUDA_D A plain(A x) {
     return x == A(0) || math::isnan(x) ? math::copysign(A(1), x == x ? x : A(1))
-                                       : math::isfinite(x) ? x : math::copysign(A(1), x);
+           : math::isfinite(x) ? x
+                                       : math::copysign(A(1), x);
   }
   template <class A> static BARACUDA_D void add(A (&s)[3], A x, i32) {
     const A one[3] = {plain(x), A(0), special(x)};

@@ -30,7 +30,8 @@ template <class T, int VEC, bool MASKED, class P> BARACUDA_D void segment_dots(c
         if (counts) sum = math::fma(a[k], b[k], sum);
       }
     }
-    if (p.shares != nullptr) sum /= static_cast<A>(max<i64>(static_cast<const i64*>(p.shares)[segment * p.shares_step], 1));
+    if (p.shares != nullptr)
+      sum /= static_cast<A>(max<i64>(static_cast<const i64*>(p.shares)[segment * p.shares_step], 1));
   }
   sum = warp_reduce<Sum>(sum);
   if (lane == 0) static_cast<T*>(p.y)[token * p.y_row] = from_acc<T>(sum);

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, Vjp, choice, element, extent,
-    flag, integer, operand, output,
+    Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp, choice, element,
+    extent, flag, functional, integer, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import BYTES, EAGER, Benchmark
 from ...core.errors import InvalidProblemError
 from ...schedules.segments import Columns, combine_kernels, place_kernels, segment_params, together
 from .segment_kinds import (
-    ELEMENTS, I64, Segmented, combined, each, expand, index_trouble, random_segments, segment_ids_of,
+    ELEMENTS, I64, Segmented, combined, count_segments, each, expand, index_trouble, random_segments, segment_ids_of,
 )  # fmt: skip
 from .segment_reduce import ids_in_torch, known_index, segment_case, tokens_of
 
@@ -45,7 +45,8 @@ class GatherScatterDescriptor(Segmented):
     """x is [rows, *row_shape], src and weight [tokens], y [num_segments, *row_shape]; see `Segmented` for `by`.
 
     padding_idx, negative counting from the end: tokens of that row have no part, and it has no gradient. by_frequency:
-    the gradient of a row is divided by the number of its tokens that have a part.
+    the gradient of a row is divided by the number of its tokens that have a part. with_empty: a segment of which no
+    token has a part gets `empty`.
     """
 
     kind: GatherScatterKind = choice(GatherScatterKind)
@@ -53,6 +54,7 @@ class GatherScatterDescriptor(Segmented):
     tokens: int = extent()
     padding_idx: int | None = integer(None)
     by_frequency: bool = flag(False)
+    with_empty: bool = flag(False)
     element: ElementKind = element()
 
     def validate(self) -> None:
@@ -92,6 +94,7 @@ class GatherScatterArgs(Args):
     y: Array = output("num_segments *row_shape")
     arg: Array | None = output("num_segments *row_shape", element=I64, optional=True, kinds=EXTREMES)
     count: Array | None = output("num_segments", element=I64, optional=True, kinds=MEANS)
+    empty: Scalar = scalar(0.0)
 
 
 def messages(desc: GatherScatterDescriptor, x: Any, src: Any, index: Any, weight: Any) -> tuple[Any, Any]:
@@ -105,17 +108,21 @@ def messages(desc: GatherScatterDescriptor, x: Any, src: Any, index: Any, weight
 
 
 def reference(
-    desc: GatherScatterDescriptor, *, x: Any, src: Any, index: Any, weight: Any, wanted: set[str]
+    desc: GatherScatterDescriptor, *, x: Any, src: Any, index: Any, weight: Any, empty: Any, wanted: set[str]
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype x comes in."""
     with np.errstate(all="ignore"):
         brought, ids = messages(desc, x, src, index, weight)
         if desc.kind in EXTREMES:
             y, arg = _extremes(desc, brought, ids)
+            if desc.with_empty:
+                y[np.bincount(ids[ids >= 0], minlength=desc.num_segments) == 0] = float(empty)
             return {"y": y, "arg": arg} if "arg" in wanted else {"y": y}
         y, n = combined(np.add.reduceat, brought, ids, desc.num_segments, 0)
         if desc.kind is GatherScatterKind.MEAN:
             y = y / expand(np.maximum(n, 1), x.ndim - 1).astype(x.dtype)
+    if desc.with_empty:
+        y[n == 0] = float(empty)
     return {"y": y, "count": n} if "count" in wanted else {"y": y}
 
 
@@ -143,25 +150,27 @@ def _geometry(p: Problem) -> Geometry | str:
         return columns
     if refusal := segments.refusal():
         return refusal
-    given = {name: name for name, view in p.views.items() if view is not None and name != "index"}
+    given: dict[str, Any] = {name: name for name, view in p.views.items() if view is not None and name != "index"}
     steps = segments.places()
     last = segments.combined(
         columns, 1 + (desc.kind in EXTREMES), desc.acc.itemsize, **given, mean=desc.kind in MEANS, rows=desc.rows,
-        padding=desc.padding_row, **steps_of(p, "src", "weight", "count"), src_wide=p.src.element is I64,
+        padding=desc.padding_row, fills=desc.with_empty, empty=1, src_wide=p.src.element is I64,
+        **steps_of(p, "src", "weight", "count"),
     )  # fmt: skip
     return last if isinstance(last, str) else together([*steps, *last], segments.workspace, columns, (p.x, p.y))
 
 
-def steps_of(p: Problem, *names: str) -> dict[str, int]:
+def steps_of(p: Problem, *names: str) -> dict[str, Any]:
     """The strides of operands of one axis."""
     return {f"{name}_step": p.views[name].strides[0] for name in names if p.views[name] is not None}
 
 
 def in_torch(
-    torch: Any, desc: GatherScatterDescriptor, *, x: Any, src: Any, index: Any, weight: Any, wanted: set[str]
+    torch: Any, desc: GatherScatterDescriptor, *, x: Any, src: Any, index: Any, weight: Any, empty: Any,
+    wanted: set[str],
 ) -> Any:  # fmt: skip
     """A gather, a product, and a scatter to one row more than there are segments."""
-    if wanted != {"y"} or not desc.rows:
+    if wanted != {"y"} or not desc.rows or desc.with_empty:
         return NotImplemented
     ids, src = ids_in_torch(torch, desc, index), src.long()
     known = (src >= 0) & (src < desc.rows) & (src != desc.padding_row)
@@ -221,7 +230,13 @@ class GatherScatterPlan(Plan):
     def case(draw: Any) -> GatherScatterDescriptor:
         rows = draw.sizes(1, 4, 30)
         padding = draw.integer(-rows, rows - 1) if draw.integer(0, 3) == 3 else None
-        return GatherScatterDescriptor(kind=draw.kind, rows=rows, padding_idx=padding, **segment_case(draw))
+        return GatherScatterDescriptor(
+            kind=draw.kind, rows=rows, padding_idx=padding, with_empty=draw.integer(0, 3) == 3, **segment_case(draw)
+        )
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        count_segments(shapes, facts)
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
@@ -245,3 +260,9 @@ def random_graph(torch: Any, desc: GatherScatterDescriptor) -> dict[str, Any]:
     """A benchmark's indices."""
     made = {"src": torch.randint(0, desc.rows, (desc.tokens,))}
     return made if desc.evenly else made | {"index": known_index(torch, desc)}
+
+
+gather_scatter_sum = functional(GatherScatterPlan, "gather_scatter_sum", kind=GatherScatterKind.SUM)
+gather_scatter_mean = functional(GatherScatterPlan, "gather_scatter_mean", kind=GatherScatterKind.MEAN)
+gather_scatter_max = functional(GatherScatterPlan, "gather_scatter_max", kind=GatherScatterKind.MAX)
+gather_scatter_min = functional(GatherScatterPlan, "gather_scatter_min", kind=GatherScatterKind.MIN)

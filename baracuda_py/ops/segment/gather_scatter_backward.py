@@ -1,4 +1,4 @@
-"""gather_scatter_backward: dx is a gather_scatter with the roles of the indices exchanged, dweight a dot product a token."""
+"""gather_scatter_backward: dx is a gather_scatter with the indices' roles exchanged, dweight a dot product a token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .gather_scatter import (
     EXTREMES, MEANS, GatherScatterDescriptor, GatherScatterKind, GatherScatterPlan, random_graph, random_rows,
     steps_of, trouble,
 )  # fmt: skip
-from .segment_kinds import ELEMENTS, I64, expand, random_segments, segment_ids_of
+from .segment_kinds import ELEMENTS, I64, count_segments, expand, random_segments, segment_ids_of
 from .segment_reduce import tokens_of
 
 WARP = 32
@@ -90,8 +90,8 @@ def _geometry(p: Problem) -> Geometry | str:
         return refusal
     owners, at = told.owners()
     steps: list[Step] = [owners]
-    facts = {name: name for name in ("weight", "arg") if p.views[name] is not None}
-    shares = {"shares": "count", "shares_step": p.count.strides[0]} if p.count is not None else {}
+    facts: dict[str, Any] = {name: name for name in ("weight", "arg") if p.views[name] is not None}
+    shares: dict[str, Any] = {"shares": "count", "shares_step": p.count.strides[0]} if p.count is not None else {}
     if p.dx is not None and p.dx.size:
         steps += by_row.places()
         more = by_row.combined(
@@ -133,10 +133,10 @@ def _kernels(masked: bool) -> tuple[Kernel, ...]:
 
 
 class GatherScatterBackwardPlan(Plan):
-    """dx[r, …] = Σ weight[t] dy[s, …] over the tokens t with src[t] = r, s being t's segment; dweight[t] = dy[s] · x[r].
+    """dx[r, …] = Σ weight[t] dy[s, …] over the tokens t of r (src[t] = r), of segments s; dweight[t] = dy[s] · x[r].
 
-    For mean dy is divided by the tokens of s; of max and min only the token that gave the extreme counts. Sums are those
-    of `SegmentReducePlan`, after a stable sort of src: the same bits in every run.
+    For mean dy is divided by the tokens of s; of max and min only the token that gave the extreme counts. Sums are
+    those of `SegmentReducePlan`, after a stable sort of src: the same bits in every run.
     """
 
     op = "segment.gather_scatter_backward"
@@ -184,6 +184,10 @@ class GatherScatterBackwardPlan(Plan):
         forward = GatherScatterPlan.select(GatherScatterDescriptor(**facts), device="cpu")
         forward(**{n: arrays[n] for n in names}, y=y, **{wanted: made})
         arrays[wanted] = made
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        count_segments(shapes, facts)
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:

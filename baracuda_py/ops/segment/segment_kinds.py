@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,15 @@ class Segmented(Descriptor):
         return By(self.by).length(self.count, self.num_segments)
 
 
+def count_segments(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+    """The number of segments, where it is not given and the index has a number for each."""
+    index = shapes.get("index")
+    if facts.get("num_segments") is None and index is not None and len(index) == 1:
+        more = {By.OFFSETS.value: 1, By.STARTS.value: 0}.get(facts.get("by", ""))
+        if more is not None and index[0] >= more:
+            facts["num_segments"] = index[0] - more
+
+
 def random_segments(rng: Any, desc: Segmented, shape: tuple[int, ...]) -> Any:
     """Ids, mostly in range, or bounds; often with segments that have none or most of the tokens."""
     tokens, segments = desc.count, desc.num_segments
@@ -110,7 +119,7 @@ def index_trouble(desc: Segmented, index: Any) -> str | None:
         return None
     held = np.asarray(index)
     if desc.by in (By.OFFSETS.value, By.STARTS.value):
-        if held.size and (np.diff(held) < 0).any() or ((held < 0) | (held > desc.count)).any():
+        if (held.size and (np.diff(held) < 0).any()) or ((held < 0) | (held > desc.count)).any():
             return f"offsets must ascend within [0, {desc.count}]"
         return None
     if ((held < 0) | (held >= desc.num_segments)).any():

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp,
-    choice, element, extent, flag, operand, output, scalar,
+    choice, element, extent, flag, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import REALS
@@ -18,7 +18,8 @@ from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...schedules.segments import By, Columns, Segments, combine_kernels, place_kernels, segment_params, together
 from .segment_kinds import (
-    ELEMENTS, Segmented, SegmentKind, combined, each, expand, index_trouble, random_segments, segment_ids_of,
+    ELEMENTS, Segmented, SegmentKind, combined, count_segments, each, expand, index_trouble, random_segments,
+    segment_ids_of,
 )  # fmt: skip
 
 EXTREMES = (SegmentKind.MAX, SegmentKind.MIN)
@@ -33,13 +34,13 @@ _UFUNC = {
 class SegmentReduceDescriptor(Segmented):
     """x is [tokens, *row_shape], y [num_segments, *row_shape]; see `Segmented` for `by`.
 
-    begins: every segment begins with `initial` beside its tokens. fills: a segment without tokens gets `empty`.
+    with_initial: every segment begins with `initial` beside its tokens. with_empty: one without tokens gets `empty`.
     """
 
     kind: SegmentKind = choice(SegmentKind)
     tokens: int = extent()
-    begins: bool = flag(False)
-    fills: bool = flag(False)
+    with_initial: bool = flag(False)
+    with_empty: bool = flag(False)
     element: ElementKind = element(REALS)
 
     def validate(self) -> None:
@@ -82,11 +83,11 @@ def reference(
             y, n = _logsumexp(desc, x, ids)
         else:
             y, n = combined(_UFUNC[kind].reduceat, x, ids, desc.num_segments, identity(kind, desc.element))
-        if desc.begins:
+        if desc.with_initial:
             y = _UFUNC[kind](np.asarray(initial, np.float64).astype(x.dtype), y)
         if kind is SegmentKind.MEAN:
             y = y / expand(np.maximum(n, 1), x.ndim - 1).astype(x.dtype)
-    if desc.fills:
+    if desc.with_empty:
         y[n == 0] = np.asarray(empty, np.float64).astype(x.dtype)
     return {"y": y}
 
@@ -123,7 +124,7 @@ def _geometry(p: Problem) -> Geometry | str:
     steps = segments.places()
     last = segments.combined(
         columns, 1 + (desc.kind is SegmentKind.LOGSUMEXP), desc.acc.itemsize, x="x", y="y", initial=1, empty=1,
-        mean=desc.kind is SegmentKind.MEAN, begins=desc.begins, fills=desc.fills,
+        mean=desc.kind is SegmentKind.MEAN, begins=desc.with_initial, fills=desc.with_empty,
     )  # fmt: skip
     return last if isinstance(last, str) else together([*steps, *last], segments.workspace, columns, (p.x, p.y))
 
@@ -136,7 +137,7 @@ def in_torch(
     torch: Any, desc: SegmentReduceDescriptor, *, x: Any, index: Any, initial: Any, empty: Any
 ) -> Any:  # fmt: skip
     """scatter_reduce of rows, whose out of range ids go to a row of their own."""
-    if desc.begins or desc.fills or not x.is_floating_point():
+    if desc.with_initial or desc.with_empty or not x.is_floating_point():
         return NotImplemented
     ids = ids_in_torch(torch, desc, index)
     ids = ids.reshape(-1, *(1,) * (x.dim() - 1)).expand(x.shape)
@@ -169,9 +170,9 @@ class SegmentReducePlan(Plan):
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce).
 
     sum, mean, prod, max, min (NaN wins), or logsumexp. A segment without tokens comes to what combining with changes
-    nothing, as in JAX (0, 1, -inf or inf, or the limit of an integer), a mean to 0. Integers are combined in 64 bits and
-    wrap. The tokens of a segment are combined in their order, 32 at a time, then what those come to in eight stripes:
-    the same bits in every run, which depend on the segment's tokens alone.
+    nothing, as in JAX (0, 1, -inf or inf, or the limit of an integer), a mean to 0. Integers are combined in 64 bits
+    and wrap. The tokens of a segment are combined in their order, 32 at a time, then what those come to in eight
+    stripes: the same bits in every run, which depend on the segment's tokens alone.
     """
 
     op = "segment.segment_reduce"
@@ -204,8 +205,15 @@ class SegmentReducePlan(Plan):
     @staticmethod
     def case(draw: Any) -> SegmentReduceDescriptor:
         return SegmentReduceDescriptor(
-            kind=draw.kind, begins=draw.integer(0, 3) == 3, fills=draw.integer(0, 3) == 3, **segment_case(draw)
+            kind=draw.kind,
+            with_initial=draw.integer(0, 3) == 3,
+            with_empty=draw.integer(0, 3) == 3,
+            **segment_case(draw),
         )
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        count_segments(shapes, facts)
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
@@ -232,3 +240,11 @@ def segment_case(draw: Any) -> dict[str, Any]:
         tokens = segments * draw.sizes(0, 1, 5, 70)
     row = draw.choice(((), (16,), (3,), (2, 5), (24,)))
     return {"tokens": tokens, "num_segments": segments, "row_shape": row, "by": by, "element": draw.element}
+
+
+segment_sum = functional(SegmentReducePlan, "segment_sum", kind=SegmentKind.SUM)
+segment_mean = functional(SegmentReducePlan, "segment_mean", kind=SegmentKind.MEAN)
+segment_prod = functional(SegmentReducePlan, "segment_prod", kind=SegmentKind.PROD)
+segment_max = functional(SegmentReducePlan, "segment_max", kind=SegmentKind.MAX)
+segment_min = functional(SegmentReducePlan, "segment_min", kind=SegmentKind.MIN)
+segment_logsumexp = functional(SegmentReducePlan, "segment_logsumexp", kind=SegmentKind.LOGSUMEXP)

@@ -14,7 +14,16 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...schedules.segments import By, Columns, combine_kernels, place_kernels, segment_params, together, tokens_kernel
-from .segment_kinds import ELEMENTS, SegmentKind, each, expand, index_trouble, random_segments, segment_ids_of
+from .segment_kinds import (
+    ELEMENTS,
+    SegmentKind,
+    count_segments,
+    each,
+    expand,
+    index_trouble,
+    random_segments,
+    segment_ids_of,
+)
 from .segment_reduce import (
     EXTREMES, SegmentReduceDescriptor, SegmentReducePlan, known_index, segment_case, tokens_of,
 )  # fmt: skip
@@ -30,7 +39,7 @@ class SegmentReduceBackwardDescriptor(SegmentReduceDescriptor):
     """As of the forward; what a segment without tokens got has no gradient."""
 
     kind: SegmentKind = choice(SegmentKind)
-    begins: bool = flag(False)
+    with_initial: bool = flag(False)
     element: ElementKind = element()
 
 
@@ -70,7 +79,7 @@ def reference(
         else:
             dx = np.zeros(x.shape, dy.dtype)
             for segment, tokens in each(ids, desc.num_segments):
-                first = np.asarray(initial, np.float64).astype(x.dtype) if desc.begins else x.dtype.type(1)
+                first = np.asarray(initial, np.float64).astype(x.dtype) if desc.with_initial else x.dtype.type(1)
                 dx[tokens] = dy[segment] * _others(x[tokens], first)
     dx[~known] = 0
     return {"dx": dx}
@@ -109,7 +118,7 @@ def _geometry(p: Problem) -> Geometry | str:
     if kind in COMBINING:
         facts = {"initial": 1} if kind is SegmentKind.PROD else {}
         planes = 3 if kind is SegmentKind.PROD else 1
-        begins = desc.begins and kind is SegmentKind.PROD
+        begins = desc.with_initial and kind is SegmentKind.PROD
         operands = {name: operand for name, operand in given.items() if name in "xh"}
         more = segments.combined(combining, planes, acc, kept=True, begins=begins, **operands, **facts)
         if isinstance(more, str):
@@ -146,8 +155,8 @@ class SegmentReduceBackwardPlan(Plan):
     exp(x - y).
 
     max and min divide dy evenly among the tokens that are the extreme (NaN among NaN), as JAX and PyTorch do. prod
-    multiplies dy by the product of the other tokens, zeros or not: the product of a segment is held as a fraction and an
-    exponent, from which a token is divided out. A token of no segment has the gradient 0.
+    multiplies dy by the product of the other tokens, zeros or not: the product of a segment is held as a fraction and
+    an exponent, from which a token is divided out. A token of no segment has the gradient 0.
     """
 
     op = "segment.segment_reduce_backward"
@@ -175,13 +184,19 @@ class SegmentReduceBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> SegmentReduceBackwardDescriptor:
-        return SegmentReduceBackwardDescriptor(kind=draw.kind, begins=draw.integer(0, 3) == 3, **segment_case(draw))
+        return SegmentReduceBackwardDescriptor(
+            kind=draw.kind, with_initial=draw.integer(0, 3) == 3, **segment_case(draw)
+        )
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         """y is what the forward makes of x."""
         if arrays.get("y") is not None and arrays.get("x") is not None:
             arrays["y"] = forward_result(desc, arrays["x"], arrays["index"], arrays["initial"])
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        count_segments(shapes, facts)
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
@@ -192,7 +207,7 @@ def forward_result(desc: Any, x: Any, index: Any, initial: Any) -> Any:
     """What the forward makes of x as stored, on the CPU."""
     forward = SegmentReduceDescriptor(
         kind=desc.kind, tokens=desc.tokens, num_segments=desc.num_segments, row_shape=desc.row_shape, by=desc.by,
-        begins=desc.begins, element=desc.element,
+        with_initial=desc.with_initial, element=desc.element,
     )  # fmt: skip
     y = np.empty((desc.num_segments, *desc.row_shape), x.dtype)
     SegmentReducePlan.select(forward, device="cpu")(x=x, index=index, y=y, initial=initial)

@@ -11,11 +11,11 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, View, Vjp, choice, element, extent,
-    operand, output,
+    functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...schedules.segments import By, Columns, combine_kernels, place_kernels, segment_params, together, tokens_kernel
-from .segment_kinds import ELEMENTS, Segmented, each, index_trouble, random_segments, segment_ids_of
+from .segment_kinds import ELEMENTS, Segmented, count_segments, each, index_trouble, random_segments, segment_ids_of
 from .segment_reduce import SegmentReducePlan, ids_in_torch, known_index, segment_case, tokens_of
 
 
@@ -148,8 +148,16 @@ class SegmentSoftmaxPlan(Plan):
         return SegmentSoftmaxDescriptor(kind=draw.kind, **segment_case(draw))
 
     @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        count_segments(shapes, facts)
+
+    @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
         return index_trouble(desc, arrays["index"])
+
+
+segment_softmax = functional(SegmentSoftmaxPlan, "segment_softmax", kind=SegmentSoftmaxKind.SOFTMAX)
+segment_log_softmax = functional(SegmentSoftmaxPlan, "segment_log_softmax", kind=SegmentSoftmaxKind.LOG_SOFTMAX)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,5 +237,17 @@ class SegmentSoftmaxBackwardPlan(Plan):
         SegmentSoftmaxPlan.select(forward, device="cpu")(x=x, index=arrays["index"], y=arrays["y"])
 
     @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        count_segments(shapes, facts)
+
+    @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
         return index_trouble(desc, arrays["index"])
+
+
+segment_softmax_backward = functional(
+    SegmentSoftmaxBackwardPlan, "segment_softmax_backward", kind=SegmentSoftmaxKind.SOFTMAX
+)
+segment_log_softmax_backward = functional(
+    SegmentSoftmaxBackwardPlan, "segment_log_softmax_backward", kind=SegmentSoftmaxKind.LOG_SOFTMAX
+)
