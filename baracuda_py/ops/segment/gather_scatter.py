@@ -170,7 +170,7 @@ def in_torch(
     wanted: set[str],
 ) -> Any:  # fmt: skip
     """A gather, a product, and a scatter to one row more than there are segments."""
-    if wanted != {"y"} or not desc.rows or desc.with_empty:
+    if wanted != {"y"} or not desc.rows or desc.with_empty or desc.by_frequency:
         return NotImplemented
     ids, src = ids_in_torch(torch, desc, index), src.long()
     known = (src >= 0) & (src < desc.rows) & (src != desc.padding_row)

@@ -137,7 +137,7 @@ def in_torch(
     torch: Any, desc: SegmentReduceDescriptor, *, x: Any, index: Any, initial: Any, empty: Any
 ) -> Any:  # fmt: skip
     """scatter_reduce of rows, whose out of range ids go to a row of their own."""
-    if desc.with_initial or desc.with_empty or not x.is_floating_point():
+    if desc.with_initial or desc.with_empty:
         return NotImplemented
     ids = ids_in_torch(torch, desc, index)
     ids = ids.reshape(-1, *(1,) * (x.dim() - 1)).expand(x.shape)

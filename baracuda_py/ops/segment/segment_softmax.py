@@ -195,6 +195,17 @@ def _backward_geometry(p: Problem) -> Geometry | str:
     return _launches(p, {"x": p.dy, "z": p.y, "y": p.dx}, {"x": "dy", "z": "y", "y": "dx"}, planes=1)
 
 
+def backward_in_torch(torch: Any, desc: SegmentSoftmaxBackwardDescriptor, *, dy: Any, y: Any, index: Any) -> Any:
+    """The formula, with sums of a segment by scatter_add."""
+    ids = ids_in_torch(torch, desc, index)
+    rows = ids.reshape(-1, *(1,) * (y.dim() - 1)).expand(y.shape)
+    shares = desc.kind is SegmentSoftmaxKind.SOFTMAX
+    base = y.new_zeros((desc.num_segments + 1, *desc.row_shape))
+    total = base.scatter_add(0, rows, dy * y if shares else dy).gather(0, rows)
+    dx = y * (dy - total) if shares else dy - torch.exp(y) * total
+    return torch.where(rows < desc.num_segments, dx, 0)
+
+
 class SegmentSoftmaxBackwardPlan(Plan):
     """dx = y (dy - Σ dy y) over the tokens of a segment; of log_softmax dy - exp(y) Σ dy. A token of none gets 0."""
 
@@ -214,6 +225,7 @@ class SegmentSoftmaxBackwardPlan(Plan):
             ),
         ),
     )  # fmt: skip
+    torch = staticmethod(backward_in_torch)
     benchmarks = (
         Benchmark(
             "[4194304, 8] f32 by sorted ids, 262144 segments", kind=SegmentSoftmaxKind.SOFTMAX, tokens=1 << 22,
