@@ -203,6 +203,9 @@ from .ops.embedding.embedding import EmbeddingPlan as EmbeddingPlan
 from .ops.embedding.embedding_backward import EmbeddingBackwardArgs as EmbeddingBackwardArgs
 from .ops.embedding.embedding_backward import EmbeddingBackwardDescriptor as EmbeddingBackwardDescriptor
 from .ops.embedding.embedding_backward import EmbeddingBackwardPlan as EmbeddingBackwardPlan
+from .ops.embedding.embedding_renorm import EmbeddingRenormArgs as EmbeddingRenormArgs
+from .ops.embedding.embedding_renorm import EmbeddingRenormDescriptor as EmbeddingRenormDescriptor
+from .ops.embedding.embedding_renorm import EmbeddingRenormPlan as EmbeddingRenormPlan
 from .ops.gated.gated_activation import GatedActivationArgs as GatedActivationArgs
 from .ops.gated.gated_activation import GatedActivationDescriptor as GatedActivationDescriptor
 from .ops.gated.gated_activation import GatedActivationPlan as GatedActivationPlan
@@ -1007,10 +1010,14 @@ def elu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def elu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def embedding(indices: Array, weight: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
-def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def embedding(indices: Array, weight: Array, *, padding_idx: int | None = None, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., :] = weight[indices[..., :], :] (torch.nn.functional.embedding); see `EmbeddingPlan`."""
+def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, scale_grad_by_freq: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
+def embedding_bag(indices: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None, *, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b, :] = the rows weight[i, :] of the indices i in bag b combined: mode sum, mean or max."""
+def embedding_renorm(weight: Array, indices: Array, *, num_embeddings: int = ..., embedding_dim: int = ..., index_shape: int | Sequence[int] = ..., max_norm: Scalar, norm_type: Scalar = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """weight[v, :] *= max_norm / (norm + 1e-7) of the rows v among indices whose norm is above max_norm, in place."""
 def entmax15(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Probabilities max(scale x / 2 - t, 0)² along `axis`."""
 def entr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

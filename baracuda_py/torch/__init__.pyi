@@ -244,6 +244,8 @@ from baracuda_py import elu_glu as elu_glu
 from baracuda_py import elu_glu_backward as elu_glu_backward
 from baracuda_py import embedding as embedding
 from baracuda_py import embedding_backward as embedding_backward
+from baracuda_py import embedding_bag as embedding_bag
+from baracuda_py import embedding_renorm as embedding_renorm
 from baracuda_py import entmax15 as entmax15
 from baracuda_py import entr as entr
 from baracuda_py import entr_backward as entr_backward
