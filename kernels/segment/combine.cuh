@@ -310,10 +310,15 @@ template <class F, class T, class P> BARACUDA_D void segment_merge(const P& p) {
         n += part_found[s];
       }
 #pragma unroll
+      for (int plane = 0; plane < F::planes; ++plane) {
+#pragma unroll
+        for (int k = 0; k < N; ++k) part[0][plane][k][lane] = state[k][plane];
+      }
+#pragma unroll 1  // what a segment comes to may take a division, of which one is enough
       for (int k = 0; k < N; ++k) {
         A one[1][F::planes];
 #pragma unroll
-        for (int plane = 0; plane < F::planes; ++plane) one[0][plane] = state[k][plane];
+        for (int plane = 0; plane < F::planes; ++plane) one[0][plane] = part[0][plane][k][lane];
         if (column + k < p.dim) {
           segment_finish<F, T, 1>(p, row, column + k, column_at<1>(p, 0, column + k), one, n);
         }
