@@ -203,6 +203,9 @@ from .ops.embedding.embedding import EmbeddingPlan as EmbeddingPlan
 from .ops.embedding.embedding_backward import EmbeddingBackwardArgs as EmbeddingBackwardArgs
 from .ops.embedding.embedding_backward import EmbeddingBackwardDescriptor as EmbeddingBackwardDescriptor
 from .ops.embedding.embedding_backward import EmbeddingBackwardPlan as EmbeddingBackwardPlan
+from .ops.embedding.embedding_renorm import EmbeddingRenormArgs as EmbeddingRenormArgs
+from .ops.embedding.embedding_renorm import EmbeddingRenormDescriptor as EmbeddingRenormDescriptor
+from .ops.embedding.embedding_renorm import EmbeddingRenormPlan as EmbeddingRenormPlan
 from .ops.gated.gated_activation import GatedActivationArgs as GatedActivationArgs
 from .ops.gated.gated_activation import GatedActivationDescriptor as GatedActivationDescriptor
 from .ops.gated.gated_activation import GatedActivationPlan as GatedActivationPlan
@@ -516,6 +519,28 @@ from .ops.scan.trapezoid_backward import TrapezoidBackwardPlan as TrapezoidBackw
 from .ops.scan.unwrap import UnwrapArgs as UnwrapArgs
 from .ops.scan.unwrap import UnwrapDescriptor as UnwrapDescriptor
 from .ops.scan.unwrap import UnwrapPlan as UnwrapPlan
+from .ops.segment.gather_scatter import GatherScatterArgs as GatherScatterArgs
+from .ops.segment.gather_scatter import GatherScatterDescriptor as GatherScatterDescriptor
+from .ops.segment.gather_scatter import GatherScatterKind as GatherScatterKind
+from .ops.segment.gather_scatter import GatherScatterPlan as GatherScatterPlan
+from .ops.segment.gather_scatter_backward import GatherScatterBackwardArgs as GatherScatterBackwardArgs
+from .ops.segment.gather_scatter_backward import GatherScatterBackwardDescriptor as GatherScatterBackwardDescriptor
+from .ops.segment.gather_scatter_backward import GatherScatterBackwardPlan as GatherScatterBackwardPlan
+from .ops.segment.segment_kinds import SegmentKind as SegmentKind
+from .ops.segment.segment_kinds import Segmented as Segmented
+from .ops.segment.segment_reduce import SegmentReduceArgs as SegmentReduceArgs
+from .ops.segment.segment_reduce import SegmentReduceDescriptor as SegmentReduceDescriptor
+from .ops.segment.segment_reduce import SegmentReducePlan as SegmentReducePlan
+from .ops.segment.segment_reduce_backward import SegmentReduceBackwardArgs as SegmentReduceBackwardArgs
+from .ops.segment.segment_reduce_backward import SegmentReduceBackwardDescriptor as SegmentReduceBackwardDescriptor
+from .ops.segment.segment_reduce_backward import SegmentReduceBackwardPlan as SegmentReduceBackwardPlan
+from .ops.segment.segment_softmax import SegmentSoftmaxArgs as SegmentSoftmaxArgs
+from .ops.segment.segment_softmax import SegmentSoftmaxBackwardArgs as SegmentSoftmaxBackwardArgs
+from .ops.segment.segment_softmax import SegmentSoftmaxBackwardDescriptor as SegmentSoftmaxBackwardDescriptor
+from .ops.segment.segment_softmax import SegmentSoftmaxBackwardPlan as SegmentSoftmaxBackwardPlan
+from .ops.segment.segment_softmax import SegmentSoftmaxDescriptor as SegmentSoftmaxDescriptor
+from .ops.segment.segment_softmax import SegmentSoftmaxKind as SegmentSoftmaxKind
+from .ops.segment.segment_softmax import SegmentSoftmaxPlan as SegmentSoftmaxPlan
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxArgs as GumbelSoftmaxArgs
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardArgs as GumbelSoftmaxBackwardArgs
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardPlan as GumbelSoftmaxBackwardPlan
@@ -1121,10 +1146,14 @@ def elu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def elu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def embedding(indices: Array, weight: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
-def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def embedding(indices: Array, weight: Array, *, padding_idx: int | None = None, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., :] = weight[indices[..., :], :] (torch.nn.functional.embedding); see `EmbeddingPlan`."""
+def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, scale_grad_by_freq: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
+def embedding_bag(indices: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None, *, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b, :] = the rows weight[i, :] of the indices i in bag b combined: mode sum, mean or max."""
+def embedding_renorm(weight: Array, indices: Array, *, num_embeddings: int = ..., embedding_dim: int = ..., index_shape: int | Sequence[int] = ..., max_norm: Scalar, norm_type: Scalar = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """weight[v, :] *= max_norm / (norm + 1e-7) of the rows v among indices whose norm is above max_norm, in place."""
 def entmax15(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Probabilities max(scale x / 2 - t, 0)² along `axis`."""
 def entr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1299,6 +1328,16 @@ def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_sh
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
 def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
+def gather_scatter_backward(dy: Array, x: Array, src: Array, index: Array | None = None, weight: Array | None = None, arg: Array | None = None, count: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str = ..., rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[r, …] = Σ weight[t] dy[s, …] over the tokens t of r (src[t] = r), of segments s; dweight[t] = dy[s] · x[r]."""
+def gather_scatter_max(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_scatter_mean(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_count: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_scatter_min(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_scatter_sum(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
 def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
 def gaussian_nll_loss_backward(dloss: Array, x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, return_dvar: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2172,6 +2211,28 @@ def sdpa_block_sparse(q: Array, k: Array, v: Array, pattern: Array, *, query_blo
     """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default."""
 def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: Array, lse: Array, dy: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
+def segment_log_softmax(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t, …] = exp(x[t, …]) / Σ exp(x[u, …]) over the tokens u of t's segment; log_softmax its logarithm."""
+def segment_log_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = y (dy - Σ dy y) over the tokens of a segment; of log_softmax dy - exp(y) Σ dy. A token of none gets 0."""
+def segment_logsumexp(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_max(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_mean(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_min(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_prod(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_reduce_backward(dy: Array, index: Array | None = None, x: Array | None = None, y: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[t, …] of `SegmentReducePlan`: dy of t's segment, for mean divided by its tokens, for logsumexp times exp(x - y)."""
+def segment_softmax(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t, …] = exp(x[t, …]) / Σ exp(x[u, …]) over the tokens u of t's segment; log_softmax its logarithm."""
+def segment_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = y (dy - Σ dy y) over the tokens of a segment; of log_softmax dy - exp(y) Σ dy. A token of none gets 0."""
+def segment_sum(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
 def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
 def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -230,6 +230,9 @@ dtheta = bc.sph_legendre_p_backward(dy, 3, 2, np.abs(x))""",
     "frexp_backward": f"{_X}mantissa, exponent = bc.frexp(x)\ndx = bc.frexp_backward(mantissa, exponent)",
     "gradient": f"{_X}rows, columns = bc.gradient(x)",
     "gradient_backward": f"{_X}dx = bc.gradient_backward(x, axis=-1)",
+    "embedding_bag": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
+indices, offsets = np.array([0, 2, 2, 4, 1]), np.array([0, 3])
+y = bc.embedding_bag(indices, weight, offsets, mode="sum")""",
     "integer_pow": f"{_X}y = bc.integer_pow(x, 3)",
     "integer_pow_backward": f"{_ROWS}dx = bc.integer_pow_backward(x2, x1, 3)",
     "piecewise": f"{_X}y = bc.piecewise(x, [x < 0], [0.0, bc.sqrt])",

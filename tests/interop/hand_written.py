@@ -132,6 +132,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
         [made(3, 4), made(3, 4, seed=2), made_index(3, 2), made(3, 2, seed=1), None, "mean"],
         {"axis": 1},
     ),
+    "embedding": lambda: ([made_index(3, 2), made(5, 4)], {}),
+    "embedding_bag": lambda: ([made_index(3, 2), made(5, 4)], {"mode": "sum"}),
     "choose": lambda: ([np.array([0, 1, 1], np.int32), [made(3), made(3, seed=1)]], {}),
     "corrcoef_backward": lambda: ([made(4, 4), made(4, 6)], {}),
     "cov_backward": lambda: ([made(4, 4), made(4, 6)], {}),
