@@ -363,11 +363,15 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.random.distributions import RandomKind as RandomKind
 from .ops.random.dropout import DropoutArgs as DropoutArgs
 from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
 from .ops.random.dropout import DropoutDescriptor as DropoutDescriptor
 from .ops.random.dropout import DropoutPlan as DropoutPlan
+from .ops.random.random_fill import RandomArgs as RandomArgs
+from .ops.random.random_fill import RandomDescriptor as RandomDescriptor
+from .ops.random.random_fill import RandomPlan as RandomPlan
 from .ops.random.rrelu import RreluArgs as RreluArgs
 from .ops.random.rrelu import RreluBackwardArgs as RreluBackwardArgs
 from .ops.random.rrelu import RreluBackwardPlan as RreluBackwardPlan
