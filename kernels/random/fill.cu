@@ -102,7 +102,7 @@ template <class D, class T> struct BitOp : Drawing<chance_t<T>> {
   }
 };
 
-// a and b are the bounds where they are arrays, else low and span are numbers.
+// a and b are the bounds where they are arrays; those that are not are low, and low + span.
 template <class D, class T> struct WholeOp {
   const RandomParams& p;
   u64 seed, offset, span;
@@ -115,16 +115,19 @@ template <class D, class T> struct WholeOp {
     i64 low[V];
     u64 span[V];
   };
+  template <int V> BARACUDA_D i64 bound(const MapPlace<V, 5>& place, int i, int k) const {
+    return parameter_at<i64>(i == 0 ? p.a : p.b, p.codes[i], place.at[i + 1] + (place.splat >> (i + 1) & 1 ? 0 : k));
+  }
   template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, 5>& place) const {
     Chunk<V> in;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       in.low[k] = low, in.span[k] = span;
-      if (p.a != nullptr) {
-        in.low[k] = parameter_at<i64>(p.a, p.codes[0], place.at[1] + (place.splat >> 1 & 1 ? 0 : k));
-        const i64 high = parameter_at<i64>(p.b, p.codes[1], place.at[2] + (place.splat >> 2 & 1 ? 0 : k));
-        in.span[k] = high > in.low[k] ? static_cast<u64>(high) - static_cast<u64>(in.low[k]) : 1;
-      }
+      if (p.a == nullptr && p.b == nullptr) continue;
+      i64 high = static_cast<i64>(static_cast<u64>(low) + span);
+      if (p.a != nullptr) in.low[k] = bound(place, 0, k);
+      if (p.b != nullptr) high = bound(place, 1, k);
+      in.span[k] = high > in.low[k] ? static_cast<u64>(high) - static_cast<u64>(in.low[k]) : 1;
     }
     return in;
   }
@@ -156,7 +159,8 @@ template <class D, class T> struct TriesOp : Drawing<double> {
 
 namespace baracuda {
 
-template <template <class, class> class Op, class D, class T, class L> BARACUDA_D void random_fill(const RandomParams& p) {
+template <template <class, class> class Op, class D, class T, class L>
+BARACUDA_D void random_fill(const RandomParams& p) {
   map_chunks<L, 5>(p, Op<D, T>(p));
 }
 

@@ -73,9 +73,7 @@ template <class A, class W> BARACUDA_D void normal_pair(W w0, W w1, A& z0, A& z1
 struct Tries {
   u64 seed, offset, element;
 
-  BARACUDA_D Philox4 block(int j) const {
-    return philox_block(seed, offset, (static_cast<u64>(j) << 48) + element);
-  }
+  BARACUDA_D Philox4 block(int j) const { return philox_block(seed, offset, (static_cast<u64>(j) << 48) + element); }
   static BARACUDA_D double first(const Philox4& b) { return open(static_cast<u64>(b.y) << 32 | b.x); }
   static BARACUDA_D double second(const Philox4& b) { return open(static_cast<u64>(b.w) << 32 | b.z); }
   // Two normal variates of the first two words; `second` is independent of them.

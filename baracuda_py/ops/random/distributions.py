@@ -202,7 +202,10 @@ class RandomKind(TableKind):
     """What is drawn, by the names of torch.distributions and NumPy."""
 
     UNIFORM = "uniform", _word("Uniform", _uniform, ("low", 0.0), ("high", 1.0), ranges=((-2.0, 0.0), (0.5, 3.0)))
-    NORMAL = "normal", Distribution("Normal", "PairOp", (_LOC, _SCALE), _placed(_of_normal), _PLACES, positive=("scale",))
+    NORMAL = (
+        "normal",
+        Distribution("Normal", "PairOp", (_LOC, _SCALE), _placed(_of_normal), _PLACES, positive=("scale",)),
+    )
     LOG_NORMAL = (
         "log_normal",
         Distribution("LogNormal", "PairOp", (_LOC, _SCALE), lambda p: np.exp(_placed(_of_normal)(p)),
@@ -210,7 +213,9 @@ class RandomKind(TableKind):
     )  # fmt: skip
     BERNOULLI = (
         "bernoulli",
-        Distribution("Bernoulli", "BitOp", (("p", 0.5),), _bernoulli, ((-0.2, 1.2),), CHANCES, chance=("p",), exact=True),
+        Distribution(
+            "Bernoulli", "BitOp", (("p", 0.5),), _bernoulli, ((-0.2, 1.2),), CHANCES, chance=("p",), exact=True
+        ),
     )
     RADEMACHER = (
         "rademacher",

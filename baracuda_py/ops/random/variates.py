@@ -233,7 +233,7 @@ def _rejected_binomial(tries: Tries, n: Any, p: Any) -> Any:
         edge = 0.5 - np.abs(u)
         k = np.floor((2 * a[at] / edge + b[at]) * u + center[at])
         possible = (k >= 0) & (k <= n[at])
-        held, m, N, r = np.where(possible, k, 0), mode[at], n[at], odds[at]  # noqa: N806
+        held, m, N, r = np.where(possible, k, 0), mode[at], n[at], odds[at]
         ratio = (
             (m + 0.5) * np.log((m + 1) / (r * (N - m + 1))) + (N + 1) * np.log((N - m + 1) / (N - held + 1))
             + (held + 0.5) * np.log(r * (N - held + 1) / (held + 1)) + _stirling_rest(m) + _stirling_rest(N - m)
