@@ -74,11 +74,11 @@ template <class A> BARACUDA_D typename Keys<A>::type exclusive(double least, typ
 
 // ---- a row's options ------------------------------------------------------------------------------------------------
 
-template <class A> struct Options {
-  double temperature, nucleus, min_p, typical, epsilon, eta, sigmas;
+// Those that the row needs late are read late: a block of 1024 threads has few registers.
+template <class P, class A> struct Options {
+  const P& p;
+  double temperature, nucleus;
   i64 k;
-  u64 seed, offset, element;
-  int token;
 
   static BARACUDA_D double of_row(const void* rows, double value) {
     return rows == nullptr ? value : static_cast<double>(static_cast<const float*>(rows)[blockIdx.x]);
@@ -86,25 +86,29 @@ template <class A> struct Options {
   static BARACUDA_D i64 whole(const void* rows, bool wide) {
     return wide ? static_cast<const i64*>(rows)[blockIdx.x] : static_cast<const i32*>(rows)[blockIdx.x];
   }
-  template <class P>
   BARACUDA_D explicit Options(const P& p)
-      : temperature(of_row(p.temperatures, p.temperature())), nucleus(of_row(p.top_ps, p.top_p())),
-        min_p(of_row(p.min_ps, p.min_p())), typical(of_row(p.typical_ps, p.typical_p())),
-        epsilon(of_row(p.epsilons, p.epsilon())), eta(of_row(p.etas, p.eta())),
-        sigmas(p.likely ? 0.0 : of_row(p.sigmas, p.top_n_sigma())),
-        k(p.top_ks == nullptr ? p.top_k() : whole(p.top_ks, p.wide_ks)),
-        seed(static_cast<u64>(p.seeds == nullptr ? p.seed() : static_cast<const i64*>(p.seeds)[blockIdx.x])),
-        offset(static_cast<u64>(p.offset())), element(p.seeds == nullptr ? blockIdx.x : 0),
-        token(p.tokens == nullptr ? -1 : clamped(whole(p.tokens, p.wide_tokens))) {
-    if (p.likely) temperature = 1.0;
+      : p(p), temperature(p.likely ? 1.0 : of_row(p.temperatures, p.temperature())),
+        nucleus(of_row(p.top_ps, p.top_p())), k(p.top_ks == nullptr ? p.top_k() : whole(p.top_ks, p.wide_ks)) {
     if (!(temperature > 0.0) || nucleus <= 0.0) k = 1, temperature = 1.0;
-    if (k == 1) nucleus = 1.0;
-    if (!(nucleus < 1.0)) nucleus = 1.0;
-    if (!(typical < 1.0)) typical = 1.0;
+    if (!(nucleus < 1.0) || k == 1) nucleus = 1.0;
   }
-  static BARACUDA_D int clamped(i64 token) { return token < 0 || token > 0x7fffffff ? -1 : static_cast<int>(token); }
+  BARACUDA_D double min_p() const { return of_row(p.min_ps, p.min_p()); }
+  BARACUDA_D double typical() const { return of_row(p.typical_ps, p.typical_p()); }
+  BARACUDA_D double epsilon() const { return of_row(p.epsilons, p.epsilon()); }
+  BARACUDA_D double eta() const { return of_row(p.etas, p.eta()); }
+  BARACUDA_D double sigmas() const { return p.likely ? 0.0 : of_row(p.sigmas, p.top_n_sigma()); }
+  BARACUDA_D bool by_probability() const { return epsilon() > 0.0 || eta() > 0.0; }
+  BARACUDA_D int token() const {
+    const i64 token = whole(p.tokens, p.wide_tokens);
+    return token < 0 || token > 0x7fffffff ? -1 : static_cast<int>(token);
+  }
 
-  BARACUDA_D u64 draw(u64 kept) const { return scale_down(kept, philox_bits(seed, offset, element) >> 8); }
+  BARACUDA_D u64 draw(u64 kept) const {
+    const bool own = p.seeds != nullptr;
+    const i64 seed = own ? static_cast<const i64*>(p.seeds)[blockIdx.x] : p.seed();
+    const u32 bits = philox_bits(static_cast<u64>(seed), static_cast<u64>(p.offset()), own ? 0 : blockIdx.x);
+    return scale_down(kept, bits >> 8);
+  }
   // The logit, or probability, of a weight relative to the largest.
   BARACUDA_D double number_of(double weight, const Scale<A>& s) const {
     const double top = static_cast<double>(s.top);
@@ -113,8 +117,8 @@ template <class A> struct Options {
   // The key that epsilon and eta cut off with all below it.
   BARACUDA_D typename Keys<A>::type cut_below(const Spread<A>& s, const Scale<A>& scale,
                                               typename Keys<A>::type top) const {
-    const double by_entropy = eta > 0.0 ? min(eta, math::sqrt(eta) * math::exp(-s.entropy)) : 0.0;
-    return exclusive<A>(number_of(max(epsilon, by_entropy) * s.share, scale), top);
+    const double by_entropy = eta() > 0.0 ? min(eta(), math::sqrt(eta()) * math::exp(-s.entropy)) : 0.0;
+    return exclusive<A>(number_of(max(epsilon(), by_entropy) * s.share, scale), top);
   }
 };
 
@@ -201,7 +205,7 @@ BARACUDA_D int shortlist(R& row, const Held<K>& held, int wanted, K bottom) {
     if (slot < short_list) list.key[slot] = key, list.col[slot] = col;
   };
   if (__syncthreads_or(held.key[3] >= least)) {  // a thread may have had more of them
-    row.template visit<R::FLIGHT>(0, row.cols, threadIdx.x, blockDim.x, put);
+    row.template visit<1>(0, row.cols, threadIdx.x, blockDim.x, put);
   } else {
 #pragma unroll
     for (int i = 0; i < 4; ++i) put(held.key[i], held.col[i]);
@@ -228,7 +232,7 @@ template <class K> BARACUDA_D u64 weight_before(const ShortList<K>& list, int n,
 // ---- the choice -----------------------------------------------------------------------------------------------------
 
 template <int THREADS, class P, class R, class A = typename R::A, class K = typename R::K>
-BARACUDA_D void among_candidates(const P& p, const Options<A>& o, R& row, Best<K> best, K bottom, int n) {
+BARACUDA_D void among_candidates(const P& p, const Options<P, A>& o, R& row, Best<K> best, K bottom, int n) {
   ShortList<K>& list = row.memory.candidates;
   const int t = threadIdx.x;
   const bool mine = t < n;
@@ -257,14 +261,14 @@ BARACUDA_D void among_candidates(const P& p, const Options<A>& o, R& row, Best<K
     if (own != 0) sum.add(own, row.scale.logarithm(Keys<A>::value(key)));
     return Spread<A>(block_reduce<AddWide, THREADS>(sum), p.scale_bits);
   };
-  if (o.epsilon > 0.0 || o.eta > 0.0) drop(key <= o.cut_below(spread(), row.scale, best.key));
-  if (o.typical < 1.0) {
+  if (o.by_probability()) drop(key <= o.cut_below(spread(), row.scale, best.key));
+  if (o.typical() < 1.0) {
     const Spread<A> found = spread();
     const K at = alive ? nearness<A>(key, row.scale, found.shift()) : K(0);
     __syncthreads();
     if (mine) list.key[t] = at;
     share();
-    const bool far = alive && weight_before(list, n, at, col) >= nucleus_goal(o.typical, found.mass);
+    const bool far = alive && weight_before(list, n, at, col) >= nucleus_goal(o.typical(), found.mass);
     __syncthreads();
     drop(far);
     if (mine) list.key[t] = alive ? key : K(0);
@@ -280,9 +284,9 @@ BARACUDA_D void among_candidates(const P& p, const Options<A>& o, R& row, Best<K
     write_top<A>(p, alive ? rank : p.top_n, col, logprob, __syncthreads_count(alive));
   }
   if (p.tokens != nullptr) {
-    const bool here = alive && static_cast<int>(col) == o.token;
+    const bool here = alive && static_cast<int>(col) == o.token();
     if (!__syncthreads_or(here)) {
-      if (t == 0) finish<A>(p, o.token, -numeric<double>::infinity());
+      if (t == 0) finish<A>(p, o.token(), -numeric<double>::infinity());
     } else if (here) {
       finish<A>(p, col, logprob);
     }

@@ -111,33 +111,28 @@ template <class D, class T> struct WholeOp {
   BARACUDA_D explicit WholeOp(const RandomParams& p)
       : p(p), seed(p.seed()), offset(p.offset()), span(p.span()), low(p.low()) {}
 
-  template <int V> struct Chunk {
-    i64 low[V];
-    u64 span[V];
-  };
-  template <int V> BARACUDA_D i64 bound(const MapPlace<V, 5>& place, int i, int k) const {
-    return parameter_at<i64>(i == 0 ? p.a : p.b, p.codes[i], place.at[i + 1] + (place.splat >> (i + 1) & 1 ? 0 : k));
+  template <int V> struct Chunk {};
+  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, 5>&) const { return {}; }
+  template <int V> BARACUDA_D i64 bound(const void* from, const MapPlace<V, 5>& place, int i, int k, i64 number) const {
+    if (from == nullptr) return number;
+    return parameter_at<i64>(from, p.codes[i], place.at[i + 1] + (place.splat >> (i + 1) & 1 ? 0 : k));
   }
-  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, 5>& place) const {
-    Chunk<V> in;
-#pragma unroll
-    for (int k = 0; k < V; ++k) {
-      in.low[k] = low, in.span[k] = span;
-      if (p.a == nullptr && p.b == nullptr) continue;
-      i64 high = static_cast<i64>(static_cast<u64>(low) + span);
-      if (p.a != nullptr) in.low[k] = bound(place, 0, k);
-      if (p.b != nullptr) high = bound(place, 1, k);
-      in.span[k] = high > in.low[k] ? static_cast<u64>(high) - static_cast<u64>(in.low[k]) : 1;
-    }
-    return in;
-  }
-  template <int V> BARACUDA_D void write(const MapPlace<V, 5>& place, const Chunk<V>& in, bool wanted) const {
+  template <int V> BARACUDA_D void write(const MapPlace<V, 5>& place, const Chunk<V>&, bool wanted) const {
+    const bool numbers = p.a == nullptr && p.b == nullptr;
+    const i64 end = static_cast<i64>(static_cast<u64>(low) + span);
     u32 w[V];
     words<V>(seed, offset, place.at[4], w);
     Vec<T, V> y;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      y[k] = cast<T>(D::of(seed, offset, static_cast<u64>(place.at[4]) + k, w[k], in.low[k], in.span[k]));
+      i64 from = low;
+      u64 count = span;
+      if (!numbers) {
+        from = bound(p.a, place, 0, k, low);
+        const i64 high = bound(p.b, place, 1, k, end);
+        count = high > from ? static_cast<u64>(high) - static_cast<u64>(from) : 1;
+      }
+      y[k] = cast<T>(D::of(seed, offset, static_cast<u64>(place.at[4]) + k, w[k], from, count));
     }
     if (wanted) place.store(static_cast<T*>(p.y), 0, y);
   }

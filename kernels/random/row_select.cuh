@@ -169,6 +169,23 @@ template <class T, int THREADS, bool WIDE> struct Row {
     }
   }
 
+  // The same element by element, four loads in flight: f is inlined four times, not for each element of wide chunks.
+  template <class F> BARACUDA_D void scan(const F& f) const {
+#pragma unroll 1
+    for (i64 tile = threadIdx.x; tile - threadIdx.x < cols; tile += 4 * THREADS) {
+      T x[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (tile + k * THREADS < cols) x[k] = base[(tile + k * THREADS) * stride];
+      }
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const i64 at = tile + k * THREADS;
+        f(at < cols ? Keys<A>::of(to_acc(x[k])) : K(0), static_cast<u32>(at));
+      }
+    }
+  }
+
   BARACUDA_D u64 weight(K key) const { return weight_of(Keys<A>::value(key), scale, scale_bits); }
   // Bin 0 has the largest keys. Monotone in the key: rounded products are monotone, the sum in `weight` is not.
   // Probabilities have 8 bins for each power of two.
@@ -279,7 +296,7 @@ template <class T, int THREADS, bool WIDE> struct Row {
       if (!listed && r.members <= capacity) {
         if (threadIdx.x == 0) memory.listed = 0;
         __syncthreads();
-        visit<FLIGHT>(0, cols, threadIdx.x, THREADS, [&](K key, u32 col) {
+        scan([&](K key, u32 col) {
           if (!members(key, col)) return;
           const K at = rank(key);
           if (at >= r.lo && at <= r.hi) memory.list[atomicAdd(&memory.listed, 1u)] = key;
@@ -301,7 +318,7 @@ template <class T, int THREADS, bool WIDE> struct Row {
           put(there ? memory.list[i + threadIdx.x] : K(0), there);
         }
       } else {
-        visit<1>(0, cols, threadIdx.x, THREADS, [&](K key, u32 col) { put(key, members(key, col)); });
+        scan([&](K key, u32 col) { put(key, members(key, col)); });
       }
       __syncthreads();
       r = cross(memory.fine, r, by_mass, target);
@@ -330,7 +347,7 @@ template <class T, int THREADS, bool WIDE> struct Row {
       const int from = static_cast<int>(min<i64>(end, begin + static_cast<i64>(warp) * segment));
       const int to = from + min(end - from, segment);
       u64 sum = 0;
-      visit<FLIGHT>(from, to, lane, warp_size, [&](K key, u32 col) { sum += value(key, col); });
+      visit<1>(from, to, lane, warp_size, [&](K key, u32 col) { sum += value(key, col); });
       sum = warp_reduce<Sum>(sum);
       if (lane == 0) memory.warp_mass[warp] = sum;
       __syncthreads();
@@ -353,11 +370,6 @@ template <class T, int THREADS, bool WIDE> struct Row {
     return {begin + __ffs(__ballot_sync(full_warp, running > target)) - 1, total};
   }
   BARACUDA_D K key_at(int col) const { return Keys<A>::of(to_acc(base[col * stride])); }
-
-  // The column of the n-th element, n >= 1, for which `matches` is true.
-  template <class F> BARACUDA_D int nth(u32 n, const F& matches) const {
-    return descend([&](K key, u32 col) { return matches(key, col) ? 1ull : 0ull; }, [&](u64) { return n - 1; }).col;
-  }
 };
 
 }  // namespace baracuda::sampling

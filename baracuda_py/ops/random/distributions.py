@@ -69,9 +69,10 @@ class Problem:
 class Distribution:
     """A row.
 
-    cpp, op: its functor and which operation of `fill.cu` applies it. parameters: their names and defaults (None: to be
-    given). ranges: of parameters for tests. name: of its function, where the kind's own is taken, and aliases. positive,
-    chance: the parameters that must be above 0, or from 0 to 1, where they are numbers. exact: it gives whole numbers.
+    cpp, op: its functor and which operation of `fill.cu` applies it. parameters: their names and defaults (None: to
+    be given). ranges: of parameters for tests. name: of its function, where the kind's own is taken, and aliases.
+    positive, chance: parameters that must be above 0, or from 0 to 1, where they are numbers. exact: it gives whole
+    numbers.
     """
 
     cpp: str
@@ -223,8 +224,8 @@ class RandomKind(TableKind):
     )
     RANDINT = (
         "randint",
-        Distribution("RandInt", "WholeOp", (("low", 0), ("high", None)), _randint, ((-90, 0), (1, 90)), (*INTS, *FLOATS),
-                     BOUNDS, exact=True),
+        Distribution("RandInt", "WholeOp", (("low", 0), ("high", None)), _randint, ((-90, 0), (1, 90)),
+                     (*INTS, *FLOATS), BOUNDS, exact=True),
     )  # fmt: skip
     EXPONENTIAL = "exponential", _word("Exponential", _exponential, ("rate", 1.0), ranges=((0.5, 3.0),),
                                        positive=("rate",))  # fmt: skip
@@ -252,7 +253,8 @@ class RandomKind(TableKind):
               ranges=((-2.0, 0.5), (1.0, 3.0)), aliases=("trunc_normal",)),
     )  # fmt: skip
     GAMMA = "gamma", _many("Gamma", variates.gamma, ("concentration", None), ("rate", 1.0),
-                           ranges=((0.3, 4.0), (0.5, 2.0)), positive=("concentration", "rate"), name="random_gamma")  # fmt: skip
+                           ranges=((0.3, 4.0), (0.5, 2.0)), positive=("concentration", "rate"),
+                           name="random_gamma")  # fmt: skip
     LOGGAMMA = "loggamma", _many("LogGamma", variates.loggamma, ("concentration", None), ranges=((0.1, 4.0),),
                                  positive=("concentration",), name="random_loggamma")  # fmt: skip
     BETA = "beta", _many("Beta", variates.beta, ("a", None), ("b", None), ranges=((0.3, 4.0), (0.3, 4.0)),
@@ -263,7 +265,8 @@ class RandomKind(TableKind):
                                    ranges=((2.0, 9.0), *_PLACES), positive=("df", "scale"),
                                    aliases=("standard_t",))  # fmt: skip
     F_RATIO = "f_ratio", _many("FRatio", variates.f_ratio, ("dfnum", None), ("dfden", None),
-                               ranges=((2.0, 9.0), (4.0, 9.0)), positive=("dfnum", "dfden"), name="random_f")  # fmt: skip
+                               ranges=((2.0, 9.0), (4.0, 9.0)), positive=("dfnum", "dfden"),
+                               name="random_f")  # fmt: skip
     GENERALIZED_NORMAL = "generalized_normal", _many("GeneralizedNormal", variates.generalized_normal, ("p", None),
                                                      ranges=((0.5, 4.0),), positive=("p",))  # fmt: skip
     MAXWELL = "maxwell", _many("Maxwell", variates.maxwell, _SCALE, ranges=((0.5, 3.0),), positive=("scale",))

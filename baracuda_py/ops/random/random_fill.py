@@ -157,19 +157,19 @@ def _plain_geometry(p: Call) -> Geometry | str:
     found = map_geometry(p, _views(p), _codes(p))
     if isinstance(found, str) or found.steps[0].kernel == "flat":  # type: ignore[union-attr]
         return found
-    return _each(p, "strided", 4)
+    return _each(p, "strided")
 
 
 def _alone_geometry(p: Call) -> Geometry | str:
-    return _each(p, "each", 1)
+    return _each(p, "each")
 
 
-def _each(p: Call, kernel: str, unroll: int) -> Geometry | str:
-    """One element a chunk, `unroll` of them a thread."""
+def _each(p: Call, kernel: str) -> Geometry | str:
+    """One element a thread."""
     found = lay_out(_views(p))
     if isinstance(found, str):
         return found
-    grid = max(1, -(-found.groups[0].count // (THREADS * unroll)))
+    grid = max(1, -(-found.groups[0].count // THREADS))
     axes = {"VEC": 1} if kernel == "strided" else {}
     step = Step(kernel, (grid, 1, 1), {**_codes(p), **chunked(found, 1)}, axes, THREADS)
     return Geometry((step,), layout=found.layout(found.inner))
@@ -184,7 +184,7 @@ def _rows() -> tuple[Variant, ...]:
     rows = []
     for op in ("WordOp", "PairOp", "BitOp", "WholeOp"):
         flat, strided = map_kernels(_template(op), PARAMS, min_blocks=0)
-        narrow = Kernel("strided", strided.template, PARAMS, {"VEC": (1,)}, threads=THREADS)
+        narrow = Kernel("strided", _template(op, "Strided<1, 1>"), PARAMS, {"VEC": (1,)}, threads=THREADS)
         for kinds, kernels, geometry, end in (
             (WIDE, (flat, strided), _geometry, ""), (PLAIN, (flat, narrow), _plain_geometry, "_plain"),
         ):  # fmt: skip
@@ -233,8 +233,8 @@ class RandomPlan(Plan):
     reference = staticmethod(reference)
     raw = True
     value_policy = (
-        "a parameter outside its range gives NaN where the formula does, 0 of whole numbers; probabilities of bernoulli "
-        "are clamped, high <= low of randint gives low"
+        "a parameter outside its range gives NaN where the formula does, 0 of whole numbers; probabilities of "
+        "bernoulli are clamped, high <= low of randint gives low"
     )
     variants = _rows()
     benchmarks = (

@@ -1,4 +1,4 @@
-"""The functions of `RandomPlan`, by the names of torch.distributions, NumPy and JAX: a distribution's parameters first."""
+"""The functions of `RandomPlan`, by the names of torch.distributions, NumPy and JAX: parameters first."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def in_package(like: Any, shape: Sequence[int]) -> Any:
         return like
     if 0 in own:
         raise InvalidProblemError(f"like must have an element where its shape is not that of the result, got {own}")
-    one = like[(*(0,) * (len(own) - 1), slice(0, 1))]
+    first = (0,) * (len(own) - 1)
+    one = like[(*first, slice(0, 1))]
     return one if shape else one.reshape(())
 
 
@@ -159,6 +160,13 @@ def _signature(parameters: Sequence[tuple[str, Any]]) -> inspect.Signature:
     return inspect.Signature([*lead, *options, P("unknown", P.VAR_KEYWORD, annotation="Any")], return_annotation="Any")
 
 
+_KEYWORDS = """
+    shape: by default that of the arrays, broadcast. seed, offset: integers or 0-d device arrays, of which equal ones
+    give equal numbers. element: by default the arrays', else float32. like: an array whose package and device the
+    result has. See `RandomPlan`.
+    """
+
+
 def _function(kind: RandomKind, name: str) -> Any:
     shown_as = _signature(kind.row.parameters)
 
@@ -174,12 +182,8 @@ def _function(kind: RandomKind, name: str) -> Any:
     call.__name__ = call.__qualname__ = name
     call.__signature__ = shown_as  # type: ignore[attr-defined]
     names = ", ".join(n for n, _ in kind.row.parameters)
-    call.__doc__ = (
-        f"Draws of the distribution {kind.value.replace('_', ' ')}{f' of {names}, numbers or arrays' if names else ''}."
-        "\n\n    shape: by default that of the arrays, broadcast. seed, offset: integers or 0-d device arrays, of which "
-        "equal ones\n    give equal numbers. element: by default the arrays', else float32. like: an array whose package "
-        "and device the\n    result has. See `RandomPlan`.\n    "
-    )
+    what = f"{kind.value.replace('_', ' ')}{f' of {names}, numbers or arrays' if names else ''}"
+    call.__doc__ = f"Draws of the distribution {what}.\n{_KEYWORDS}"
     made = entry(RandomPlan, kind=kind)(call)
     return made
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, PerOutput, Plan, Problem, Relative,
-    Scalar, Step, Variant, element, extent, flag, integer, operand, output, scalar,
+    Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, PerOutput, Plan, Problem,
+    Relative, Scalar, Step, Variant, element, extent, flag, integer, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from .sampling_reference import check_rows, likely_rows, reference
@@ -142,9 +142,9 @@ class SamplingPlan(Plan):
     with. masked: [B, V], logits where kept, else -inf (probabilities: else 0).
 
     In this order: top_n_sigma keeps logits of at least max - n σ, σ the deviation of the row's finite ones (Tang et al.
-    2024; not of probabilities); min_p probabilities of at least min_p times the largest (Nguyen et al. 2024); top_k the
-    k largest; top_p the shortest descending prefix whose probability reaches top_p; epsilon and eta probabilities of at
-    least epsilon, and of at least min(eta, √eta exp(-H)), H the entropy of what is left (Hewitt et al. 2022); typical_p
+    2024; not of probabilities); min_p probabilities of at least min_p times the largest (Nguyen et al. 2024); top_k
+    the k largest; top_p the shortest descending prefix whose probability reaches top_p; epsilon and eta probabilities
+    of at least epsilon, and of at least min(eta, √eta exp(-H)), H the entropy of what is left (Hewitt et al. 2022); typical_p
     those whose -log p is nearest to H, until they reach typical_p (Meister et al. 2023). Each leaves one at least; among
     equals the lower index goes first. Off are top_k <= 0 or >= V, top_p and typical_p >= 1 or NaN, the others at <= 0.
 
@@ -166,7 +166,7 @@ class SamplingPlan(Plan):
     variants = (
         Variant(
             "row", _geometry, source="random/sampling.cu", guarantee=Guarantee(_bound),
-            kernels=(Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, AXES, THREADS, 0),),
+            kernels=(Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, AXES, THREADS, 0, spills=True),),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

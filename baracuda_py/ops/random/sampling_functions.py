@@ -1,4 +1,4 @@
-"""The functions of `SamplingPlan`: sample with cut-offs as numbers or by row, logprobs, renormalised and masked rows."""
+"""The functions of `SamplingPlan`: sample, logprobs, renormalised and masked rows; cut-offs by row or for all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 from ...core import Array, Scalar, functional
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...interop.arrays import read
 from .sampling import SamplingPlan
 
 _ROWS = {

@@ -37,11 +37,8 @@ def reference(
         row.cut_ranks(k, p)
         row.cut_entropy(of_rows(epsilons, epsilon), of_rows(etas, eta))
         row.cut_typical(of_rows(typical_ps, typical_p))
-        if tokens is not None:
-            ids = np.asarray(tokens, np.int64)
-        else:
-            ids = row.draw(_uniforms(batch, seeds, seed, offset))
-        return row.results(ids, wanted)
+        drawn = row.draw(_uniforms(batch, seeds, seed, offset))
+        return row.results(drawn if tokens is None else np.asarray(tokens, np.int64))
 
 
 def _uniforms(batch: int, seeds: Any, seed: Any, offset: Any) -> Any:
@@ -134,7 +131,7 @@ class _Row:
         ids = np.argmax(mass > uniform[:, None] * mass[:, -1:], axis=1)
         return np.where(self.none, -1, ids).astype(np.int64)
 
-    def results(self, ids: Any, wanted: set[str]) -> dict[str, Any]:
+    def results(self, ids: Any) -> dict[str, Any]:
         vocab, kind = self.x.shape[1], self.x.dtype.type
         mass = self.wide.sum(axis=1, keepdims=True)
         logarithms = np.where(self.kept, self.logarithm - np.log(mass), -np.inf).astype(kind)
