@@ -14,6 +14,7 @@ from baracuda_py import adam_step as adam_step
 from baracuda_py import adaptive_avg_pool1d as adaptive_avg_pool1d
 from baracuda_py import adaptive_avg_pool2d as adaptive_avg_pool2d
 from baracuda_py import adaptive_avg_pool3d as adaptive_avg_pool3d
+from baracuda_py import adaptive_log_softmax_with_loss as adaptive_log_softmax_with_loss
 from baracuda_py import adaptive_max_pool1d as adaptive_max_pool1d
 from baracuda_py import adaptive_max_pool2d as adaptive_max_pool2d
 from baracuda_py import adaptive_max_pool3d as adaptive_max_pool3d
@@ -438,6 +439,7 @@ from baracuda_py import l2_norm_backward as l2_norm_backward
 from baracuda_py import laguerre_polynomial_l as laguerre_polynomial_l
 from baracuda_py import layer_norm as layer_norm
 from baracuda_py import layer_norm_backward as layer_norm_backward
+from baracuda_py import layer_norm_linear as layer_norm_linear
 from baracuda_py import layer_norm_quantize as layer_norm_quantize
 from baracuda_py import lcm as lcm
 from baracuda_py import ldexp as ldexp
@@ -464,6 +466,7 @@ from baracuda_py import linear_log_prob as linear_log_prob
 from baracuda_py import linear_scan as linear_scan
 from baracuda_py import linear_scan_backward as linear_scan_backward
 from baracuda_py import linear_swiglu as linear_swiglu
+from baracuda_py import load_balancing_loss as load_balancing_loss
 from baracuda_py import local_response_norm as local_response_norm
 from baracuda_py import local_response_norm_backward as local_response_norm_backward
 from baracuda_py import log as log
@@ -691,11 +694,13 @@ from baracuda_py import right_shift as right_shift
 from baracuda_py import rint as rint
 from baracuda_py import rms_norm as rms_norm
 from baracuda_py import rms_norm_backward as rms_norm_backward
+from baracuda_py import rms_norm_linear as rms_norm_linear
 from baracuda_py import rms_norm_quantize as rms_norm_quantize
 from baracuda_py import rope as rope
 from baracuda_py import rope_backward as rope_backward
 from baracuda_py import rope_kv_append as rope_kv_append
 from baracuda_py import round as round
+from baracuda_py import router_z_loss as router_z_loss
 from baracuda_py import rrelu as rrelu
 from baracuda_py import rrelu_backward as rrelu_backward
 from baracuda_py import rsqrt as rsqrt
@@ -802,6 +807,7 @@ from baracuda_py import square_backward as square_backward
 from baracuda_py import squared_difference as squared_difference
 from baracuda_py import squared_difference_backward as squared_difference_backward
 from baracuda_py import squareplus as squareplus
+from baracuda_py import standardize as standardize
 from baracuda_py import std as std
 from baracuda_py import std_backward as std_backward
 from baracuda_py import std_mean as std_mean

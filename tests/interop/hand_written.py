@@ -168,6 +168,13 @@ GIVEN: dict[str, Callable[[], Call]] = {
     ),
     "dropout_add_layer_norm": lambda: ([made(4, 6), made(4, 6, seed=1)], {"seed": 3}),
     "dropout_add_rms_norm": lambda: ([made(4, 6), made(4, 6, seed=1)], {"seed": 3}),
+    "layer_norm_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(6), made(6), made(5)], {}),
+    "rms_norm_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(6), made(5)], {}),
+    "adaptive_log_softmax_with_loss": lambda: (
+        [made(4, 6), np.array([0, 3, 6, 1]), made(4, 6), [[made(3, 6), made(4, 3)]]],
+        {},
+    ),
+    "load_balancing_loss": lambda: ([made(4, 6), made_index(4, 2)], {}),
     "local_response_norm": lambda: ([made(2, 4, 4), 3], {}),
     "local_response_norm_backward": lambda: ([made(2, 4, 4), made(2, 4, 4, seed=1), 3], {}),
     "spectral_norm": lambda: ([made(4, 6), made(4, seed=1), made(6, seed=2)], {}),
