@@ -308,6 +308,12 @@ from .ops.loss.pointwise_loss import PointwiseLossPlan as PointwiseLossPlan
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardArgs as PointwiseLossBackwardArgs
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardDescriptor as PointwiseLossBackwardDescriptor
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardPlan as PointwiseLossBackwardPlan
+from .ops.loss.rnnt_loss import RnntLossArgs as RnntLossArgs
+from .ops.loss.rnnt_loss import RnntLossDescriptor as RnntLossDescriptor
+from .ops.loss.rnnt_loss import RnntLossPlan as RnntLossPlan
+from .ops.loss.rnnt_loss_backward import RnntLossBackwardArgs as RnntLossBackwardArgs
+from .ops.loss.rnnt_loss_backward import RnntLossBackwardDescriptor as RnntLossBackwardDescriptor
+from .ops.loss.rnnt_loss_backward import RnntLossBackwardPlan as RnntLossBackwardPlan
 from .ops.loss.row_kinds import RowLossKind as RowLossKind
 from .ops.loss.row_loss import RowLossArgs as RowLossArgs
 from .ops.loss.row_loss import RowLossDescriptor as RowLossDescriptor
@@ -1907,6 +1913,10 @@ def rms_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, b
     """act(rms_norm(x, norm_weight) @ weightᵀ + bias) + residual: x [*, in], weight [out, in], norm_weight [in]."""
 def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(y, scales): rms_norm(x + residual) in 8 bits with a scale for each row; see `NormQuantizePlan`."""
+def rnnt_loss(logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, *, blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """-log of the probability of targets under a transducer (torchaudio.functional.rnnt_loss); see `RnntLossPlan`."""
+def rnnt_loss_backward(dloss: Array, logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, lse: Array, log_steps: Array, log_alpha: Array, nll: Array, *, batch: int = ..., steps: int = ..., labels: int = ..., classes: int = ..., blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlogits of `RnntLossPlan`: the derivative, cut to [-clamp, clamp] where that is above 0, times dloss."""
 def rope(x: Array, positions: Array | None = None, inv_freq: Array | None = None, x2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_y2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x with pair j of each row turned by (position + offset) · inv_freq[j] and multiplied by scale."""
 def rope_backward(dy: Array, positions: Array | None = None, inv_freq: Array | None = None, dy2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_dx2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -89,6 +89,16 @@ dlog_probs = bc.ctc_loss_backward(np.ones_like(loss), *given, log_alpha, nll)"""
     "kto_loss": f"{_LOGPS}loss = bc.kto_loss(chosen, reference, np.array([1, 0, 1], dtype=np.float32))",
     "nll_loss": f"{_LOGITS}loss = bc.nll_loss(bc.log_softmax(logits), classes)",
     "orpo_loss": f"{_LOGPS}loss = bc.orpo_loss(chosen, rejected)",
+    "rnnt_loss": f"""{_RNG}logits = rng.standard_normal((2, 4, 3, 5), dtype=np.float32)
+loss = bc.rnnt_loss(logits, np.array([[1, 2], [3, 3]]), np.array([4, 3]), np.array([2, 1]))""",
+    "rnnt_loss_backward": f"""{_RNG}logits = rng.standard_normal((2, 4, 3, 5), dtype=np.float32)
+given = logits, np.array([[1, 2], [3, 3]]), np.array([4, 3]), np.array([2, 1])
+plan = bc.RnntLossPlan.select(bc.RnntLossDescriptor(batch=2, steps=4, labels=2, classes=5, element="float32"))
+loss, nll, lse = np.empty((), np.float32), np.empty(2, np.float32), np.empty((2, 4, 3), np.float32)
+log_steps, log_alpha = np.empty((2, 4, 3, 2), np.float32), np.empty((2, 4, 3), np.float32)
+names = ("logits", "targets", "logit_lengths", "target_lengths")
+plan(**dict(zip(names, given)), loss=loss, lse=lse, log_steps=log_steps, log_alpha=log_alpha, nll=nll)
+dlogits = bc.rnnt_loss_backward(np.ones_like(loss), *given, lse, log_steps, log_alpha, nll)""",
     "router_z_loss": f"{_X}loss = bc.router_z_loss(x)",
     "selective_log_softmax": f"{_LOGITS}log_p = bc.selective_log_softmax(logits, classes)",
     "simpo_loss": f"{_LOGPS}loss = bc.simpo_loss(chosen, rejected)",

@@ -696,6 +696,8 @@ from baracuda_py import rms_norm as rms_norm
 from baracuda_py import rms_norm_backward as rms_norm_backward
 from baracuda_py import rms_norm_linear as rms_norm_linear
 from baracuda_py import rms_norm_quantize as rms_norm_quantize
+from baracuda_py import rnnt_loss as rnnt_loss
+from baracuda_py import rnnt_loss_backward as rnnt_loss_backward
 from baracuda_py import rope as rope
 from baracuda_py import rope_backward as rope_backward
 from baracuda_py import rope_kv_append as rope_kv_append

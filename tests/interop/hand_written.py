@@ -212,6 +212,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
         [made(6, 2, 4) - 2, np.array([[1, 2], [3, 3]]), np.array([6, 5]), np.array([2, 1])],
         {"normalized": False},
     ),
+    "rnnt_loss": lambda: ([made(2, 4, 3, 5), np.array([[1, 2], [3, 3]]), np.array([4, 3]), np.array([2, 1])], {}),
     "nll_loss": lambda: ([made(4, 6), np.array([0, 5, 2, -100])], {}),
     "orpo_loss": lambda: ([-np.abs(made(4)) - 0.1, -np.abs(made(4, seed=1)) - 0.1], {}),
     "selective_log_softmax": lambda: ([made(4, 6), np.array([0, 5, 2, 1])], {}),
