@@ -340,6 +340,9 @@ from .ops.norm.norm_quantize import NormQuantizeArgs as NormQuantizeArgs
 from .ops.norm.norm_quantize import NormQuantizeDescriptor as NormQuantizeDescriptor
 from .ops.norm.norm_quantize import NormQuantizeKind as NormQuantizeKind
 from .ops.norm.norm_quantize import NormQuantizePlan as NormQuantizePlan
+from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksArgs as NormQuantizeBlocksArgs
+from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksDescriptor as NormQuantizeBlocksDescriptor
+from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksPlan as NormQuantizeBlocksPlan
 from .ops.norm.rms_norm import RMSNormArgs as RMSNormArgs
 from .ops.norm.rms_norm import RMSNormDescriptor as RMSNormDescriptor
 from .ops.norm.rms_norm import RMSNormPlan as RMSNormPlan
@@ -1397,8 +1400,8 @@ def layer_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: A
     """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat, dbias = Σ rows dy."""
 def layer_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, norm_bias: Array | None = None, bias: Array | None = None, *, eps: float = 1e-05, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """act(layer_norm(x, norm_weight, norm_bias) @ weightᵀ + bias) + residual; see `rms_norm_linear`."""
-def layer_norm_quantize(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-05, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(y, scales): layer_norm(x + residual) in 8 bits with a scale for each row; see `rms_norm_quantize`."""
+def layer_norm_quantize(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-05, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(y, scales): layer_norm(x + residual) in 8 or 4 bits; see `rms_norm_quantize`."""
 def lcm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lcm(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def ldexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1911,8 +1914,8 @@ def rms_norm_backward(dy: Array, x: Array, rstd: Array, weight: Array | None = N
     """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·(weight + weight_offset)."""
 def rms_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-06, weight_offset: float = 0.0, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """act(rms_norm(x, norm_weight) @ weightᵀ + bias) + residual: x [*, in], weight [out, in], norm_weight [in]."""
-def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(y, scales): rms_norm(x + residual) in 8 bits with a scale for each row; see `NormQuantizePlan`."""
+def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(y, scales): rms_norm(x + residual) in 8 or 4 bits, with a scale for each row or block."""
 def rnnt_loss(logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, *, blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """-log of the probability of targets under a transducer (torchaudio.functional.rnnt_loss); see `RnntLossPlan`."""
 def rnnt_loss_backward(dloss: Array, logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, lse: Array, log_steps: Array, log_alpha: Array, nll: Array, *, batch: int = ..., steps: int = ..., labels: int = ..., classes: int = ..., blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
