@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...core import (
-    ArchSku, Args, Array, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Scalar, Variant,
-    choice, derived, element, extent, extents, functional, operand, output, scalar,
+    ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Scalar,
+    Variant, choice, derived, element, extent, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import FP8
@@ -19,6 +19,7 @@ from ...core.views import reshaped, shape_of, with_axis
 from ...schedules import gemm_fp8
 from ...schedules.gemm import ACTIVATIONS
 from ...schedules.gemm_fp8 import BLOCK, OUTPUTS, blocks_of
+from . import fp8_library
 from .gemm import activated, in_torch as product_in_torch, rows_apart
 
 
@@ -158,7 +159,7 @@ class Fp8GemmPlan(Plan):
     own, and amax, the largest |y| before it, gives the one of the next step (delayed scaling: Micikevicius et al.,
     2022). Designs for sm_90 take operands with k along memory, b as the transposed view of weights [n, k]; those for
     sm_89, and for sm_80, which multiplies fp8 as f16, take any. alpha = 0 leaves a and b unread, beta = 0 leaves out c.
-    There is no gradient: take `GemmPlan`'s.
+    There is no gradient: take `GemmPlan`'s. cuBLAS is first, where it has the scales and outputs: it measured faster.
     """
 
     op = "gemm.fp8_gemm"
@@ -167,6 +168,10 @@ class Fp8GemmPlan(Plan):
     reference = staticmethod(reference)
     apart = True
     variants = (
+        Variant(
+            "cublas", fp8_library.geometry, elements=FP8, backend=BackendKind.CUBLAS,
+            guarantee=replace(_FP8, batch_invariant=False, order=""), refuses=fp8_library.refuses,
+        ),
         Variant(
             "wgmma", gemm_fp8.wgmma, source="gemm/fp8_gemm_wgmma.cu",
             kernels=(*gemm_fp8.WGMMA_KERNELS, gemm_fp8.CLEAR), elements=FP8, design=ArchSku.SM90A, guarantee=_FP8,
