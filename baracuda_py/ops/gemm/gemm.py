@@ -21,7 +21,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, for_precision, gemm_params, gemm_values
-from ...schedules import gemm_copied, gemm_wgmma
+from ...schedules import gemm_copied, gemm_skinny, gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses, refuses_epilogue
 from . import mma
@@ -205,6 +205,11 @@ class GemmPlan(Plan):
         Variant(
             "cublas_tf32", library("tf32"), elements=(ElementKind.F32,), backend=BackendKind.CUBLAS,
             guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"),
+        ),
+        Variant(
+            "wgmma_few", gemm_wgmma.few_rows, source="gemm/gemm_skinny.cu", kernels=(gemm_skinny.CHAINS_KERNEL,),
+            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A,
+            guarantee=replace(_WGMMA, batch_invariant=False, order="wgmma, in chains"),
         ),
         Variant(
             "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.HALF_KERNELS,

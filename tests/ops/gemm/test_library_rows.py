@@ -46,7 +46,8 @@ def fp8(**change: Any) -> Any:
     ("desc", "placed"),
     [
         (product(), {"bias": (1,)}), (product(activation="relu"), {}),
-        (product(activation="gelu_tanh"), {"bias": (1,)}), (product(activation="relu", element="float32"), {"bias": (1,), "c": (64, 1)}),
+        (product(activation="gelu_tanh"), {"bias": (1,)}),
+        (product(activation="relu", element="float32"), {"bias": (1,), "c": (64, 1)}),
     ],
 )  # fmt: skip
 def test_epilogues_that_cublas_has(desc: Any, placed: Any) -> None:
