@@ -96,6 +96,7 @@ from baracuda_py import batch_paged_decode as batch_paged_decode
 from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
 from baracuda_py import batch_paged_prefill as batch_paged_prefill
 from baracuda_py import batch_ragged_prefill as batch_ragged_prefill
+from baracuda_py import bernoulli_number as bernoulli_number
 from baracuda_py import bessel_i0e as bessel_i0e
 from baracuda_py import bessel_i1e as bessel_i1e
 from baracuda_py import bessel_j0 as bessel_j0
@@ -386,6 +387,8 @@ from baracuda_py import huber_loss as huber_loss
 from baracuda_py import huber_loss_backward as huber_loss_backward
 from baracuda_py import hyp1f1 as hyp1f1
 from baracuda_py import hyp1f1_backward as hyp1f1_backward
+from baracuda_py import hyp2f1 as hyp2f1
+from baracuda_py import hyp2f1_backward as hyp2f1_backward
 from baracuda_py import hypot as hypot
 from baracuda_py import hypot_backward as hypot_backward
 from baracuda_py import i0 as i0
@@ -859,6 +862,8 @@ from baracuda_py import weight_norm as weight_norm
 from baracuda_py import weight_norm_backward as weight_norm_backward
 from baracuda_py import where as where
 from baracuda_py import where_backward as where_backward
+from baracuda_py import wofz as wofz
+from baracuda_py import wofz_backward as wofz_backward
 from baracuda_py import xlog1py as xlog1py
 from baracuda_py import xlog1py_backward as xlog1py_backward
 from baracuda_py import xlogy as xlogy
