@@ -81,6 +81,7 @@ def _part(seed: int = 0) -> np.ndarray:
 
 GIVEN: dict[str, Callable[[], Call]] = {
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
+    "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),
     "hyp1f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "jn": lambda: ([2, _part()], {}),
     **dict.fromkeys(
