@@ -265,7 +265,46 @@ from .ops.indexing.gather_backward import GatherBackwardPlan as GatherBackwardPl
 from .ops.indexing.gather_backward import TakeBackwardArgs as TakeBackwardArgs
 from .ops.indexing.gather_backward import TakeBackwardDescriptor as TakeBackwardDescriptor
 from .ops.indexing.gather_backward import TakeBackwardPlan as TakeBackwardPlan
+from .ops.indexing.index import IndexArgs as IndexArgs
+from .ops.indexing.index import IndexBackwardArgs as IndexBackwardArgs
+from .ops.indexing.index import IndexBackwardDescriptor as IndexBackwardDescriptor
+from .ops.indexing.index import IndexBackwardPlan as IndexBackwardPlan
+from .ops.indexing.index import IndexDescriptor as IndexDescriptor
+from .ops.indexing.index import IndexPlan as IndexPlan
+from .ops.indexing.index_put import IndexPutArgs as IndexPutArgs
+from .ops.indexing.index_put import IndexPutBackwardArgs as IndexPutBackwardArgs
+from .ops.indexing.index_put import IndexPutBackwardDescriptor as IndexPutBackwardDescriptor
+from .ops.indexing.index_put import IndexPutBackwardPlan as IndexPutBackwardPlan
+from .ops.indexing.index_put import IndexPutDescriptor as IndexPutDescriptor
+from .ops.indexing.index_put import IndexPutPlan as IndexPutPlan
 from .ops.indexing.indexed import Indexed as Indexed
+from .ops.indexing.keyed import Keyed as Keyed
+from .ops.indexing.keyed import KeyedDescriptor as KeyedDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterArgs as MaskedScatterArgs
+from .ops.indexing.masked_scatter import MaskedScatterBackwardArgs as MaskedScatterBackwardArgs
+from .ops.indexing.masked_scatter import MaskedScatterBackwardDescriptor as MaskedScatterBackwardDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterBackwardPlan as MaskedScatterBackwardPlan
+from .ops.indexing.masked_scatter import MaskedScatterDescriptor as MaskedScatterDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterPlan as MaskedScatterPlan
+from .ops.indexing.masked_select import MaskedSelectArgs as MaskedSelectArgs
+from .ops.indexing.masked_select import MaskedSelectBackwardArgs as MaskedSelectBackwardArgs
+from .ops.indexing.masked_select import MaskedSelectBackwardDescriptor as MaskedSelectBackwardDescriptor
+from .ops.indexing.masked_select import MaskedSelectBackwardPlan as MaskedSelectBackwardPlan
+from .ops.indexing.masked_select import MaskedSelectDescriptor as MaskedSelectDescriptor
+from .ops.indexing.masked_select import MaskedSelectPlan as MaskedSelectPlan
+from .ops.indexing.nonzero import NonzeroArgs as NonzeroArgs
+from .ops.indexing.nonzero import NonzeroDescriptor as NonzeroDescriptor
+from .ops.indexing.nonzero import NonzeroPlan as NonzeroPlan
+from .ops.indexing.place import PlaceArgs as PlaceArgs
+from .ops.indexing.place import PlaceDescriptor as PlaceDescriptor
+from .ops.indexing.place import PlaceKind as PlaceKind
+from .ops.indexing.place import PlacePlan as PlacePlan
+from .ops.indexing.positions import RavelMultiIndexArgs as RavelMultiIndexArgs
+from .ops.indexing.positions import RavelMultiIndexDescriptor as RavelMultiIndexDescriptor
+from .ops.indexing.positions import RavelMultiIndexPlan as RavelMultiIndexPlan
+from .ops.indexing.positions import UnravelIndexArgs as UnravelIndexArgs
+from .ops.indexing.positions import UnravelIndexDescriptor as UnravelIndexDescriptor
+from .ops.indexing.positions import UnravelIndexPlan as UnravelIndexPlan
 from .ops.indexing.scatter import ScatterArgs as ScatterArgs
 from .ops.indexing.scatter import ScatterDescriptor as ScatterDescriptor
 from .ops.indexing.scatter import ScatterKind as ScatterKind
@@ -359,6 +398,12 @@ from .ops.loss.pointwise_loss import PointwiseLossPlan as PointwiseLossPlan
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardArgs as PointwiseLossBackwardArgs
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardDescriptor as PointwiseLossBackwardDescriptor
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardPlan as PointwiseLossBackwardPlan
+from .ops.loss.rnnt_loss import RnntLossArgs as RnntLossArgs
+from .ops.loss.rnnt_loss import RnntLossDescriptor as RnntLossDescriptor
+from .ops.loss.rnnt_loss import RnntLossPlan as RnntLossPlan
+from .ops.loss.rnnt_loss_backward import RnntLossBackwardArgs as RnntLossBackwardArgs
+from .ops.loss.rnnt_loss_backward import RnntLossBackwardDescriptor as RnntLossBackwardDescriptor
+from .ops.loss.rnnt_loss_backward import RnntLossBackwardPlan as RnntLossBackwardPlan
 from .ops.loss.row_kinds import RowLossKind as RowLossKind
 from .ops.loss.row_loss import RowLossArgs as RowLossArgs
 from .ops.loss.row_loss import RowLossDescriptor as RowLossDescriptor
@@ -385,6 +430,9 @@ from .ops.norm.norm_quantize import NormQuantizeArgs as NormQuantizeArgs
 from .ops.norm.norm_quantize import NormQuantizeDescriptor as NormQuantizeDescriptor
 from .ops.norm.norm_quantize import NormQuantizeKind as NormQuantizeKind
 from .ops.norm.norm_quantize import NormQuantizePlan as NormQuantizePlan
+from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksArgs as NormQuantizeBlocksArgs
+from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksDescriptor as NormQuantizeBlocksDescriptor
+from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksPlan as NormQuantizeBlocksPlan
 from .ops.norm.rms_norm import RMSNormArgs as RMSNormArgs
 from .ops.norm.rms_norm import RMSNormDescriptor as RMSNormDescriptor
 from .ops.norm.rms_norm import RMSNormPlan as RMSNormPlan
@@ -414,11 +462,15 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.random.distributions import RandomKind as RandomKind
 from .ops.random.dropout import DropoutArgs as DropoutArgs
 from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
 from .ops.random.dropout import DropoutDescriptor as DropoutDescriptor
 from .ops.random.dropout import DropoutPlan as DropoutPlan
+from .ops.random.random_fill import RandomArgs as RandomArgs
+from .ops.random.random_fill import RandomDescriptor as RandomDescriptor
+from .ops.random.random_fill import RandomPlan as RandomPlan
 from .ops.random.rrelu import RreluArgs as RreluArgs
 from .ops.random.rrelu import RreluBackwardArgs as RreluBackwardArgs
 from .ops.random.rrelu import RreluBackwardPlan as RreluBackwardPlan
@@ -563,6 +615,25 @@ from .ops.softmax.sparsemax import SparsemaxBackwardPlan as SparsemaxBackwardPla
 from .ops.softmax.sparsemax import SparsemaxDescriptor as SparsemaxDescriptor
 from .ops.softmax.sparsemax import SparsemaxKind as SparsemaxKind
 from .ops.softmax.sparsemax import SparsemaxPlan as SparsemaxPlan
+from .ops.sort.isin import MemberArgs as MemberArgs
+from .ops.sort.isin import MemberDescriptor as MemberDescriptor
+from .ops.sort.isin import MemberPlan as MemberPlan
+from .ops.sort.order import RowDescriptor as RowDescriptor
+from .ops.sort.searchsorted import SearchsortedArgs as SearchsortedArgs
+from .ops.sort.searchsorted import SearchsortedDescriptor as SearchsortedDescriptor
+from .ops.sort.searchsorted import SearchsortedPlan as SearchsortedPlan
+from .ops.sort.sort import SortArgs as SortArgs
+from .ops.sort.sort import SortDescriptor as SortDescriptor
+from .ops.sort.sort import SortPlan as SortPlan
+from .ops.sort.sort_backward import SortBackwardArgs as SortBackwardArgs
+from .ops.sort.sort_backward import SortBackwardDescriptor as SortBackwardDescriptor
+from .ops.sort.sort_backward import SortBackwardPlan as SortBackwardPlan
+from .ops.sort.topk import TopkArgs as TopkArgs
+from .ops.sort.topk import TopkDescriptor as TopkDescriptor
+from .ops.sort.topk import TopkPlan as TopkPlan
+from .ops.sort.unique import UniqueConsecutiveArgs as UniqueConsecutiveArgs
+from .ops.sort.unique import UniqueConsecutiveDescriptor as UniqueConsecutiveDescriptor
+from .ops.sort.unique import UniqueConsecutivePlan as UniqueConsecutivePlan
 
 __version__: str
 
@@ -592,6 +663,8 @@ def adaptive_avg_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_si
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def adaptive_avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_log_softmax_with_loss(x: Array, target: Array, head_weight: Array, tails: Sequence[tuple[Array, Array]] = ..., head_bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(output, loss): each row's log-probability of its target, and -mean of them: torch.nn.AdaptiveLogSoftmaxWithLoss."""
 def adaptive_max_pool1d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def adaptive_max_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -680,6 +753,12 @@ def argmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The argmax of x along `axis` (all axes by default); see `ReducePlan`."""
 def argmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The argmin of x along `axis` (all axes by default); see `ReducePlan`."""
+def argpartition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """`argsort`, as numpy.argpartition leaves open for any kth; see `SortPlan`."""
+def argsort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Where the elements of every row along `axis` stand in order (torch.argsort); see `SortPlan`."""
+def argwhere(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(positions of the elements of x that are not 0, [size, axes of x], how many they are); `nonzero` transposed."""
 def around(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
 def array_equal(a: Array, b: Array, *, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -777,6 +856,10 @@ def batch_paged_prefill(q: Array, k_cache: Array, v_cache: Array, qo_indptr: Arr
     """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's)."""
 def batch_ragged_prefill(q: Array, k: Array, v: Array, qo_indptr: Array, kv_indptr: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
+def bernoulli(p: Array | float = 0.5, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution bernoulli of p, numbers or arrays."""
+def bernoulli_number(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bernoulli_number(x) element by element; see `UnaryPlan`."""
 def bessel_i0e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = i0e(x) element by element, also called bessel_i0e; see `UnaryPlan`."""
 def bessel_i1e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -823,8 +906,12 @@ def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array | No
     """binary_cross_entropy_with_logits of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_with_logits_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of binary_cross_entropy_with_logits by its operands; see `PointwiseLossBackwardPlan`."""
+def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution binomial of count, p, numbers or arrays."""
 def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
     """The bits of x as another element (jax.lax.bitcast_convert_type), any but bool and those of 4 bits."""
+def bits(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'uint32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
 def bitwise_and(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_and(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_count(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -869,6 +956,8 @@ def broadcast_to(x: Array, shape: Any) -> Array:
     """A view of x as a shape that it broadcasts to, with steps of 0 (torch.broadcast_to)."""
 def broadcast_to_rank(x: Array, rank: int) -> Array:
     """A view of x with axes of extent 1 before its own, up to `rank` axes (jax.lax.broadcast_to_rank)."""
+def bucketize(x: Array, boundaries: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bucket of every element of x between ascending boundaries, one row of them (torch.bucketize)."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
 def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -877,6 +966,8 @@ def cast(x: Array, to_element: DType, *, saturate: bool = False, element: DType 
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
 def cat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
+def cauchy(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution cauchy of loc, scale, numbers or arrays."""
 def cbrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cbrt(x) element by element; see `UnaryPlan`."""
 def cbrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -911,6 +1002,12 @@ def chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Strea
     """y = chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chi2(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution chi square of df, numbers or arrays."""
+def chi_square(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution chi square of df, numbers or arrays."""
+def chisquare(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution chi square of df, numbers or arrays."""
 def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
 def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
@@ -941,6 +1038,8 @@ def complex(real: Array, imag: Array, *, out: Out = None, stream: Stream = None,
     """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of complex; see `ComplexPairBackwardPlan`."""
+def compress(condition: Array, x: Array, *, axis: int | None = None, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(slices of x along `axis` where the vector `condition` is not 0, how many they are) (numpy.compress)."""
 def concat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
 def concat_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
@@ -1073,6 +1172,8 @@ def digamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """y = digamma(x) element by element, also called psi; see `UnaryPlan`."""
 def digamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy digamma'(x) element by element; see `UnaryBackwardPlan`."""
+def digitize(x: Array, bins: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bin of every element of x between ascending bins (numpy.digitize): `bucketize` with the sides exchanged."""
 def dist(a: Array, b: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of order p of a - b over all elements, a and b broadcast (torch.dist); launches as of `pairwise_distance`."""
 def dist_backward(dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -1091,6 +1192,8 @@ def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferenc
     """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
 def dot_general(a: Array, b: Array, dimension_numbers: Any, *, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of products of ((a's summed, b's summed), (a's batch, b's batch)) axes (jax.lax.dot_general)."""
+def double_sided_maxwell(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution double sided maxwell of loc, scale, numbers or arrays."""
 def dpo_loss(chosen: Array, rejected: Array, chosen_reference: Array, rejected_reference: Array, *, beta: float = 0.1, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Direct preference optimization (Rafailov et al. 2023), of log-probabilities of answers."""
 def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1160,6 +1263,8 @@ def entr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = entr(x) element by element; see `UnaryPlan`."""
 def entr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy entr'(x) element by element; see `UnaryBackwardPlan`."""
+def epsilon_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for probabilities of at least epsilon. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def eq(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = eq(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1182,6 +1287,8 @@ def erfinv(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = erfinv(x) element by element, also called erf_inv; see `UnaryPlan`."""
 def erfinv_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy erfinv'(x) element by element; see `UnaryBackwardPlan`."""
+def eta_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for probabilities of at least min(eta, √eta exp(-H)). `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def exp(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = exp(x) element by element; see `UnaryPlan`."""
 def exp1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1218,6 +1325,10 @@ def expn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = expn(a, b) with broadcasting: E_n(x), n = a whole and x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def expn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = expn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def exponential(rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution exponential of rate, numbers or arrays."""
+def extract(condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
 def fabs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
 def factorial(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1246,6 +1357,8 @@ def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seql
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
 def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's)."""
+def flatnonzero(x: Array, *, size: int | None = None, fill_value: int = -1, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
 def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:
     """x with the axes from `start_axis` to `end_axis` as one (torch.flatten): a view, or else a copy."""
 def flip(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1328,6 +1441,8 @@ def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_sh
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
 def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
+def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b…, i…] = x[b…, *indices[b…, i…]]: slices of x by coordinates (ONNX GatherND, tf.gather_nd)."""
 def gather_scatter_backward(dy: Array, x: Array, src: Array, index: Array | None = None, weight: Array | None = None, arg: Array | None = None, count: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str = ..., rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx[r, …] = Σ weight[t] dy[s, …] over the tokens t of r (src[t] = r), of segments s; dweight[t] = dy[s] · x[r]."""
 def gather_scatter_max(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1372,8 +1487,12 @@ def generalized_jsd_loss(x: Array, target: Array, weight: Array | None = None, *
     """generalized_jsd_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
 def generalized_jsd_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of generalized_jsd_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def generalized_normal(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution generalized normal of p, numbers or arrays."""
 def generate(y: Array, *, shape: int | Sequence[int] = ..., steps: Sequence[int] = ..., form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal'] = ..., last: int = 0, ends: bool = True, diagonal: int = 0, begin: Scalar = 0.0, end: Scalar = 1.0, base: Scalar = 0.0, first: Scalar = 0, stride: Scalar = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = a function of a number that indices make (torch.arange, linspace, logspace, eye, windows); see `form`."""
+def geometric(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution geometric of p, numbers or arrays."""
 def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1408,6 +1527,8 @@ def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | N
     """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
 def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def gumbel(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution gumbel of loc, scale, numbers or arrays."""
 def gumbel_softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_soft: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
 def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1476,6 +1597,10 @@ def hyp1f1(a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = No
     """M(a, b, x) = Σ (a)_k / (b)_k x^k / k!, Kummer's function (jax.scipy.special.hyp1f1); one must be an array."""
 def hyp1f1_backward(dy: Array, a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by x of y = hyp1f1(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
+def hyp2f1(a: Array, b: Array, c: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Σ (a)_k (b)_k / (c)_k x^k / k!, Gauss's function (scipy.special.hyp2f1), for x <= 1; one must be an array."""
+def hyp2f1_backward(dy: Array, a: Array, b: Array, c: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by x of y = hyp2f1(a, b, c, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
 def hypot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hypot(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def hypot_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1506,8 +1631,26 @@ def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """imag of complex numbers; see `ComplexUnaryPlan`."""
 def imag_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient of imag of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def index(x: Array, key: Any, *, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[key] with index arrays that broadcast together, and slices, integers, None and … mixed, as in NumPy."""
+def index_add(x: Array, index: Array, src: Array, *, axis: int, alpha: float = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the slices of alpha · src added to those that `index` names along `axis` (torch.index_add)."""
+def index_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy added up at the positions that were read, in the row-major order of the indices; 0 elsewhere."""
+def index_copy(x: Array, index: Array, src: Array, *, axis: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the slices of src in the place of those that `index` names along `axis` (torch.index_copy)."""
+def index_fill(x: Array, index: Array, value: Any, *, axis: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `value`, a number or an array without axes, in the slices that `index` names along `axis`."""
 def index_in_dim(x: Array, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """The view at one index of an axis, which goes without `keepdims` (jax.lax.index_in_dim)."""
+def index_put(x: Array, key: Any, values: Array, *, accumulate: bool = False, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `values` written to, or added at (accumulate), x[key] (torch.index_put, jax's x.at[key].set and .add)."""
+def index_put_add_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, return_dx: bool = True, return_dvalues: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, and dvalues = dy[i, :, j, …]; for set only of the token that won, and dx is 0 there."""
+def index_put_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, return_dx: bool = True, return_dvalues: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, and dvalues = dy[i, :, j, …]; for set only of the token that won, and dx is 0 there."""
+def index_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the slices of src combined with those that `index` names along `axis` (torch.index_reduce)."""
 def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
 def info_nce_loss(query: Array, key: Array, *, temperature: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1534,6 +1677,8 @@ def iscomplexobj(x: Any) -> bool:
     """Whether x is an array of complex numbers (numpy.iscomplexobj); nothing on the device is read."""
 def isfinite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = isfinite(x) element by element, also called is_finite; see `UnaryPlan`."""
+def isin(x: Array, test_elements: Array, *, invert: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = whether x[i] is one of test_elements, of any shape (torch.isin): a sort of them, and a binary search."""
 def isinf(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = isinf(x) element by element; see `UnaryPlan`."""
 def isnan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1562,6 +1707,8 @@ def kl_div_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | 
     """The gradients of kl_div_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def kron(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Every element of a times all of b: y[i B + j] = a[i] b[j] along each axis of B in b (torch.kron, numpy.kron)."""
+def kthvalue(x: Array, k: int, axis: int = -1, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k-th smallest element of every row along `axis`, counted from 1, and where it stands (torch.kthvalue)."""
 def kto_loss(policy: Array, reference: Array, desirable: Array, *, kl: float = 0.0, beta: float = 0.1, desirable_weight: float = 1.0, undesirable_weight: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """KTO (Ethayarajh et al. 2024): weight (1 - σ(±beta (policy - reference - kl))), + where `desirable` is 1."""
 def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, *, batch_size: int = ..., num_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -1582,12 +1729,16 @@ def l2_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int 
     """dx of l2_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def laguerre_polynomial_l(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = laguerre_polynomial_l(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def laplace(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution laplace of loc, scale, numbers or arrays."""
 def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-05, weight_element: DType | None = None, return_h: bool = False, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = (h - mean) / sqrt(var + eps) · weight + bias with h = x + residual (torch.nn.functional.layer_norm)."""
 def layer_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat, dbias = Σ rows dy."""
-def layer_norm_quantize(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-05, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(y, scales): layer_norm(x + residual) in 8 bits with a scale for each row; see `rms_norm_quantize`."""
+def layer_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, norm_bias: Array | None = None, bias: Array | None = None, *, eps: float = 1e-05, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act(layer_norm(x, norm_weight, norm_bias) @ weightᵀ + bias) + residual; see `rms_norm_linear`."""
+def layer_norm_quantize(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-05, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(y, scales): layer_norm(x + residual) in 8 or 4 bits; see `rms_norm_quantize`."""
 def lcm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lcm(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def ldexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1638,6 +1789,8 @@ def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = 
     """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry."""
 def linear_swiglu(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = 'silu', residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`gated_linear` of one packed weight [2 · out, in], the gate's rows first, and one packed bias [2 · out]."""
+def load_balancing_loss(router_logits: Array, indices: Array | None = None, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """experts Σ f P: f is an expert's choices per token, P its mean probability; router_logits (…, experts)."""
 def local_response_norm(x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x / (k + alpha · mean of x² over `size` neighbouring channels)^beta, of x (batch, channels, …); zeros beyond."""
 def local_response_norm_backward(dy: Array, x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1663,6 +1816,8 @@ def log_ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...
     """y = log_ndtr(x) element by element; see `UnaryPlan`."""
 def log_ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy log_ndtr'(x) element by element; see `UnaryBackwardPlan`."""
+def log_normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution log normal of loc, scale, numbers or arrays."""
 def log_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = log_sigmoid(x) element by element, also called logsigmoid; see `UnaryPlan`."""
 def log_sigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1703,6 +1858,8 @@ def logmeanexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequen
     """The logmeanexp of x along `axis` (all axes by default); see `ReducePlan`."""
 def logmeanexp_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of logmeanexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def lognormal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution log normal of loc, scale, numbers or arrays."""
 def logsigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = log_sigmoid(x) element by element, also called logsigmoid; see `UnaryPlan`."""
 def logsumexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1729,6 +1886,14 @@ def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
 def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logarithm of masked_softmax, from one pass."""
+def masked_scatter(x: Array, mask: Array, source: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the elements of source, in order, where `mask` holds, which broadcasts to x (torch.masked_scatter)."""
+def masked_scatter_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsource: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, 0 where the mask chose; dsource = dy there, in order, 0 behind what was taken."""
+def masked_select(x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together."""
+def masked_select_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: float = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy at the rank of each element that the mask chose, 0 elsewhere."""
 def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of scale x + bias along `axis`, but for what mask and causal leave out."""
 def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1769,16 +1934,24 @@ def maximum(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefe
     """y = maximum(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def maximum_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = maximum(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def maxwell(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution maxwell of scale, numbers or arrays."""
 def mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The mean of x along `axis` (all axes by default); see `ReducePlan`."""
 def mean_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of mean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def member(x: Array, elements: Array, *, shape: int | Sequence[int] = ..., count: int = ..., invert: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = whether x[i] is one of the elements, sorted ones: a binary search. A NaN is none, -0 equals +0."""
 def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
 def min_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The min_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def min_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of min_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def min_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for those whose probability is at least min_p times the largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def min_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities [B, V], 0 but for those of at least min_p times the largest, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
 def min_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """The min_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
 def min_with_index_backward(dy: Array, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1822,6 +1995,8 @@ def mse_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int
     """mse_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def mse_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of mse_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def msort(x: Array, *, shape: int | Sequence[int] = ..., start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = x sorted along its first axis (torch.msort); see `SortPlan`."""
 def mul(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def mul_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1918,6 +2093,8 @@ def neg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., eleme
     """dx = dy neg'(x) element by element; see `UnaryBackwardPlan`."""
 def negative(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = neg(x) element by element, also called negative; see `UnaryPlan`."""
+def negative_binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution negative binomial of count, p, numbers or arrays."""
 def nextafter(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = nextafter(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def nextafter_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1928,12 +2105,18 @@ def nll_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Arra
     """The gradients of nll_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def nll_of_rows(x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """nll_loss of rows along the last axis; see `RowLossPlan`."""
+def nonzero(x: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: int = -1, flat: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y[k, r] = the position along axis k of the r-th element of x that is not 0, in row-major order; count: how many."""
+def nonzero_static(x: Array, *, size: int, fill_value: int = -1, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`argwhere` without the number (torch.nonzero_static)."""
 def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`vector_norm` with the order by torch.norm's name."""
 def norm_backward(dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `norm` and `vector_norm`; y is their result, which orders 1, inf and -inf do not need."""
 def norm_except_dim(x: Array, p: float = 2, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of order p of each slice of x along `axis`, which stays, the other axes with extent 1."""
+def normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution normal of loc, scale, numbers or arrays."""
 def normalize(x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x / max(‖x‖, eps), the norm of order p along `axis`, one or several (torch.nn.functional.normalize)."""
 def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1964,6 +2147,10 @@ def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *,
     """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance)."""
 def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need."""
+def pareto(scale: Array | float = 1.0, alpha: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution pareto of scale, alpha, numbers or arrays."""
+def partition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = x sorted, as numpy.partition leaves open for any kth; see `SortPlan`."""
 def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
 def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1980,10 +2167,14 @@ def pixel_shuffle(x: Array, upscale_factor: int, *, out: Out = None, stream: Str
     """[…, C r r, H, W] to […, C, H r, W r]: channels become pixels (torch.nn.functional.pixel_shuffle)."""
 def pixel_unshuffle(x: Array, downscale_factor: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """[…, C, H r, W r] to […, C r r, H, W]: pixels become channels (torch.nn.functional.pixel_unshuffle)."""
+def place(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, but element r mod n of the n in `source` where `mask` holds, both in row-major order."""
 def poch(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = poch(a, b) with broadcasting: Γ(a + b) / Γ(a); one of them may be a number. See `SpecialFunctionPlan`."""
 def poch_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = poch(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def poisson(rate: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution poisson of rate, numbers or arrays."""
 def poisson_nll_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, log_input: bool | None = None, full: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """poisson_nll_loss of every element, or its mean or sum (reduction, log_input, full, eps); see `PointwiseLossPlan`."""
 def poisson_nll_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, log_input: bool | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2032,6 +2223,12 @@ def ptp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int]
     """The ptp of x along `axis` (all axes by default); see `ReducePlan`."""
 def ptp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of ptp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def put(x: Array, indices: Array, values: Array, *, accumulate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `values` written to, or added at, positions of its elements in row-major order (torch.put, numpy.put)."""
+def put_along_axis(x: Array, indices: Array, values: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `values` at positions along `axis` (numpy.put_along_axis, whose result is in place); see `scatter`."""
+def putmask(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, but element r mod n of the n in `source` where `mask` holds, both in row-major order."""
 def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2041,14 +2238,42 @@ def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
 def rad2deg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy rad2deg'(x) element by element; see `UnaryBackwardPlan`."""
+def rademacher(*, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution rademacher."""
 def radians(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = deg2rad(x) element by element, also called radians; see `UnaryPlan`."""
 def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
+def rand(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Uniform numbers in [0, 1) (torch.rand); float32's are multiples of 2⁻²⁴. Keywords as of `uniform`."""
+def rand_like(x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`rand` of x's shape, element, package and device (torch.rand_like); out= may be x."""
+def randint(low: Scalar, high: Any = None, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = 'int64', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whole numbers in [low, high), or in [0, low) where high is None (torch.randint), each as likely as any other."""
+def randint_like(x: Array, low: Scalar, high: Any = None, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`randint` of x's shape, element, package and device (torch.randint_like); out= may be x."""
+def randn(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Standard normal numbers (torch.randn). Keywords as of `normal`."""
+def randn_like(x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`randn` of x's shape, element, package and device (torch.randn_like); out= may be x."""
+def random_beta(a: Array | float, b: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution beta of a, b, numbers or arrays."""
+def random_f(dfnum: Array | float, dfden: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution f ratio of dfnum, dfden, numbers or arrays."""
+def random_gamma(concentration: Array | float, rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution gamma of concentration, rate, numbers or arrays."""
 def random_gamma_grad(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = random_gamma_grad(a, b) with broadcasting: the derivative by the parameter a of a gamma variate, whose value is b; one of them may be a number. See `SpecialFunctionPlan`."""
+def random_loggamma(concentration: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution loggamma of concentration, numbers or arrays."""
+def random_logistic(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution logistic of loc, scale, numbers or arrays."""
 def ravel(x: Array) -> Array:
     """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
+def ravel_multi_index(indices: Sequence[Array], *, index_shapes: Sequence[Sequence[int]] = ..., dims: int | Sequence[int] = ..., mode: Any = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the position, in an array of shape `dims`, that an index of each of its axes names (numpy.ravel_multi_index)."""
+def rayleigh(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution rayleigh of scale, numbers or arrays."""
 def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real of complex numbers; see `ComplexUnaryPlan`."""
 def real_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2130,8 +2355,14 @@ def rms_norm(x: Array, weight: Array | None = None, residual: Array | None = Non
     """y = h / sqrt(mean(h² over normalized_shape) + eps) · weight, h = x + residual (torch.nn.functional.rms_norm)."""
 def rms_norm_backward(dy: Array, x: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_offset: float = 0.0, weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·(weight + weight_offset)."""
-def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(y, scales): rms_norm(x + residual) in 8 bits with a scale for each row; see `NormQuantizePlan`."""
+def rms_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-06, weight_offset: float = 0.0, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act(rms_norm(x, norm_weight) @ weightᵀ + bias) + residual: x [*, in], weight [out, in], norm_weight [in]."""
+def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(y, scales): rms_norm(x + residual) in 8 or 4 bits, with a scale for each row or block."""
+def rnnt_loss(logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, *, blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """-log of the probability of targets under a transducer (torchaudio.functional.rnnt_loss); see `RnntLossPlan`."""
+def rnnt_loss_backward(dloss: Array, logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, lse: Array, log_steps: Array, log_alpha: Array, nll: Array, *, batch: int = ..., steps: int = ..., labels: int = ..., classes: int = ..., blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlogits of `RnntLossPlan`: the derivative, cut to [-clamp, clamp] where that is above 0, times dloss."""
 def roll(x: Array, shifts: Any, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with its elements `shifts` further along an axis, or several, those beyond the end at the start (torch.roll)."""
 def rollaxis(x: Array, axis: int, start: int = 0) -> Array:
@@ -2148,6 +2379,8 @@ def rot90(x: Array, k: int = 1, axes: Any = ..., *, out: Out = None, stream: Str
     """x turned k times by a quarter, from the first of two axes to the second (torch.rot90, numpy.rot90)."""
 def round(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
+def router_z_loss(router_logits: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The mean over tokens of logsumexp(router_logits)², router_logits (…, experts) (Zoph et al. 2022, ST-MoE)."""
 def row_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
 def rrelu(x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2162,8 +2395,8 @@ def rsub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stre
     """b - alpha a, rounded once; a or b may be a number (torch.rsub). See `BinaryPlan`."""
 def running_statistics(mean: Array, var: Array, running_mean: Array | None = None, running_var: Array | None = None, *, samples: int | Sequence[int] = ..., channels: int = ..., count: int = ..., momentum: Scalar = 0.1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """running = (1 - momentum) · running + momentum · new, of the mean and of the unbiased variance of a batch."""
-def sample(logits: Array, *, batch_size: int = ..., vocab_size: int = ..., index_element: DType = ..., temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_logprob: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """ids[b] ~ softmax(logits[b] / temperature) restricted by top_k, then top_p, and renormalised."""
+def sample(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, seed: Scalar = None, offset: Scalar = 0, top_n: int = 0, probabilities: bool = False, index_element: DType = 'int64', return_logprob: bool = False, return_probs: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """A token id for each row of logits [B, V], or of probabilities where `probabilities` says so; see `SamplingPlan`."""
 scaled_add: Expression  # x + alpha * y
 def scaled_mm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None, scale_result: Array | None = None, out_element: DType = 'bfloat16', use_fast_accum: bool = False, element: DType | None = None, b_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(scale_a · a) @ (scale_b · b) + bias of fp8 (torch._scaled_mm, torch.nn.functional.scaled_mm): see `Fp8GemmPlan`."""
@@ -2195,6 +2428,8 @@ def scatter_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..
     """dx = dy, and dsrc[…, l, …] = dy[…, index[…, l, …], …]; for set only of the token that won, and dx is 0 there."""
 def scatter_mean(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_nd(x: Array, indices: Array, updates: Array, reduction: str = 'none', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with updates[i…] at x[indices[i…]]: slices written, or combined, by coordinates (ONNX ScatterND)."""
 def scatter_prod(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def scatter_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2211,6 +2446,8 @@ def sdpa_block_sparse(q: Array, k: Array, v: Array, pattern: Array, *, query_blo
     """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default."""
 def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: Array, lse: Array, dy: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
+def searchsorted(sorted_sequence: Array, values: Array, sorter: Array | None = None, *, shape: int | Sequence[int] = ..., values_shape: int | Sequence[int] = ..., right: bool = False, index_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """index[…, i] = how many elements of the sorted row are below values[…, i] or, if `right`, not above it."""
 def segment_log_softmax(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[t, …] = exp(x[t, …]) / Σ exp(x[u, …]) over the tokens u of t's segment; log_softmax its logarithm."""
 def segment_log_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2327,6 +2564,8 @@ def softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = 
     """softmax of x / temperature along `axis` (torch.softmax); `dtype`: what x is cast to first, and the result's."""
 def softmax_backward(dy: Array, y: Array, *, kind: SoftmaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of softmax or log_softmax along `axis`."""
+def softmax_with_cut_offs(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The probabilities [B, V] that `sample` draws with; nothing is drawn. Options as of `sample`."""
 def softmin(x: Array, *, axis: int = -1, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of -x along `axis` (torch.nn.functional.softmin), in one launch; `dtype` as of `softmax`."""
 def softplus(x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2353,6 +2592,10 @@ def softsign_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def softsign_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def sort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = x with every row along `axis` sorted; indices[…, j, …] is where y[…, j, …] stood in its row (torch.sort)."""
+def sort_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, picked_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[…, indices[…, j, …], …] = dy[…, j, …] along `axis`, and 0 elsewhere: the gradient of sorts and selections."""
 def space_to_depth(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
 def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2404,6 +2647,10 @@ def squeeze(x: Array, axis: Any = None) -> Array:
     """A view of x without its axes of extent 1, or without those of them among `axis` (torch.squeeze)."""
 def stack(xs: Sequence[Array], axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays of one shape along a new axis (torch.stack, numpy.stack), in one launch."""
+def standard_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
+def standardize(x: Array, axis: int | Sequence[int] = -1, *, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) along one axis or several (jax.nn.standardize): layer norm of a view."""
 def std(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The std of x along `axis` (all axes by default); see `ReducePlan`."""
 def std_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2414,6 +2661,8 @@ def std_mean_backward(dy: Array, dz: Array | None, x: Array | None, y: Array | N
     """dx of std_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
 def stochastic_cast(x: Array, to_element: DType, *, seed: Scalar, offset: Scalar = 0, saturate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding."""
+def student_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
 def sub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
 def sub_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2448,6 +2697,10 @@ def t(x: Array) -> Array:
     """The transpose of a matrix as a view; what has fewer axes is returned as it is (torch.t)."""
 def take(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def take_along_axis(x: Array, indices: Array, axis: int | None = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j, …] = x[…, indices[…, j, …], …], the other axes broadcast together (numpy.take_along_axis)."""
+def take_along_dim(x: Array, indices: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`take_along_axis` by torch's name, whose axis is None by default."""
 def take_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, i, …] = sum of dy[…, j…, …] over the j with indices[j…] = i, in their order (the gradient of take)."""
 def tan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2476,6 +2729,20 @@ def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy threshold'(x) element by element; see `UnaryBackwardPlan`."""
 def tile(x: Array, reps: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x laid out again and again, reps[a] times along axis a (torch.tile, numpy.tile, Tensor.repeat)."""
+def token_logprobs(logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The logprob [B] of tokens [B] (int64 or int32) under softmax(logits / temperature), with no cut-off."""
+def top_k_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for the k largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def top_k_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities [B, V], 0 but for the k largest, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
+def top_n_sigma_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for logits of at least max - n σ. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def top_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for the shortest descending prefix whose probability reaches p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def top_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities [B, V], 0 but for the shortest descending prefix that reaches p, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
+def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k)."""
 def trace(x: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the sum of the elements x[…, i, …, i + offset, …] of axis1 and axis2 (numpy.trace; torch.trace of a matrix)."""
 def trace_backward(dy: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2492,6 +2759,8 @@ def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1,
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
 def triangle_backward(dy: Array, *, shape: int | Sequence[int] = ..., upper: bool = ..., diagonal: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy where the forward kept x, 0 elsewhere."""
+def triangular(left: Array | float = 0.0, mode: Array | float = 0.5, right: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution triangular of left, mode, right, numbers or arrays."""
 def tril(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x on and below a diagonal of its last two axes, 0 elsewhere (torch.tril, numpy.tril)."""
 def triplet_margin_loss(x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2508,6 +2777,12 @@ def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
 def trunc_divide(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc_divide(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def trunc_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution truncated normal of low, high, numbers or arrays."""
+def truncated_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution truncated normal of low, high, numbers or arrays."""
+def typical_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for those nearest to the entropy, until they reach typical_p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def unbind(x: Array, axis: int = 0) -> list[Array]:
     """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
 def unflatten(x: Array, axis: int, shape: Any) -> Array:
@@ -2516,6 +2791,14 @@ def unfold(x: Array, axis: int, size: int, step: int) -> Array:
     """A view of x as windows of `size` elements along an axis, `step` apart, the last axis (Tensor.unfold)."""
 def unfold_copy(x: Array, axis: int, size: int, step: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """What `unfold` sees, in memory of its own (torch.unfold_copy). Its gradient adds up where windows overlap."""
+def uniform(low: Array | float = 0.0, high: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution uniform of low, high, numbers or arrays."""
+def unique(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`)."""
+def unique_consecutive(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """An element of every run of equal neighbours in x, seen as a row (torch.unique_consecutive)."""
+def unravel_index(x: Array, *, shape: int | Sequence[int] = ..., dims: int | Sequence[int] = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
 def unsafe_chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
     """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
 def unsafe_split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
@@ -2566,8 +2849,12 @@ def vsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 0 (torch.vsplit, numpy.vsplit)."""
 def vstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
+def wald(mean: Array | float, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution wald of mean, scale, numbers or arrays."""
 def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
     """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
+def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """v · g / ‖v‖, the norm of each slice of v along `axis`, of the whole where it is None."""
 def weight_norm_backward(dy: Array, v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -2576,6 +2863,10 @@ def where(condition: Array, a: Array, b: Array, *, out: Out = None, stream: Stre
     """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where)."""
 def where_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of where by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def wofz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """wofz of complex numbers; see `ComplexUnaryPlan`."""
+def wofz_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of wofz of complex numbers; see `ComplexUnaryBackwardPlan`."""
 def write_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The part of x that begins at `starts`, indices on the device, becomes `update`, in place: a cache that grows."""
 def write_slice(x: Array, update: Array, start_indices: Any, axis: int | None = None, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
