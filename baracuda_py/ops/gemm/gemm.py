@@ -289,6 +289,10 @@ class GemmPlan(Plan):
         return 2 * int(np.prod(desc.batch_shape, dtype=np.int64)) * desc.m * desc.n * desc.k
 
 
+# The rows that the products inside of other plans take: bare, and of any number of rows.
+INNER = tuple(v for v in GemmPlan.variants if v.name not in ("cublas_epilogue", "wgmma_few", "wgmma_copied"))
+
+
 class DenseGemmPlan(GemmPlan):
     """`GemmPlan` by another name."""
 
