@@ -667,7 +667,7 @@ def as_strided(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out
     """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
 def as_strided_copy(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
-def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with what a view of these sizes and strides sees of its row-major elements replaced by src."""
 def asin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = asin(x) element by element, also called arcsin; see `UnaryPlan`."""
@@ -816,7 +816,7 @@ def bitwise_right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream =
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def block(xs: Sequence[Array], *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
@@ -932,7 +932,7 @@ def conjugate(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def constant_pad_nd(x: Array, pad: Any, mode: str = 'constant', value: complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
-def contiguous(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def contiguous(x: Array) -> Array:
     """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
 def convert_element_type(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
@@ -1086,7 +1086,7 @@ def dsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 2 (torch.dsplit, numpy.dsplit)."""
 def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
-def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
 def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The part of x of shape `slice_sizes` that begins at start_indices (jax.lax.dynamic_slice)."""
@@ -1334,7 +1334,7 @@ def generalized_jsd_loss(x: Array, target: Array, weight: Array | None = None, *
 def generalized_jsd_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of generalized_jsd_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def generate(y: Array, *, shape: int | Sequence[int] = ..., steps: Sequence[int] = ..., form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal'] = ..., last: int = 0, ends: bool = True, diagonal: int = 0, begin: Scalar = 0.0, end: Scalar = 1.0, base: Scalar = 0.0, first: Scalar = 0, stride: Scalar = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = a function of a number that indices make (torch.arange, linspace, logspace, eye, windows); see `form`."""
+    """y = a function of a number that indices make, in place (torch.arange, linspace, eye, windows); see `form`."""
 def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2242,6 +2242,8 @@ def sinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = sinh(x) element by element; see `UnaryPlan`."""
 def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
+def slice(x: Array, start_indices: Any, limit_indices: Any, strides: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[start:limit:stride] along every axis, in memory of its own (jax.lax.slice)."""
 def slice_at(x: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the part of x of shape `sizes` that begins at `starts`, indices on the device (jax.lax.dynamic_slice)."""
 def slice_copy(x: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

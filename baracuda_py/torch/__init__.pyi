@@ -181,7 +181,6 @@ from baracuda_py import conj_backward as conj_backward
 from baracuda_py import conj_physical as conj_physical
 from baracuda_py import conjugate as conjugate
 from baracuda_py import constant_pad_nd as constant_pad_nd
-from baracuda_py import contiguous as contiguous
 from baracuda_py import convert_element_type as convert_element_type
 from baracuda_py import copy as copy
 from baracuda_py import copysign as copysign
@@ -810,6 +809,7 @@ from baracuda_py import sine_integral as sine_integral
 from baracuda_py import sine_integral_backward as sine_integral_backward
 from baracuda_py import sinh as sinh
 from baracuda_py import sinh_backward as sinh_backward
+from baracuda_py import slice as slice
 from baracuda_py import slice_at as slice_at
 from baracuda_py import slice_copy as slice_copy
 from baracuda_py import slice_scatter as slice_scatter

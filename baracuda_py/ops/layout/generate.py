@@ -191,7 +191,7 @@ _WIDE = (ElementKind.F64, ElementKind.C128)
 
 
 class GeneratePlan(Plan):
-    """y = a function of a number that indices make (torch.arange, linspace, logspace, eye, windows); see `form`.
+    """y = a function of a number that indices make, in place (torch.arange, linspace, eye, windows); see `form`.
 
     Floats are computed in float64 and rounded once; integers of "counted" are exact and wrap as the element does.
     """

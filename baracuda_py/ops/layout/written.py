@@ -154,7 +154,7 @@ def slice_scatter(
 
 @entry(ViewScatterPlan)
 def as_strided_scatter(
-    x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, stream: Any = None,
+    x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with what a view of these sizes and strides sees of its row-major elements replaced by src.
@@ -164,8 +164,8 @@ def as_strided_scatter(
     if unknown:
         raise unexpected(as_strided_scatter, unknown)
     walk = strided_walk(x, size, stride, storage_offset)
-    made = _written(ravel(x), src, walk, None, stream, preference)
-    return reshape(made, shape_of(x, "x"))
+    made = _written(ravel(x), src, walk, None if out is None else reshape(out, (-1,)), stream, preference)
+    return reshape(made, shape_of(x, "x")) if out is None else out
 
 
 @entry(ViewCopyPlan)
@@ -303,14 +303,16 @@ def dynamic_slice_in_dim(
 
 @entry(DynamicSlicePlan)
 def dynamic_index_in_dim(
-    x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, stream: Any = None, preference: Any = None,
-    **unknown: Any,
+    x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
     if unknown:
         raise unexpected(dynamic_index_in_dim, unknown)
-    made = dynamic_slice_in_dim(x, index, 1, axis, stream=stream, preference=preference)
-    return made if keepdims else without_axes(made, (place(axis, len(shape_of(x, "x"))),), "x")
+    at = place(axis, len(shape_of(x, "x")))
+    to = out if out is None or keepdims else with_axis(out, at, "out")
+    made = dynamic_slice_in_dim(x, index, 1, at, out=to, stream=stream, preference=preference)
+    return out if out is not None else made if keepdims else without_axes(made, (at,), "x")
 
 
 @entry(DynamicUpdateSlicePlan)
@@ -357,3 +359,6 @@ def write_slice(
     if _fixed(start_indices):
         raise InvalidProblemError("start_indices must be an array; where the host knows them, copy to a view of x")
     return write_at(x, update, _on_device(start_indices), stream=stream, preference=preference)
+
+
+slice = slice_static
