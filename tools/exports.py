@@ -59,6 +59,12 @@ HOST = {  # functions of the host that belong to an op
         "permute", "permute_dims", "ravel", "reshape", "rollaxis", "slice_in_dim", "squeeze", "swapaxes",
         "swapdims", "t", "transpose", "unflatten", "unfold", "unsqueeze",
     ],
+    "ops.layout.creation": [
+        "arange", "broadcasted_iota", "cartesian_prod", "diag_indices", "diag_indices_from", "empty", "empty_like",
+        "empty_permuted", "empty_strided", "eye", "full", "full_like", "geomspace", "hilbert", "identity", "indices",
+        "iota", "ix_", "linspace", "logspace", "meshgrid", "ones", "ones_like", "range", "tri", "tril_indices",
+        "tril_indices_from", "triu_indices", "triu_indices_from", "vander", "zeros", "zeros_like",
+    ],
     "ops.layout.parts": [
         "array_split", "chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind",
         "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unstack", "vsplit",
