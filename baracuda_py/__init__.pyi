@@ -297,6 +297,12 @@ from .ops.layout.dynamic_slice import WriteSlicePlan as WriteSlicePlan
 from .ops.layout.generate import GenerateArgs as GenerateArgs
 from .ops.layout.generate import GenerateDescriptor as GenerateDescriptor
 from .ops.layout.generate import GeneratePlan as GeneratePlan
+from .ops.layout.im2col import Col2imArgs as Col2imArgs
+from .ops.layout.im2col import Col2imDescriptor as Col2imDescriptor
+from .ops.layout.im2col import Col2imPlan as Col2imPlan
+from .ops.layout.im2col import Im2colArgs as Im2colArgs
+from .ops.layout.im2col import Im2colDescriptor as Im2colDescriptor
+from .ops.layout.im2col import Im2colPlan as Im2colPlan
 from .ops.layout.pad import PadArgs as PadArgs
 from .ops.layout.pad import PadDescriptor as PadDescriptor
 from .ops.layout.pad import PadPlan as PadPlan
@@ -912,6 +918,8 @@ def clone(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanP
     """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def clz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = clz(x) element by element; see `UnaryPlan`."""
+def col2im(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
 def collapse(x: Array, start_axis: int, stop_axis: int | None = None) -> Array:
     """x with the axes from `start_axis` up to, not including, `stop_axis` as one (jax.lax.collapse)."""
 def column_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1267,6 +1275,8 @@ def fmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = fmod(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def fmod_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = fmod(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def fold(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
 def fp8_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, c: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., a_scales: int | Sequence[int] = ..., b_scales: int | Sequence[int] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = act(alpha · (scale_a · a) @ (scale_b · b) + beta · c + bias) + residual of fp8 (torch's scaled_mm)."""
 def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1493,6 +1503,8 @@ def igamma_grad_a(a: Array, b: Array, *, out: Out = None, stream: Stream = None,
     """y = igamma_grad_a(a, b) with broadcasting: the derivative of P(a, x) by a, x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def igammac(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def im2col(x: Array, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The windows of images as columns (torch.nn.functional.unfold); see `Im2colPlan`."""
 def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """imag of complex numbers; see `ComplexUnaryPlan`."""
 def imag_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

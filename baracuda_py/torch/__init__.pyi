@@ -169,6 +169,7 @@ from baracuda_py import clip as clip
 from baracuda_py import clipped_policy_loss as clipped_policy_loss
 from baracuda_py import clone as clone
 from baracuda_py import clz as clz
+from baracuda_py import col2im as col2im
 from baracuda_py import column_stack as column_stack
 from baracuda_py import comb as comb
 from baracuda_py import complex as complex
@@ -330,6 +331,7 @@ from baracuda_py import fmin as fmin
 from baracuda_py import fmin_backward as fmin_backward
 from baracuda_py import fmod as fmod
 from baracuda_py import fmod_backward as fmod_backward
+from baracuda_py import fold as fold
 from baracuda_py import fp8_gemm as fp8_gemm
 from baracuda_py import frac as frac
 from baracuda_py import frac_backward as frac_backward
@@ -435,6 +437,7 @@ from baracuda_py import i1e_backward as i1e_backward
 from baracuda_py import igamma as igamma
 from baracuda_py import igamma_grad_a as igamma_grad_a
 from baracuda_py import igammac as igammac
+from baracuda_py import im2col as im2col
 from baracuda_py import imag as imag
 from baracuda_py import imag_backward as imag_backward
 from baracuda_py import index_select as index_select

@@ -83,5 +83,7 @@ LAYOUT: dict[str, Callable[[], Call]] = {
     "concat_backward": lambda: ([_x(5, 4)], {"shapes": ((2, 4), (3, 4))}),
     "pad_backward": lambda: ([_x(5, 4)], {"shape": (3, 4), "padding": ((1, 1), (0, 0))}),
     "triangle_backward": lambda: ([_x(5, 4)], {"upper": True}),
+    "im2col": lambda: ([_x(1, 2, 4, 5), 2], {"padding": 1}),
+    **dict.fromkeys(("col2im", "fold"), lambda: ([_x(1, 8, 12), (4, 5), 2], {})),
     "generate": lambda: ([_x(6)], {"steps": (1,), "form": "counted"}),
 }

@@ -336,12 +336,14 @@ def _below(rows: int, columns: int, k: int) -> int:
 
 def tril_indices_from(x: Array, k: int = 0) -> Array:
     """`tril_indices` of a matrix of x's shape (numpy.tril_indices_from)."""
-    return tril_indices(*_matrix(x), k, like=x)
+    n, m = _matrix(x)
+    return tril_indices(n, m, k, like=x)
 
 
 def triu_indices_from(x: Array, k: int = 0) -> Array:
     """`triu_indices` of a matrix of x's shape (numpy.triu_indices_from)."""
-    return triu_indices(*_matrix(x), k, like=x)
+    n, m = _matrix(x)
+    return triu_indices(n, m, k, like=x)
 
 
 def _matrix(x: Array) -> Shape:
