@@ -303,12 +303,18 @@ from .ops.layout.im2col import Col2imPlan as Col2imPlan
 from .ops.layout.im2col import Im2colArgs as Im2colArgs
 from .ops.layout.im2col import Im2colDescriptor as Im2colDescriptor
 from .ops.layout.im2col import Im2colPlan as Im2colPlan
+from .ops.layout.one_hot import OneHotArgs as OneHotArgs
+from .ops.layout.one_hot import OneHotDescriptor as OneHotDescriptor
+from .ops.layout.one_hot import OneHotPlan as OneHotPlan
 from .ops.layout.pad import PadArgs as PadArgs
 from .ops.layout.pad import PadDescriptor as PadDescriptor
 from .ops.layout.pad import PadPlan as PadPlan
 from .ops.layout.pad_backward import PadBackwardArgs as PadBackwardArgs
 from .ops.layout.pad_backward import PadBackwardDescriptor as PadBackwardDescriptor
 from .ops.layout.pad_backward import PadBackwardPlan as PadBackwardPlan
+from .ops.layout.repeats import RunIndexArgs as RunIndexArgs
+from .ops.layout.repeats import RunIndexDescriptor as RunIndexDescriptor
+from .ops.layout.repeats import RunIndexPlan as RunIndexPlan
 from .ops.layout.triangle import TriangleArgs as TriangleArgs
 from .ops.layout.triangle import TriangleBackwardArgs as TriangleBackwardArgs
 from .ops.layout.triangle import TriangleBackwardDescriptor as TriangleBackwardDescriptor
@@ -1955,6 +1961,8 @@ def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[i
     """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0)."""
 def not_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ne(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def one_hot(index: Array, classes: int, *, axis: int = -1, on: complex = 1, off: complex = 0, element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Vectors of `classes` elements, of which the one at the index is `on` (torch.nn.functional.one_hot)."""
 def ones(shape: Any, element: Any = None, *, like: Any = None) -> Array:
     """An array of ones (torch.ones, numpy.ones)."""
 def ones_like(x: Array, element: Any = None) -> Array:
@@ -2135,6 +2143,10 @@ def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, st
     """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
 def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
+def repeat(x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat)."""
+def repeat_interleave(x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat)."""
 def reshape(x: Array, *shape: Any) -> Array:
     """x as another shape of as many elements, one of whose sizes may be -1 (torch.reshape): a view, or else a copy."""
 def resolve_conj(x: Any) -> Any:
@@ -2181,6 +2193,8 @@ def rsqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
     """dx = dy rsqrt'(x) element by element; see `UnaryBackwardPlan`."""
 def rsub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """b - alpha a, rounded once; a or b may be a number (torch.rsub). See `BinaryPlan`."""
+def run_index(ends: Array, *, count: int = ..., total: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """index[j] = how many of the ascending `ends` are <= j: of runs with these ends, the one that j lies in."""
 def running_statistics(mean: Array, var: Array, running_mean: Array | None = None, running_var: Array | None = None, *, samples: int | Sequence[int] = ..., channels: int = ..., count: int = ..., momentum: Scalar = 0.1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """running = (1 - momentum) · running + momentum · new, of the mean and of the unbiased variance of a batch."""
 def sample(logits: Array, *, batch_size: int = ..., vocab_size: int = ..., index_element: DType = ..., temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_logprob: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

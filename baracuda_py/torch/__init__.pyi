@@ -651,6 +651,7 @@ from baracuda_py import norm_except_dim as norm_except_dim
 from baracuda_py import normalize as normalize
 from baracuda_py import normalize_backward as normalize_backward
 from baracuda_py import not_equal as not_equal
+from baracuda_py import one_hot as one_hot
 from baracuda_py import orpo_loss as orpo_loss
 from baracuda_py import outer as outer
 from baracuda_py import owens_t as owens_t
@@ -734,6 +735,8 @@ from baracuda_py import remainder as remainder
 from baracuda_py import remainder_backward as remainder_backward
 from baracuda_py import renorm as renorm
 from baracuda_py import renorm_backward as renorm_backward
+from baracuda_py import repeat as repeat
+from baracuda_py import repeat_interleave as repeat_interleave
 from baracuda_py import rev as rev
 from baracuda_py import right_shift as right_shift
 from baracuda_py import rint as rint
@@ -752,6 +755,7 @@ from baracuda_py import rrelu_backward as rrelu_backward
 from baracuda_py import rsqrt as rsqrt
 from baracuda_py import rsqrt_backward as rsqrt_backward
 from baracuda_py import rsub as rsub
+from baracuda_py import run_index as run_index
 from baracuda_py import running_statistics as running_statistics
 from baracuda_py import sample as sample
 from baracuda_py import scaled_add as scaled_add

@@ -85,5 +85,8 @@ LAYOUT: dict[str, Callable[[], Call]] = {
     "triangle_backward": lambda: ([_x(5, 4)], {"upper": True}),
     "im2col": lambda: ([_x(1, 2, 4, 5), 2], {"padding": 1}),
     **dict.fromkeys(("col2im", "fold"), lambda: ([_x(1, 8, 12), (4, 5), 2], {})),
+    **dict.fromkeys(("repeat_interleave", "repeat"), lambda: ([_x(4, 6), 3], {"axis": 1})),
+    "run_index": lambda: ([np.array([1, 4, 4, 9], np.int64)], {"total": 9}),
+    "one_hot": lambda: ([np.array([0, 2, 1]), 3], {}),
     "generate": lambda: ([_x(6)], {"steps": (1,), "form": "counted"}),
 }
