@@ -31,6 +31,7 @@ from .onnx_attention import attention
 from .onnx_binary import BINARY
 from .onnx_cast import cast
 from .onnx_families import FAMILIES, UNMAPPED
+from .onnx_layout import LAYOUT
 from .onnx_node import Node, NotCovered, element, need
 from .onnx_reductions import REDUCTIONS
 from .onnx_unary import UNARY
@@ -57,7 +58,7 @@ def onnx_op(*names: str) -> Callable[[Handler], Handler]:
 
 # -- elementwise ----------------------------------------------------------------------------------------------------
 
-OPS |= {**UNARY, **BINARY, **REDUCTIONS, "Cast": cast, "CastLike": cast}
+OPS |= {**UNARY, **BINARY, **REDUCTIONS, **LAYOUT, "Cast": cast, "CastLike": cast}
 
 
 @onnx_op("ConstantOfShape")

@@ -110,11 +110,7 @@ def _geometry(p: Problem) -> Geometry | str:
 def in_torch(torch: Any, desc: OneHotDescriptor, *, index: Any) -> Any:
     """Classes compared."""
     kind = getattr(torch, str(desc.element), None)
-    if (
-        kind is None
-        or desc.element.itemsize == 1
-        or desc.element in (ElementKind.U16, ElementKind.U32, ElementKind.U64)
-    ):
+    if kind is None or (not desc.element.is_integer and desc.element.itemsize == 1):
         return NotImplemented
     hit = index.unsqueeze(-1) == torch.arange(desc.classes, dtype=index.dtype)
     y = torch.where(hit, torch.tensor(desc.on, dtype=kind), torch.tensor(desc.off, dtype=kind))
