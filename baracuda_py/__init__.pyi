@@ -742,6 +742,10 @@ def avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int |
 axpby: Expression  # alpha * x + beta * y
 def baddbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def bartlett(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Bartlett window that is not periodic, in float64 (numpy.bartlett)."""
+def bartlett_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
+    """1 - |2 i / N - 1| (torch.bartlett_window)."""
 def batch_matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def batch_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, training: bool = False, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -830,6 +834,10 @@ def bitwise_right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream =
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def blackman(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Blackman window that is not periodic, in float64 (numpy.blackman)."""
+def blackman_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
+    """0.42 - ½ cos(2π i / N) + 0.08 cos(4π i / N) (torch.blackman_window)."""
 def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -932,6 +940,8 @@ def column_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None,
     """Arrays along axis 1, vectors as columns (torch.column_stack)."""
 def comb(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = comb(a, b) with broadcasting: a! / (b! (a - b)!); one of them may be a number. See `SpecialFunctionPlan`."""
+def combinations(x: Array, r: int = 2, with_replacement: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """All choices of r elements of a vector, as rows, in order (torch.combinations). The host counts them out."""
 def complex(real: Array, imag: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -940,6 +950,8 @@ def concat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: 
     """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
 def concat_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """dxs[i] = dy where array i lies in it."""
+def concat_mla_k(k_nope: Array, k_rope: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Keys of latent attention: the part without positions of each head, then the rotated part that all heads share."""
 def concatenate(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
 def conj(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1042,6 +1054,8 @@ def deg2rad_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., e
     """dx = dy deg2rad'(x) element by element; see `UnaryBackwardPlan`."""
 def degrees(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
+def delete(x: Array, index: Any, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x without what lies at some indices along an axis, integers or a slice (numpy.delete)."""
 def dense_gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
 def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1417,6 +1431,14 @@ def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | Non
     """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis."""
+def hamming(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Hamming window that is not periodic, in float64 (numpy.hamming)."""
+def hamming_window(n: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, element: Any = None, *, like: Any = None) -> Array:
+    """alpha - beta cos(2π i / N) (torch.hamming_window)."""
+def hann_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
+    """½ - ½ cos(2π i / N), N being n where periodic, else n - 1 (torch.hann_window)."""
+def hanning(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Hann window that is not periodic, in float64 (numpy.hanning)."""
 def hard_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hardsigmoid(x) element by element, also called hard_sigmoid; see `UnaryPlan`."""
 def hard_silu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1527,6 +1549,8 @@ def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefere
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
 def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
+def insert(x: Array, index: Any, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with values before some indices along an axis (numpy.insert); without `axis` x is one axis."""
 def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1567,6 +1591,10 @@ def jn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference
     """y = jn(a, b) with broadcasting: the Bessel function J of whole order n = a at x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def jn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = jn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def kaiser(n: int, beta: float, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Kaiser window that is not periodic, in float64 (numpy.kaiser)."""
+def kaiser_window(n: int, periodic: bool = True, beta: float = 12.0, element: Any = None, *, like: Any = None) -> Array:
+    """I₀(beta √(1 - (2 i / N - 1)²)) / I₀(beta) (torch.kaiser_window); three launches."""
 def kl_div(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = kl_div(a, b) with broadcasting: a log(a / b) - a + b; one of them may be a number. See `SpecialFunctionPlan`."""
 def kl_div_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1744,6 +1772,8 @@ def margin_ranking_loss(x: Array, other: Array | None, target: Array, weight: Ar
     """margin_ranking_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
 def margin_ranking_loss_backward(dloss: Array, x: Array, other: Array | None, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, return_dother: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of margin_ranking_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def mask_indices(n: int, mask: Any, k: int = 0, *, like: Any = None) -> Sequence[Array]:
+    """Rows and columns of an n × n matrix that `mask` leaves: `triu` or `tril` of this package (numpy.mask_indices)."""
 def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
 def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2149,6 +2179,8 @@ def repeat_interleave(x: Array, repeats: Any, axis: int | None = None, *, total:
     """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat)."""
 def reshape(x: Array, *shape: Any) -> Array:
     """x as another shape of as many elements, one of whose sizes may be -1 (torch.reshape): a view, or else a copy."""
+def resize(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The elements of x, again and again, in another shape of any size (numpy.resize)."""
 def resolve_conj(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the conjugate of its memory, the conjugate (torch.resolve_conj)."""
 def resolve_neg(x: Any) -> Any:

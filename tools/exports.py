@@ -65,6 +65,11 @@ HOST = {  # functions of the host that belong to an op
         "iota", "ix_", "linspace", "logspace", "meshgrid", "ones", "ones_like", "range", "tri", "tril_indices",
         "tril_indices_from", "triu_indices", "triu_indices_from", "vander", "zeros", "zeros_like",
     ],
+    "ops.layout.windows": [
+        "bartlett", "bartlett_window", "blackman", "blackman_window", "hamming", "hamming_window", "hann_window",
+        "hanning", "kaiser", "kaiser_window",
+    ],
+    "ops.layout.edits": ["mask_indices"],
     "ops.layout.parts": [
         "array_split", "chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind",
         "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unstack", "vsplit",

@@ -172,10 +172,12 @@ from baracuda_py import clz as clz
 from baracuda_py import col2im as col2im
 from baracuda_py import column_stack as column_stack
 from baracuda_py import comb as comb
+from baracuda_py import combinations as combinations
 from baracuda_py import complex as complex
 from baracuda_py import complex_backward as complex_backward
 from baracuda_py import concat as concat
 from baracuda_py import concat_backward as concat_backward
+from baracuda_py import concat_mla_k as concat_mla_k
 from baracuda_py import concatenate as concatenate
 from baracuda_py import conj as conj
 from baracuda_py import conj_backward as conj_backward
@@ -226,6 +228,7 @@ from baracuda_py import dawsn_backward as dawsn_backward
 from baracuda_py import deg2rad as deg2rad
 from baracuda_py import deg2rad_backward as deg2rad_backward
 from baracuda_py import degrees as degrees
+from baracuda_py import delete as delete
 from baracuda_py import dense_gemm as dense_gemm
 from baracuda_py import depth_to_space as depth_to_space
 from baracuda_py import diag as diag
@@ -444,6 +447,7 @@ from baracuda_py import index_select as index_select
 from baracuda_py import info_nce_loss as info_nce_loss
 from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
+from baracuda_py import insert as insert
 from baracuda_py import instance_norm as instance_norm
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
@@ -737,6 +741,7 @@ from baracuda_py import renorm as renorm
 from baracuda_py import renorm_backward as renorm_backward
 from baracuda_py import repeat as repeat
 from baracuda_py import repeat_interleave as repeat_interleave
+from baracuda_py import resize as resize
 from baracuda_py import rev as rev
 from baracuda_py import right_shift as right_shift
 from baracuda_py import rint as rint

@@ -88,5 +88,10 @@ LAYOUT: dict[str, Callable[[], Call]] = {
     **dict.fromkeys(("repeat_interleave", "repeat"), lambda: ([_x(4, 6), 3], {"axis": 1})),
     "run_index": lambda: ([np.array([1, 4, 4, 9], np.int64)], {"total": 9}),
     "one_hot": lambda: ([np.array([0, 2, 1]), 3], {}),
+    "delete": lambda: ([_x(4, 6), (1, 3)], {"axis": 1}),
+    "insert": lambda: ([_x(4, 6), 2, _x(1, 4, seed=1)], {"axis": 1}),
+    "resize": lambda: ([_x(2, 3), (4, 4)], {}),
+    "combinations": lambda: ([_x(4)], {}),
+    "concat_mla_k": lambda: ([_x(3, 2, 4), _x(3, 1, 2, seed=1)], {}),
     "generate": lambda: ([_x(6)], {"steps": (1,), "form": "counted"}),
 }

@@ -36,6 +36,22 @@ def new(shape: tuple[int, ...], element: ElementKind, like: Any, write: Write | 
     return made if like is None else handed(made, element, like)
 
 
+def from_host(values: np.ndarray, like: Any) -> Array:
+    """NumPy's array where another one is: a copy, to a GPU through pinned memory or not as that package does it."""
+    package = "" if like is None else package_name(type(like))
+    if package == "torch":
+        return sys.modules["torch"].from_numpy(values).to(like.device)
+    if package == "jax":
+        return sys.modules["jax"].numpy.asarray(values)
+    device = resolve_device().ordinal if like is None else ordinal(like)
+    if device < 0:
+        return values
+    import cupy
+
+    with cupy.cuda.Device(device):
+        return cupy.asarray(values)
+
+
 def kind_of(element: Any, default: ElementKind) -> ElementKind:
     """The element that is asked for."""
     return default if element is None else ElementKind.of(element)
