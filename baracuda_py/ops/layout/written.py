@@ -12,9 +12,12 @@ from ...core import Array
 from ...core.checked import INT64, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.tensor import dense_strides
 from ...core.views import broadcast, shape_of, with_axis, without_axes
+from ...interop.arrays import package_name, read
 from ..elementwise.fill import FillPlan, fill
 from .concat import stack
+from .creation import full
 from .dynamic_slice import (
     DynamicSlicePlan, DynamicUpdateSlicePlan, WriteSlicePlan, slice_at, update_slice_at, write_at,
 )  # fmt: skip
@@ -95,6 +98,8 @@ def fill_diagonal(
 ) -> Any:
     """x with its main diagonal set to a number, in place (numpy.fill_diagonal); all axes of three or more are as long.
 
+    JAX's arrays stay as they are: of them it is a new one that is returned.
+
     wrap: in a matrix with more rows than columns the diagonal begins again after each row that it leaves out.
     """
     if unknown:
@@ -103,6 +108,12 @@ def fill_diagonal(
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise InvalidProblemError(f"x must be a matrix, or have axes of one extent, got shape {shape}")
     given = {"stream": stream, "preference": preference}
+    if package_name(type(x)) == "jax":
+        step = sum(dense_strides(shape))
+        end = math.prod(shape) if wrap or len(shape) > 2 else min(math.prod(shape), shape[1] * shape[1])
+        places = (len(range(0, end, step)),)
+        src = full(places, value, read(x, "x").element, like=x)
+        return as_strided_scatter(x, src, places, (step,), **given)
     seen = x
     while len(shape_of(seen, "x")) > 1:
         seen = diagonal(seen, 0, 0, len(shape_of(seen, "x")) - 1)
