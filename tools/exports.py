@@ -54,11 +54,22 @@ HOST = {  # functions of the host that belong to an op
     "ops.gemm.einsum": ["einsum_path"],
     "ops.layout.views": [
         "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_in_dim", "broadcast_like",
-        "broadcast_tensors", "broadcast_to", "broadcast_to_rank", "collapse", "diagonal", "expand", "expand_dims",
-        "flatten", "index_in_dim", "matrix_transpose", "moveaxis", "movedim", "narrow", "permute", "permute_dims",
-        "ravel", "reshape", "rollaxis", "slice_in_dim", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unflatten",
-        "unfold", "unsqueeze",
+        "broadcast_tensors", "broadcast_to", "broadcast_to_rank", "collapse", "contiguous", "diagonal",
+        "expand", "expand_dims", "flatten", "index_in_dim", "matrix_transpose", "moveaxis", "movedim", "narrow",
+        "permute", "permute_dims", "ravel", "reshape", "rollaxis", "slice_in_dim", "squeeze", "swapaxes",
+        "swapdims", "t", "transpose", "unflatten", "unfold", "unsqueeze",
     ],
+    "ops.layout.creation": [
+        "arange", "broadcasted_iota", "cartesian_prod", "diag_indices", "diag_indices_from", "empty", "empty_like",
+        "empty_permuted", "empty_strided", "eye", "full", "full_like", "geomspace", "hilbert", "identity", "indices",
+        "iota", "ix_", "linspace", "logspace", "meshgrid", "ones", "ones_like", "range", "tri", "tril_indices",
+        "tril_indices_from", "triu_indices", "triu_indices_from", "vander", "zeros", "zeros_like",
+    ],
+    "ops.layout.windows": [
+        "bartlett", "bartlett_window", "blackman", "blackman_window", "hamming", "hamming_window", "hann_window",
+        "hanning", "kaiser", "kaiser_window",
+    ],
+    "ops.layout.edits": ["mask_indices"],
     "ops.layout.parts": [
         "array_split", "chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind",
         "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unstack", "vsplit",

@@ -182,20 +182,22 @@ from baracuda_py import clip as clip
 from baracuda_py import clipped_policy_loss as clipped_policy_loss
 from baracuda_py import clone as clone
 from baracuda_py import clz as clz
+from baracuda_py import col2im as col2im
 from baracuda_py import column_stack as column_stack
 from baracuda_py import comb as comb
+from baracuda_py import combinations as combinations
 from baracuda_py import complex as complex
 from baracuda_py import complex_backward as complex_backward
 from baracuda_py import compress as compress
 from baracuda_py import concat as concat
 from baracuda_py import concat_backward as concat_backward
+from baracuda_py import concat_mla_k as concat_mla_k
 from baracuda_py import concatenate as concatenate
 from baracuda_py import conj as conj
 from baracuda_py import conj_backward as conj_backward
 from baracuda_py import conj_physical as conj_physical
 from baracuda_py import conjugate as conjugate
 from baracuda_py import constant_pad_nd as constant_pad_nd
-from baracuda_py import contiguous as contiguous
 from baracuda_py import convert_element_type as convert_element_type
 from baracuda_py import copy as copy
 from baracuda_py import copysign as copysign
@@ -240,6 +242,7 @@ from baracuda_py import dawsn_backward as dawsn_backward
 from baracuda_py import deg2rad as deg2rad
 from baracuda_py import deg2rad_backward as deg2rad_backward
 from baracuda_py import degrees as degrees
+from baracuda_py import delete as delete
 from baracuda_py import dense_gemm as dense_gemm
 from baracuda_py import depth_to_space as depth_to_space
 from baracuda_py import diag as diag
@@ -354,6 +357,7 @@ from baracuda_py import fmin as fmin
 from baracuda_py import fmin_backward as fmin_backward
 from baracuda_py import fmod as fmod
 from baracuda_py import fmod_backward as fmod_backward
+from baracuda_py import fold as fold
 from baracuda_py import fp8_gemm as fp8_gemm
 from baracuda_py import frac as frac
 from baracuda_py import frac_backward as frac_backward
@@ -470,6 +474,7 @@ from baracuda_py import i1e_backward as i1e_backward
 from baracuda_py import igamma as igamma
 from baracuda_py import igamma_grad_a as igamma_grad_a
 from baracuda_py import igammac as igammac
+from baracuda_py import im2col as im2col
 from baracuda_py import imag as imag
 from baracuda_py import imag_backward as imag_backward
 from baracuda_py import index as index
@@ -485,6 +490,7 @@ from baracuda_py import index_select as index_select
 from baracuda_py import info_nce_loss as info_nce_loss
 from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
+from baracuda_py import insert as insert
 from baracuda_py import instance_norm as instance_norm
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
@@ -712,6 +718,7 @@ from baracuda_py import normal as normal
 from baracuda_py import normalize as normalize
 from baracuda_py import normalize_backward as normalize_backward
 from baracuda_py import not_equal as not_equal
+from baracuda_py import one_hot as one_hot
 from baracuda_py import orpo_loss as orpo_loss
 from baracuda_py import outer as outer
 from baracuda_py import owens_t as owens_t
@@ -816,6 +823,9 @@ from baracuda_py import remainder as remainder
 from baracuda_py import remainder_backward as remainder_backward
 from baracuda_py import renorm as renorm
 from baracuda_py import renorm_backward as renorm_backward
+from baracuda_py import repeat as repeat
+from baracuda_py import repeat_interleave as repeat_interleave
+from baracuda_py import resize as resize
 from baracuda_py import rev as rev
 from baracuda_py import right_shift as right_shift
 from baracuda_py import rint as rint
@@ -838,6 +848,7 @@ from baracuda_py import rrelu_backward as rrelu_backward
 from baracuda_py import rsqrt as rsqrt
 from baracuda_py import rsqrt_backward as rsqrt_backward
 from baracuda_py import rsub as rsub
+from baracuda_py import run_index as run_index
 from baracuda_py import running_statistics as running_statistics
 from baracuda_py import sample as sample
 from baracuda_py import scaled_add as scaled_add
@@ -911,6 +922,7 @@ from baracuda_py import sine_integral as sine_integral
 from baracuda_py import sine_integral_backward as sine_integral_backward
 from baracuda_py import sinh as sinh
 from baracuda_py import sinh_backward as sinh_backward
+from baracuda_py import slice as slice
 from baracuda_py import slice_at as slice_at
 from baracuda_py import slice_copy as slice_copy
 from baracuda_py import slice_scatter as slice_scatter

@@ -6,7 +6,7 @@
 
 namespace baracuda {
 
-enum class Form { counted, spaced, powers, ratio, equal, below, cosine, tent, reciprocal };
+enum class Form { counted, spaced, powers, ratio, equal, below, cosine, tent, reciprocal, lower, upper };
 
 // From begin to end in `last` equal steps, counted from the nearer end; without `ends` from begin alone.
 template <class P> BARACUDA_D double spaced(const P& p, i64 n) {
@@ -17,11 +17,41 @@ template <class P> BARACUDA_D double spaced(const P& p, i64 n) {
   return b - static_cast<double>(p.last - n) * step;
 }
 
+// The largest q with S(q) = q length + sign q (q - 1) / 2 <= t, for S that rises up to it: a root, made exact.
+BARACUDA_D i64 triangle_row(i64 t, i64 length, int sign) {
+  const double b = static_cast<double>(2 * length - sign),
+               root = sqrt(max(b * b + 8.0 * sign * static_cast<double>(t), 0.0));
+  i64 q = max(static_cast<i64>(sign > 0 ? (root - b) / 2 : (b - root) / 2), static_cast<i64>(0));
+  const auto before = [&](i64 rows) { return rows * length + sign * (rows * (rows - 1) / 2); };
+  while (q > 0 && before(q) > t) --q;
+  while (before(q + 1) <= t) ++q;
+  return q;
+}
+
+// The row (n < last) or the column of an element on and below, or above, diagonal k, the elements counted row by row.
+template <class P> BARACUDA_D i64 triangle_index(const P& p, bool lower, i64 n) {
+  const i64 k = p.diagonal, columns = p.columns, zero = 0;
+  const bool row = n < p.last;
+  const i64 t = row ? n : n - p.last;
+  if (lower) {
+    const i64 first = max(zero, -k), length = min(first + k + 1, columns), rising = columns - length;
+    const i64 inside = rising * length + rising * (rising - 1) / 2;  // elements of the rows that are not whole
+    if (t >= inside) return row ? first + rising + (t - inside) / columns : (t - inside) % columns;
+    const i64 q = triangle_row(t, length, 1);
+    return row ? first + q : t - (q * length + q * (q - 1) / 2);
+  }
+  const i64 whole = max(zero, -k);  // rows
+  if (t < whole * columns) return row ? t / columns : t % columns;
+  const i64 left = t - whole * columns, length = columns - max(zero, k), q = triangle_row(left, length, -1);
+  return row ? whole + q : max(zero, k) + q + left - (q * length - q * (q - 1) / 2);
+}
+
 template <class T, class P> BARACUDA_D T generated(const P& p, Form form, i64 n) {
   if (form == Form::equal) return cast<T>(n == p.diagonal);
   if (form == Form::below) return cast<T>(n <= p.diagonal);
   if constexpr (!is_floating<T> && !is_complex<T>) {
     if (form == Form::counted) return cast<T>(p.first() + n * p.stride());
+    if (form >= Form::lower) return cast<T>(triangle_index(p, form == Form::lower, n));
     return cast<T>(spaced(p, n));
   } else {
     const double at = static_cast<double>(n), last = static_cast<double>(p.last);

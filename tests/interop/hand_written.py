@@ -10,6 +10,7 @@ import numpy as np
 
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
+from tests.interop.hand_layout import LAYOUT
 
 Call = tuple[list[Any], dict[str, Any]]
 
@@ -225,6 +226,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "selective_log_softmax": lambda: ([made(4, 6), np.array([0, 5, 2, 1])], {}),
     "sum_to_size": lambda: ([made(3, 4), (1, 4)], {}),
     "where": lambda: ([made(3, 4) > 0, made(3, 4), 2.0], {}),
+    **LAYOUT,
 }
 _FORMS: tuple[tuple[tuple[int, ...], Any], ...] = (
     (_MATRIX, np.float32), ((1, 2, 8, 16), np.float32), (_MATRIX, np.int32), ((4,), np.float32),

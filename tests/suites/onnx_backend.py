@@ -31,6 +31,7 @@ from .onnx_attention import attention
 from .onnx_binary import BINARY
 from .onnx_cast import cast
 from .onnx_families import FAMILIES, UNMAPPED
+from .onnx_layout import LAYOUT
 from .onnx_node import Node, NotCovered, element, need
 from .onnx_reductions import REDUCTIONS
 from .onnx_rows import ROWS
@@ -58,7 +59,7 @@ def onnx_op(*names: str) -> Callable[[Handler], Handler]:
 
 # -- elementwise ----------------------------------------------------------------------------------------------------
 
-OPS |= {**UNARY, **BINARY, **REDUCTIONS, **ROWS, "Cast": cast, "CastLike": cast}
+OPS |= {**UNARY, **BINARY, **REDUCTIONS, **ROWS, **LAYOUT, "Cast": cast, "CastLike": cast}
 
 
 @onnx_op("ConstantOfShape")

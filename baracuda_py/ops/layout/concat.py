@@ -265,7 +265,7 @@ def append(
 
 
 @entry(ConcatPlan)
-def block(xs: Any, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def block(xs: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
     if unknown:
         raise unexpected(block, unknown)
@@ -282,9 +282,10 @@ def block(xs: Any, *, stream: Any = None, preference: Any = None, **unknown: Any
                 one = with_axis(one, 0, "xs")
             return one
         parts = [made(level + 1, each) for each in _list(one)]
-        if len(parts) == 1:
+        if len(parts) == 1 and (level or out is None):
             return parts[0]
-        return concat(parts, axis=rank - depth + level, stream=stream, preference=preference)
+        to = None if level else out
+        return concat(parts, axis=rank - depth + level, out=to, stream=stream, preference=preference)
 
     return made(0, xs)
 

@@ -69,7 +69,8 @@ def held(desc: Any, starts: Any) -> Shape:
 
 def part_of(desc: Any, x: Any, starts: Any) -> Any:
     """NumPy's view of the part."""
-    return x[(*[slice(at, at + n) for at, n in zip(held(desc, starts), desc.sizes, strict=True)], ...)]
+    place = (*[slice(at, at + n) for at, n in zip(held(desc, starts), desc.sizes, strict=True)], ...)
+    return x[place]
 
 
 def moving(desc: Any, whole: View, starts: View, target: bool) -> Moving:
@@ -259,9 +260,8 @@ def _update_geometry(p: Problem) -> Geometry | str:
 
 def update_in_torch(torch: Any, desc: Any, *, x: Any, update: Any, starts: Any) -> Any:
     """A copy of x whose part is replaced."""
-    at = held(desc, starts.tolist())
     y = x.clone()
-    y[(*[slice(a, a + n) for a, n in zip(at, desc.sizes, strict=True)], ...)] = update
+    part_of(desc, y, starts.tolist())[...] = update
     return y
 
 

@@ -20,8 +20,9 @@ from ...core.element import cast as cast_values
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
 
-FORMS = ("counted", "spaced", "powers", "ratio", "equal", "below", "cosine", "tent", "reciprocal")
-WHOLE = ("counted", "spaced", "equal", "below")  # what integers and bools have
+FORMS = ("counted", "spaced", "powers", "ratio", "equal", "below", "cosine", "tent", "reciprocal", "lower", "upper")
+WHOLE = ("counted", "spaced", "equal", "below", "lower", "upper")  # what integers and bools have
+TRIANGLES = ("lower", "upper")  # and what they alone have
 ELEMENTS = (*FLOATS, *INTS, ElementKind.BOOL, *COMPLEX)
 
 
@@ -32,8 +33,9 @@ class GenerateDescriptor(Descriptor):
     a, b and c are the scalars begin, end and base. form: "counted", a + n b, or of integers first + n stride;
     "spaced", from a to b in `last` equal steps; "powers", c to the power of these; "ratio", from a to b by equal
     factors; "equal", whether n is `diagonal`; "below", whether n is at most that; "cosine",
-    a - b cos(2π n / last) + c cos(4π n / last); "tent", 1 - |2 n / last - 1|; "reciprocal", 1 / (n + 1). ends: b is
-    met at n = last.
+    a - b cos(2π n / last) + c cos(4π n / last); "tent", 1 - |2 n / last - 1|; "reciprocal", 1 / (n + 1); "lower" and
+    "upper", row number n, or column number n - last, of the `last` elements on and below, or above, a diagonal of a
+    matrix of so many columns, row by row. ends: b is met at n = last.
     """
 
     shape: tuple[int, ...] = extents()
@@ -44,6 +46,7 @@ class GenerateDescriptor(Descriptor):
     last: int = integer(0, minimum=0)
     ends: bool = flag(True)
     diagonal: int = integer(0)
+    columns: int = integer(0, minimum=0)
     element: ElementKind = element(ELEMENTS)
 
     def validate(self) -> None:
@@ -52,6 +55,16 @@ class GenerateDescriptor(Descriptor):
             raise InvalidProblemError(f"steps must have an item for each axis of {self.shape}, got {self.steps}")
         if self.form not in WHOLE and not self.element.is_inexact:
             raise UnsupportedError(f"form {self.form!r} is for floats and complex numbers, not for {self.element}")
+        if self.form in TRIANGLES:
+            self._check_triangle()
+
+    def _check_triangle(self) -> None:
+        if not self.element.is_integer:
+            raise UnsupportedError(f"form {self.form!r} is for integers, not for {self.element}")
+        most = max(self.columns - max(self.diagonal, 0), 0)  # in the first row that is cut
+        above = max(0, -self.diagonal) * self.columns + most * (most + 1) // 2
+        if self.last and (not self.columns or (self.form == "upper" and self.last > above)):
+            raise InvalidProblemError(f"last {self.last} is more than {self.columns} columns have")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,6 +117,15 @@ def _values(desc: GenerateDescriptor, n: Any, a: Any, b: Any, c: Any) -> Any:
     return a - b * _cospi(turn) + c * _cospi(2 * turn)
 
 
+def _triangle(desc: GenerateDescriptor) -> Any:
+    """The rows of all elements of a triangle, then their columns."""
+    rows = np.arange(desc.last + abs(desc.diagonal) + 1)
+    edge = np.clip(rows + desc.diagonal + (desc.form == "lower"), 0, desc.columns)
+    counts, begin = (edge, 0 * edge) if desc.form == "lower" else (desc.columns - edge, edge)
+    row = np.repeat(rows, counts)[: desc.last]
+    return np.concatenate([row, np.arange(desc.last) - (np.cumsum(counts) - counts)[row] + begin[row]])
+
+
 def _cospi(x: Any) -> Any:
     """cos(π x), exact where x is a multiple of one half."""
     x = np.abs(x) % 2
@@ -121,13 +143,15 @@ def reference(
     if desc.form == "counted" and not desc.element.is_inexact:
         with np.errstate(over="ignore"):
             return {"y": cast_values(np.int64(int(first)) + n * np.int64(int(stride)), desc.element)}
+    if desc.form in TRIANGLES:
+        return {"y": cast_values(_triangle(desc)[n], desc.element)}
     with np.errstate(all="ignore"):
         return {"y": cast_values(_values(desc, n, begin, end, base), desc.element)}
 
 
 PARAMS = Params(
     "GenerateParams", y="ptr", begin="scalar", end="scalar", base="scalar", first="iscalar", stride="iscalar",
-    last="i64", diagonal="i64", along="i64", form="i32", ends="i32", **map_params(2),
+    last="i64", diagonal="i64", columns="i64", along="i64", form="i32", ends="i32", **map_params(2),
 )  # fmt: skip
 
 
@@ -150,7 +174,8 @@ def _geometry(p: Problem) -> Geometry | str:
     vec = options[0] if flat else next(w for w in options if takes(alone, w))
     each = 1 if flat else 2 if vec > 1 else 4  # as in map.cuh
     params = {
-        **chunked(found, vec), "last": desc.last, "diagonal": desc.diagonal, "form": FORMS.index(desc.form),
+        **chunked(found, vec), "last": desc.last, "diagonal": desc.diagonal, "columns": desc.columns,
+        "form": FORMS.index(desc.form),
         "ends": desc.ends, "along": axes.strides[1][-1] if axes.rank else 0,
     }  # fmt: skip
     blocks = max(1, -(-(axes.count // vec) // (THREADS * each)))
@@ -178,7 +203,7 @@ def in_torch(
         return {"y": (n == desc.diagonal if desc.form == "equal" else n <= desc.diagonal).to(y.dtype)}
     if desc.form == "counted":
         return {"y": (a + n.double() * b if desc.element.is_inexact else first + n * stride).to(y.dtype)}
-    if not desc.last or desc.form not in ("spaced", "tent", "reciprocal"):
+    if not desc.last or desc.form not in ("spaced", "tent", "reciprocal", "lower", "upper"):
         return NotImplemented
     if desc.form == "spaced":
         rising, falling = a + n * ((b - a) / last), b - (last - n) * ((b - a) / last)
@@ -191,7 +216,7 @@ _WIDE = (ElementKind.F64, ElementKind.C128)
 
 
 class GeneratePlan(Plan):
-    """y = a function of a number that indices make (torch.arange, linspace, logspace, eye, windows); see `form`.
+    """y = a function of a number that indices make, in place (torch.arange, linspace, eye, windows); see `form`.
 
     Floats are computed in float64 and rounded once; integers of "counted" are exact and wrap as the element does.
     """
@@ -224,7 +249,9 @@ class GeneratePlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> GenerateDescriptor:
-        form = draw.choice(FORMS if draw.element.is_inexact else WHOLE)
+        form = draw.choice(FORMS[:-2] if draw.element.is_inexact else WHOLE if draw.element.is_integer else WHOLE[:-2])
+        if form in TRIANGLES:
+            return GenerateDescriptor(**_drawn_triangle(draw), form=form, element=draw.element)
         if draw.flag():
             n = draw.sizes(5, 16, 1, 2, 33)
             last = draw.choice((n, max(n - 1, 0)))
@@ -250,6 +277,14 @@ class GeneratePlan(Plan):
     @classmethod
     def bytes(cls, desc: Any) -> int:
         return int(math.prod(desc.shape) * desc.element.itemsize)
+
+
+def _drawn_triangle(draw: Any) -> dict[str, Any]:
+    """Fewer elements than a triangle of some columns has."""
+    columns, diagonal = draw.integer(1, 9), draw.choice((0, 2, -3))
+    last = draw.integer(1, columns + 1 if diagonal < 0 else max(1, columns - diagonal))
+    diagonal = min(diagonal, columns - 1)
+    return {"shape": (2, last), "steps": (last, 1), "last": last, "columns": columns, "diagonal": diagonal}
 
 
 generate = functional(GeneratePlan)

@@ -13,7 +13,6 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.memo import memo
 from ...core.views import shape_of
-from ...interop.arrays import read
 from .view_copy import ViewCopyPlan, view_copy
 from .views import Shape, expanded, full_order, listed, order_of, place, places
 from .walk import Walk
@@ -34,20 +33,6 @@ def copy(x: Array, *, out: Any = None, stream: Any = None, preference: Any = Non
 
 
 clone = copy
-
-
-@entry(ViewCopyPlan)
-def contiguous(x: Array, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
-    """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
-    if unknown:
-        raise unexpected(contiguous, unknown)
-    found = read(x, "x")
-    step = 1
-    for extent, stride in zip(reversed(found.shape), reversed(found.strides), strict=True):
-        if extent > 1 and stride != step and 0 not in found.shape:
-            return copy(x, stream=stream, preference=preference)
-        step *= extent
-    return x
 
 
 @entry(ViewCopyPlan)

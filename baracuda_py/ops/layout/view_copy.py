@@ -76,7 +76,8 @@ def walked(desc: Any, x: Any) -> Any:
     """NumPy's view of x that the walk sees, an axis for each loop."""
     if 0 in desc.loops:
         return np.empty(desc.loops, x.dtype)
-    first = x[(*[slice(at, None) for at in desc.start], ...)]
+    begin = (*[slice(at, None) for at in desc.start], ...)  # with the dots NumPy gives a view even of no axes
+    first = x[begin]
     strides = tuple(sum(k * s for k, s in zip(one, x.strides, strict=True)) for one in desc.steps)
     return np.lib.stride_tricks.as_strided(first, desc.loops, strides)
 
@@ -182,11 +183,11 @@ def drawn(draw: Any) -> Walk:
     elif how == 5 and len(shape) > 1:
         walk = walk.diagonal(draw.integer(-1, 1), 0, len(shape) - 1)
     if draw.flag():
-        order = list(range(len(walk.groups)))
-        for i in range(len(order) - 1, 0, -1):
+        mixed = list(range(len(walk.groups)))
+        for i in range(len(mixed) - 1, 0, -1):
             j = draw.integer(0, i)
-            order[i], order[j] = order[j], order[i]
-        walk = walk.permuted(order)
+            mixed[i], mixed[j] = mixed[j], mixed[i]
+        walk = walk.permuted(mixed)
     return walk
 
 

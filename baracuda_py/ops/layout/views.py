@@ -13,9 +13,10 @@ import numpy as np
 from ...core import Array
 from ...core.checked import MAX_AXES, whole, wholes
 from ...core.errors import InvalidProblemError
-from ...core.tensor import broadcast_shape
+from ...core.tensor import View, broadcast_shape
 from ...core.views import broadcast, cut, permuted, reshaped, shape_of, windows, with_axis, without_axes
 from ...core.views import diagonal as main_diagonal
+from ...interop.arrays import read
 
 Shape = tuple[int, ...]
 
@@ -176,6 +177,16 @@ def seen_as(x: Array, shape: Shape) -> Array:
 
         seen = reshaped(copy(x), shape, "x")
     return seen
+
+
+def contiguous(x: Array) -> Array:
+    """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
+    found = read(x, "x")
+    if View(0, found.shape, found.strides, found.element).dense:
+        return x
+    from .moves import copy
+
+    return copy(x)
 
 
 def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:

@@ -12,9 +12,12 @@ from ...core import Array
 from ...core.checked import INT64, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.tensor import dense_strides
 from ...core.views import broadcast, shape_of, with_axis, without_axes
+from ...interop.arrays import package_name, read
 from ..elementwise.fill import FillPlan, fill
 from .concat import stack
+from .creation import full
 from .dynamic_slice import (
     DynamicSlicePlan, DynamicUpdateSlicePlan, WriteSlicePlan, slice_at, update_slice_at, write_at,
 )  # fmt: skip
@@ -95,6 +98,8 @@ def fill_diagonal(
 ) -> Any:
     """x with its main diagonal set to a number, in place (numpy.fill_diagonal); all axes of three or more are as long.
 
+    JAX's arrays stay as they are: of them it is a new one that is returned.
+
     wrap: in a matrix with more rows than columns the diagonal begins again after each row that it leaves out.
     """
     if unknown:
@@ -103,6 +108,12 @@ def fill_diagonal(
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise InvalidProblemError(f"x must be a matrix, or have axes of one extent, got shape {shape}")
     given = {"stream": stream, "preference": preference}
+    if package_name(type(x)) == "jax":
+        step = sum(dense_strides(shape))
+        end = math.prod(shape) if wrap or len(shape) > 2 else min(math.prod(shape), shape[1] * shape[1])
+        places = (len(range(0, end, step)),)
+        src = full(places, value, read(x, "x").element, like=x)
+        return as_strided_scatter(x, src, places, (step,), **given)
     seen = x
     while len(shape_of(seen, "x")) > 1:
         seen = diagonal(seen, 0, 0, len(shape_of(seen, "x")) - 1)
@@ -154,7 +165,7 @@ def slice_scatter(
 
 @entry(ViewScatterPlan)
 def as_strided_scatter(
-    x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, stream: Any = None,
+    x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with what a view of these sizes and strides sees of its row-major elements replaced by src.
@@ -164,8 +175,8 @@ def as_strided_scatter(
     if unknown:
         raise unexpected(as_strided_scatter, unknown)
     walk = strided_walk(x, size, stride, storage_offset)
-    made = _written(ravel(x), src, walk, None, stream, preference)
-    return reshape(made, shape_of(x, "x"))
+    made = _written(ravel(x), src, walk, None if out is None else reshape(out, (-1,)), stream, preference)
+    return reshape(made, shape_of(x, "x")) if out is None else out
 
 
 @entry(ViewCopyPlan)
@@ -303,14 +314,16 @@ def dynamic_slice_in_dim(
 
 @entry(DynamicSlicePlan)
 def dynamic_index_in_dim(
-    x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, stream: Any = None, preference: Any = None,
-    **unknown: Any,
+    x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
     if unknown:
         raise unexpected(dynamic_index_in_dim, unknown)
-    made = dynamic_slice_in_dim(x, index, 1, axis, stream=stream, preference=preference)
-    return made if keepdims else without_axes(made, (place(axis, len(shape_of(x, "x"))),), "x")
+    at = place(axis, len(shape_of(x, "x")))
+    to = out if out is None or keepdims else with_axis(out, at, "out")
+    made = dynamic_slice_in_dim(x, index, 1, at, out=to, stream=stream, preference=preference)
+    return out if out is not None else made if keepdims else without_axes(made, (at,), "x")
 
 
 @entry(DynamicUpdateSlicePlan)
@@ -357,3 +370,6 @@ def write_slice(
     if _fixed(start_indices):
         raise InvalidProblemError("start_indices must be an array; where the host knows them, copy to a view of x")
     return write_at(x, update, _on_device(start_indices), stream=stream, preference=preference)
+
+
+slice = slice_static
