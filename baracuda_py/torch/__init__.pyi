@@ -537,6 +537,7 @@ from baracuda_py import maximum as maximum
 from baracuda_py import maximum_backward as maximum_backward
 from baracuda_py import mean as mean
 from baracuda_py import mean_backward as mean_backward
+from baracuda_py import median as median
 from baracuda_py import member as member
 from baracuda_py import min as min
 from baracuda_py import min_norm as min_norm
@@ -551,6 +552,7 @@ from baracuda_py import mish_glu as mish_glu
 from baracuda_py import mish_glu_backward as mish_glu_backward
 from baracuda_py import mm as mm
 from baracuda_py import mod as mod
+from baracuda_py import mode as mode
 from baracuda_py import modf as modf
 from baracuda_py import modified_bessel_i0 as modified_bessel_i0
 from baracuda_py import modified_bessel_i1 as modified_bessel_i1
@@ -588,10 +590,13 @@ from baracuda_py import nanmax as nanmax
 from baracuda_py import nanmax_backward as nanmax_backward
 from baracuda_py import nanmean as nanmean
 from baracuda_py import nanmean_backward as nanmean_backward
+from baracuda_py import nanmedian as nanmedian
 from baracuda_py import nanmin as nanmin
 from baracuda_py import nanmin_backward as nanmin_backward
+from baracuda_py import nanpercentile as nanpercentile
 from baracuda_py import nanprod as nanprod
 from baracuda_py import nanprod_backward as nanprod_backward
+from baracuda_py import nanquantile as nanquantile
 from baracuda_py import nanstd as nanstd
 from baracuda_py import nanstd_backward as nanstd_backward
 from baracuda_py import nansum as nansum
@@ -630,6 +635,7 @@ from baracuda_py import pairwise_distance_backward as pairwise_distance_backward
 from baracuda_py import partition as partition
 from baracuda_py import pdist as pdist
 from baracuda_py import pdist_backward as pdist_backward
+from baracuda_py import percentile as percentile
 from baracuda_py import piecewise as piecewise
 from baracuda_py import poch as poch
 from baracuda_py import poch_backward as poch_backward
@@ -658,6 +664,7 @@ from baracuda_py import ptp as ptp
 from baracuda_py import ptp_backward as ptp_backward
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
+from baracuda_py import quantile as quantile
 from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
@@ -792,6 +799,9 @@ from baracuda_py import softsign_glu as softsign_glu
 from baracuda_py import softsign_glu_backward as softsign_glu_backward
 from baracuda_py import sort as sort
 from baracuda_py import sort_backward as sort_backward
+from baracuda_py import sorted_place as sorted_place
+from baracuda_py import sorted_quantile as sorted_quantile
+from baracuda_py import sorted_quantile_backward as sorted_quantile_backward
 from baracuda_py import spacing as spacing
 from baracuda_py import sparse_plus as sparse_plus
 from baracuda_py import sparse_sigmoid as sparse_sigmoid
