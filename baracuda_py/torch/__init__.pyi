@@ -117,10 +117,12 @@ from baracuda_py import betaln_backward as betaln_backward
 from baracuda_py import bilinear as bilinear
 from baracuda_py import bilinear_glu as bilinear_glu
 from baracuda_py import bilinear_glu_backward as bilinear_glu_backward
+from baracuda_py import bin_index as bin_index
 from baracuda_py import binary_cross_entropy as binary_cross_entropy
 from baracuda_py import binary_cross_entropy_backward as binary_cross_entropy_backward
 from baracuda_py import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from baracuda_py import binary_cross_entropy_with_logits_backward as binary_cross_entropy_with_logits_backward
+from baracuda_py import bincount as bincount
 from baracuda_py import bitwise_and as bitwise_and
 from baracuda_py import bitwise_count as bitwise_count
 from baracuda_py import bitwise_invert as bitwise_invert
@@ -386,6 +388,12 @@ from baracuda_py import hermite_polynomial_h as hermite_polynomial_h
 from baracuda_py import hermite_polynomial_he as hermite_polynomial_he
 from baracuda_py import hinge_embedding_loss as hinge_embedding_loss
 from baracuda_py import hinge_embedding_loss_backward as hinge_embedding_loss_backward
+from baracuda_py import histc as histc
+from baracuda_py import histogram as histogram
+from baracuda_py import histogram2d as histogram2d
+from baracuda_py import histogram_bin_edges as histogram_bin_edges
+from baracuda_py import histogram_counts as histogram_counts
+from baracuda_py import histogramdd as histogramdd
 from baracuda_py import huber_loss as huber_loss
 from baracuda_py import huber_loss_backward as huber_loss_backward
 from baracuda_py import hyp1f1 as hyp1f1
