@@ -203,6 +203,9 @@ from .ops.embedding.embedding import EmbeddingPlan as EmbeddingPlan
 from .ops.embedding.embedding_backward import EmbeddingBackwardArgs as EmbeddingBackwardArgs
 from .ops.embedding.embedding_backward import EmbeddingBackwardDescriptor as EmbeddingBackwardDescriptor
 from .ops.embedding.embedding_backward import EmbeddingBackwardPlan as EmbeddingBackwardPlan
+from .ops.embedding.embedding_renorm import EmbeddingRenormArgs as EmbeddingRenormArgs
+from .ops.embedding.embedding_renorm import EmbeddingRenormDescriptor as EmbeddingRenormDescriptor
+from .ops.embedding.embedding_renorm import EmbeddingRenormPlan as EmbeddingRenormPlan
 from .ops.gated.gated_activation import GatedActivationArgs as GatedActivationArgs
 from .ops.gated.gated_activation import GatedActivationDescriptor as GatedActivationDescriptor
 from .ops.gated.gated_activation import GatedActivationPlan as GatedActivationPlan
@@ -262,7 +265,46 @@ from .ops.indexing.gather_backward import GatherBackwardPlan as GatherBackwardPl
 from .ops.indexing.gather_backward import TakeBackwardArgs as TakeBackwardArgs
 from .ops.indexing.gather_backward import TakeBackwardDescriptor as TakeBackwardDescriptor
 from .ops.indexing.gather_backward import TakeBackwardPlan as TakeBackwardPlan
+from .ops.indexing.index import IndexArgs as IndexArgs
+from .ops.indexing.index import IndexBackwardArgs as IndexBackwardArgs
+from .ops.indexing.index import IndexBackwardDescriptor as IndexBackwardDescriptor
+from .ops.indexing.index import IndexBackwardPlan as IndexBackwardPlan
+from .ops.indexing.index import IndexDescriptor as IndexDescriptor
+from .ops.indexing.index import IndexPlan as IndexPlan
+from .ops.indexing.index_put import IndexPutArgs as IndexPutArgs
+from .ops.indexing.index_put import IndexPutBackwardArgs as IndexPutBackwardArgs
+from .ops.indexing.index_put import IndexPutBackwardDescriptor as IndexPutBackwardDescriptor
+from .ops.indexing.index_put import IndexPutBackwardPlan as IndexPutBackwardPlan
+from .ops.indexing.index_put import IndexPutDescriptor as IndexPutDescriptor
+from .ops.indexing.index_put import IndexPutPlan as IndexPutPlan
 from .ops.indexing.indexed import Indexed as Indexed
+from .ops.indexing.keyed import Keyed as Keyed
+from .ops.indexing.keyed import KeyedDescriptor as KeyedDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterArgs as MaskedScatterArgs
+from .ops.indexing.masked_scatter import MaskedScatterBackwardArgs as MaskedScatterBackwardArgs
+from .ops.indexing.masked_scatter import MaskedScatterBackwardDescriptor as MaskedScatterBackwardDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterBackwardPlan as MaskedScatterBackwardPlan
+from .ops.indexing.masked_scatter import MaskedScatterDescriptor as MaskedScatterDescriptor
+from .ops.indexing.masked_scatter import MaskedScatterPlan as MaskedScatterPlan
+from .ops.indexing.masked_select import MaskedSelectArgs as MaskedSelectArgs
+from .ops.indexing.masked_select import MaskedSelectBackwardArgs as MaskedSelectBackwardArgs
+from .ops.indexing.masked_select import MaskedSelectBackwardDescriptor as MaskedSelectBackwardDescriptor
+from .ops.indexing.masked_select import MaskedSelectBackwardPlan as MaskedSelectBackwardPlan
+from .ops.indexing.masked_select import MaskedSelectDescriptor as MaskedSelectDescriptor
+from .ops.indexing.masked_select import MaskedSelectPlan as MaskedSelectPlan
+from .ops.indexing.nonzero import NonzeroArgs as NonzeroArgs
+from .ops.indexing.nonzero import NonzeroDescriptor as NonzeroDescriptor
+from .ops.indexing.nonzero import NonzeroPlan as NonzeroPlan
+from .ops.indexing.place import PlaceArgs as PlaceArgs
+from .ops.indexing.place import PlaceDescriptor as PlaceDescriptor
+from .ops.indexing.place import PlaceKind as PlaceKind
+from .ops.indexing.place import PlacePlan as PlacePlan
+from .ops.indexing.positions import RavelMultiIndexArgs as RavelMultiIndexArgs
+from .ops.indexing.positions import RavelMultiIndexDescriptor as RavelMultiIndexDescriptor
+from .ops.indexing.positions import RavelMultiIndexPlan as RavelMultiIndexPlan
+from .ops.indexing.positions import UnravelIndexArgs as UnravelIndexArgs
+from .ops.indexing.positions import UnravelIndexDescriptor as UnravelIndexDescriptor
+from .ops.indexing.positions import UnravelIndexPlan as UnravelIndexPlan
 from .ops.indexing.scatter import ScatterArgs as ScatterArgs
 from .ops.indexing.scatter import ScatterDescriptor as ScatterDescriptor
 from .ops.indexing.scatter import ScatterKind as ScatterKind
@@ -273,6 +315,54 @@ from .ops.indexing.scatter_backward import ScatterBackwardPlan as ScatterBackwar
 from .ops.indexing.take import TakeArgs as TakeArgs
 from .ops.indexing.take import TakeDescriptor as TakeDescriptor
 from .ops.indexing.take import TakePlan as TakePlan
+from .ops.layout.concat import ConcatArgs as ConcatArgs
+from .ops.layout.concat import ConcatBackwardArgs as ConcatBackwardArgs
+from .ops.layout.concat import ConcatBackwardDescriptor as ConcatBackwardDescriptor
+from .ops.layout.concat import ConcatBackwardPlan as ConcatBackwardPlan
+from .ops.layout.concat import ConcatDescriptor as ConcatDescriptor
+from .ops.layout.concat import ConcatPlan as ConcatPlan
+from .ops.layout.dynamic_slice import DynamicSliceArgs as DynamicSliceArgs
+from .ops.layout.dynamic_slice import DynamicSliceBackwardArgs as DynamicSliceBackwardArgs
+from .ops.layout.dynamic_slice import DynamicSliceBackwardDescriptor as DynamicSliceBackwardDescriptor
+from .ops.layout.dynamic_slice import DynamicSliceBackwardPlan as DynamicSliceBackwardPlan
+from .ops.layout.dynamic_slice import DynamicSliceDescriptor as DynamicSliceDescriptor
+from .ops.layout.dynamic_slice import DynamicSlicePlan as DynamicSlicePlan
+from .ops.layout.dynamic_slice import DynamicUpdateSliceArgs as DynamicUpdateSliceArgs
+from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardArgs as DynamicUpdateSliceBackwardArgs
+from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardDescriptor as DynamicUpdateSliceBackwardDescriptor
+from .ops.layout.dynamic_slice import DynamicUpdateSliceBackwardPlan as DynamicUpdateSliceBackwardPlan
+from .ops.layout.dynamic_slice import DynamicUpdateSliceDescriptor as DynamicUpdateSliceDescriptor
+from .ops.layout.dynamic_slice import DynamicUpdateSlicePlan as DynamicUpdateSlicePlan
+from .ops.layout.dynamic_slice import WriteSliceArgs as WriteSliceArgs
+from .ops.layout.dynamic_slice import WriteSliceDescriptor as WriteSliceDescriptor
+from .ops.layout.dynamic_slice import WriteSlicePlan as WriteSlicePlan
+from .ops.layout.generate import GenerateArgs as GenerateArgs
+from .ops.layout.generate import GenerateDescriptor as GenerateDescriptor
+from .ops.layout.generate import GeneratePlan as GeneratePlan
+from .ops.layout.pad import PadArgs as PadArgs
+from .ops.layout.pad import PadDescriptor as PadDescriptor
+from .ops.layout.pad import PadPlan as PadPlan
+from .ops.layout.pad_backward import PadBackwardArgs as PadBackwardArgs
+from .ops.layout.pad_backward import PadBackwardDescriptor as PadBackwardDescriptor
+from .ops.layout.pad_backward import PadBackwardPlan as PadBackwardPlan
+from .ops.layout.triangle import TriangleArgs as TriangleArgs
+from .ops.layout.triangle import TriangleBackwardArgs as TriangleBackwardArgs
+from .ops.layout.triangle import TriangleBackwardDescriptor as TriangleBackwardDescriptor
+from .ops.layout.triangle import TriangleBackwardPlan as TriangleBackwardPlan
+from .ops.layout.triangle import TriangleDescriptor as TriangleDescriptor
+from .ops.layout.triangle import TrianglePlan as TrianglePlan
+from .ops.layout.view_copy import ViewCopyArgs as ViewCopyArgs
+from .ops.layout.view_copy import ViewCopyBackwardArgs as ViewCopyBackwardArgs
+from .ops.layout.view_copy import ViewCopyBackwardDescriptor as ViewCopyBackwardDescriptor
+from .ops.layout.view_copy import ViewCopyBackwardPlan as ViewCopyBackwardPlan
+from .ops.layout.view_copy import ViewCopyDescriptor as ViewCopyDescriptor
+from .ops.layout.view_copy import ViewCopyPlan as ViewCopyPlan
+from .ops.layout.view_scatter import ViewScatterArgs as ViewScatterArgs
+from .ops.layout.view_scatter import ViewScatterBackwardArgs as ViewScatterBackwardArgs
+from .ops.layout.view_scatter import ViewScatterBackwardDescriptor as ViewScatterBackwardDescriptor
+from .ops.layout.view_scatter import ViewScatterBackwardPlan as ViewScatterBackwardPlan
+from .ops.layout.view_scatter import ViewScatterDescriptor as ViewScatterDescriptor
+from .ops.layout.view_scatter import ViewScatterPlan as ViewScatterPlan
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLossDescriptor
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
@@ -308,6 +398,12 @@ from .ops.loss.pointwise_loss import PointwiseLossPlan as PointwiseLossPlan
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardArgs as PointwiseLossBackwardArgs
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardDescriptor as PointwiseLossBackwardDescriptor
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardPlan as PointwiseLossBackwardPlan
+from .ops.loss.rnnt_loss import RnntLossArgs as RnntLossArgs
+from .ops.loss.rnnt_loss import RnntLossDescriptor as RnntLossDescriptor
+from .ops.loss.rnnt_loss import RnntLossPlan as RnntLossPlan
+from .ops.loss.rnnt_loss_backward import RnntLossBackwardArgs as RnntLossBackwardArgs
+from .ops.loss.rnnt_loss_backward import RnntLossBackwardDescriptor as RnntLossBackwardDescriptor
+from .ops.loss.rnnt_loss_backward import RnntLossBackwardPlan as RnntLossBackwardPlan
 from .ops.loss.row_kinds import RowLossKind as RowLossKind
 from .ops.loss.row_loss import RowLossArgs as RowLossArgs
 from .ops.loss.row_loss import RowLossDescriptor as RowLossDescriptor
@@ -334,6 +430,9 @@ from .ops.norm.norm_quantize import NormQuantizeArgs as NormQuantizeArgs
 from .ops.norm.norm_quantize import NormQuantizeDescriptor as NormQuantizeDescriptor
 from .ops.norm.norm_quantize import NormQuantizeKind as NormQuantizeKind
 from .ops.norm.norm_quantize import NormQuantizePlan as NormQuantizePlan
+from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksArgs as NormQuantizeBlocksArgs
+from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksDescriptor as NormQuantizeBlocksDescriptor
+from .ops.norm.norm_quantize_blocks import NormQuantizeBlocksPlan as NormQuantizeBlocksPlan
 from .ops.norm.rms_norm import RMSNormArgs as RMSNormArgs
 from .ops.norm.rms_norm import RMSNormDescriptor as RMSNormDescriptor
 from .ops.norm.rms_norm import RMSNormPlan as RMSNormPlan
@@ -363,11 +462,15 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.random.distributions import RandomKind as RandomKind
 from .ops.random.dropout import DropoutArgs as DropoutArgs
 from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
 from .ops.random.dropout import DropoutDescriptor as DropoutDescriptor
 from .ops.random.dropout import DropoutPlan as DropoutPlan
+from .ops.random.random_fill import RandomArgs as RandomArgs
+from .ops.random.random_fill import RandomDescriptor as RandomDescriptor
+from .ops.random.random_fill import RandomPlan as RandomPlan
 from .ops.random.rrelu import RreluArgs as RreluArgs
 from .ops.random.rrelu import RreluBackwardArgs as RreluBackwardArgs
 from .ops.random.rrelu import RreluBackwardPlan as RreluBackwardPlan
@@ -468,6 +571,28 @@ from .ops.scan.trapezoid_backward import TrapezoidBackwardPlan as TrapezoidBackw
 from .ops.scan.unwrap import UnwrapArgs as UnwrapArgs
 from .ops.scan.unwrap import UnwrapDescriptor as UnwrapDescriptor
 from .ops.scan.unwrap import UnwrapPlan as UnwrapPlan
+from .ops.segment.gather_scatter import GatherScatterArgs as GatherScatterArgs
+from .ops.segment.gather_scatter import GatherScatterDescriptor as GatherScatterDescriptor
+from .ops.segment.gather_scatter import GatherScatterKind as GatherScatterKind
+from .ops.segment.gather_scatter import GatherScatterPlan as GatherScatterPlan
+from .ops.segment.gather_scatter_backward import GatherScatterBackwardArgs as GatherScatterBackwardArgs
+from .ops.segment.gather_scatter_backward import GatherScatterBackwardDescriptor as GatherScatterBackwardDescriptor
+from .ops.segment.gather_scatter_backward import GatherScatterBackwardPlan as GatherScatterBackwardPlan
+from .ops.segment.segment_kinds import SegmentKind as SegmentKind
+from .ops.segment.segment_kinds import Segmented as Segmented
+from .ops.segment.segment_reduce import SegmentReduceArgs as SegmentReduceArgs
+from .ops.segment.segment_reduce import SegmentReduceDescriptor as SegmentReduceDescriptor
+from .ops.segment.segment_reduce import SegmentReducePlan as SegmentReducePlan
+from .ops.segment.segment_reduce_backward import SegmentReduceBackwardArgs as SegmentReduceBackwardArgs
+from .ops.segment.segment_reduce_backward import SegmentReduceBackwardDescriptor as SegmentReduceBackwardDescriptor
+from .ops.segment.segment_reduce_backward import SegmentReduceBackwardPlan as SegmentReduceBackwardPlan
+from .ops.segment.segment_softmax import SegmentSoftmaxArgs as SegmentSoftmaxArgs
+from .ops.segment.segment_softmax import SegmentSoftmaxBackwardArgs as SegmentSoftmaxBackwardArgs
+from .ops.segment.segment_softmax import SegmentSoftmaxBackwardDescriptor as SegmentSoftmaxBackwardDescriptor
+from .ops.segment.segment_softmax import SegmentSoftmaxBackwardPlan as SegmentSoftmaxBackwardPlan
+from .ops.segment.segment_softmax import SegmentSoftmaxDescriptor as SegmentSoftmaxDescriptor
+from .ops.segment.segment_softmax import SegmentSoftmaxKind as SegmentSoftmaxKind
+from .ops.segment.segment_softmax import SegmentSoftmaxPlan as SegmentSoftmaxPlan
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxArgs as GumbelSoftmaxArgs
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardArgs as GumbelSoftmaxBackwardArgs
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardPlan as GumbelSoftmaxBackwardPlan
@@ -490,18 +615,9 @@ from .ops.softmax.sparsemax import SparsemaxBackwardPlan as SparsemaxBackwardPla
 from .ops.softmax.sparsemax import SparsemaxDescriptor as SparsemaxDescriptor
 from .ops.softmax.sparsemax import SparsemaxKind as SparsemaxKind
 from .ops.softmax.sparsemax import SparsemaxPlan as SparsemaxPlan
-from .ops.sort.histogram import BinIndexArgs as BinIndexArgs
-from .ops.sort.histogram import BinIndexPlan as BinIndexPlan
-from .ops.sort.histogram import BinsDescriptor as BinsDescriptor
-from .ops.sort.histogram import HistogramArgs as HistogramArgs
-from .ops.sort.histogram import HistogramPlan as HistogramPlan
 from .ops.sort.isin import MemberArgs as MemberArgs
 from .ops.sort.isin import MemberDescriptor as MemberDescriptor
 from .ops.sort.isin import MemberPlan as MemberPlan
-from .ops.sort.median import PlaceKind as PlaceKind
-from .ops.sort.median import SortedPlaceArgs as SortedPlaceArgs
-from .ops.sort.median import SortedPlaceDescriptor as SortedPlaceDescriptor
-from .ops.sort.median import SortedPlacePlan as SortedPlacePlan
 from .ops.sort.order import RowDescriptor as RowDescriptor
 from .ops.sort.searchsorted import SearchsortedArgs as SearchsortedArgs
 from .ops.sort.searchsorted import SearchsortedDescriptor as SearchsortedDescriptor
@@ -512,11 +628,6 @@ from .ops.sort.sort import SortPlan as SortPlan
 from .ops.sort.sort_backward import SortBackwardArgs as SortBackwardArgs
 from .ops.sort.sort_backward import SortBackwardDescriptor as SortBackwardDescriptor
 from .ops.sort.sort_backward import SortBackwardPlan as SortBackwardPlan
-from .ops.sort.sorted_quantile import SortedQuantileArgs as SortedQuantileArgs
-from .ops.sort.sorted_quantile import SortedQuantileBackwardArgs as SortedQuantileBackwardArgs
-from .ops.sort.sorted_quantile import SortedQuantileBackwardPlan as SortedQuantileBackwardPlan
-from .ops.sort.sorted_quantile import SortedQuantileDescriptor as SortedQuantileDescriptor
-from .ops.sort.sorted_quantile import SortedQuantilePlan as SortedQuantilePlan
 from .ops.sort.topk import TopkArgs as TopkArgs
 from .ops.sort.topk import TopkDescriptor as TopkDescriptor
 from .ops.sort.topk import TopkPlan as TopkPlan
@@ -552,6 +663,8 @@ def adaptive_avg_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_si
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def adaptive_avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_log_softmax_with_loss(x: Array, target: Array, head_weight: Array, tails: Sequence[tuple[Array, Array]] = ..., head_bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(output, loss): each row's log-probability of its target, and -mean of them: torch.nn.AdaptiveLogSoftmaxWithLoss."""
 def adaptive_max_pool1d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def adaptive_max_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -620,6 +733,8 @@ def angle_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
     """The gradient of angle of complex numbers; see `ComplexUnaryBackwardPlan`."""
 def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The any of x along `axis` (all axes by default); see `ReducePlan`."""
+def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
 def arccos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = acos(x) element by element, also called arccos; see `UnaryPlan`."""
 def arccosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -642,12 +757,22 @@ def argpartition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, 
     """`argsort`, as numpy.argpartition leaves open for any kth; see `SortPlan`."""
 def argsort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Where the elements of every row along `axis` stand in order (torch.argsort); see `SortPlan`."""
+def argwhere(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(positions of the elements of x that are not 0, [size, axes of x], how many they are); `nonzero` transposed."""
 def around(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
 def array_equal(a: Array, b: Array, *, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether a and b have one shape and equal elements, as a 0-d array: nothing waits for it (numpy.array_equal)."""
 def array_equiv(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether a and b, broadcast together, have equal elements, as a 0-d array (numpy.array_equiv). One launch."""
+def array_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
+def as_strided(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
+def as_strided_copy(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
+def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what a view of these sizes and strides sees of its row-major elements replaced by src."""
 def asin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = asin(x) element by element, also called arcsin; see `UnaryPlan`."""
 def asin_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -672,6 +797,12 @@ def atanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = atanh(x) element by element, also called arctanh; see `UnaryPlan`."""
 def atanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy atanh'(x) element by element; see `UnaryBackwardPlan`."""
+def atleast_1d(*arrays: Any) -> Any:
+    """Arrays as views of one axis at least; of several, or of a list, a tuple (torch.atleast_1d)."""
+def atleast_2d(*arrays: Any) -> Any:
+    """Arrays as views of two axes at least, put in before the others (torch.atleast_2d)."""
+def atleast_3d(*arrays: Any) -> Any:
+    """Arrays as views of three axes at least: (1, n, 1) of a vector, (m, n, 1) of a matrix (torch.atleast_3d)."""
 def attention(score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any) -> FormulaAttention:
     """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
 def attention_flash(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -725,6 +856,10 @@ def batch_paged_prefill(q: Array, k_cache: Array, v_cache: Array, qo_indptr: Arr
     """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's)."""
 def batch_ragged_prefill(q: Array, k: Array, v: Array, qo_indptr: Array, kv_indptr: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
+def bernoulli(p: Array | float = 0.5, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution bernoulli of p, numbers or arrays."""
+def bernoulli_number(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bernoulli_number(x) element by element; see `UnaryPlan`."""
 def bessel_i0e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = i0e(x) element by element, also called bessel_i0e; see `UnaryPlan`."""
 def bessel_i1e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -763,8 +898,6 @@ def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def bin_index(x: Array, edges: Array | None = None, outer: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i] = the bin of x[i] as `HistogramPlan` has them, -1 of none; with `outer` the bin of several axes."""
 def binary_cross_entropy(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """binary_cross_entropy of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -773,10 +906,12 @@ def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array | No
     """binary_cross_entropy_with_logits of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_with_logits_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of binary_cross_entropy_with_logits by its operands; see `PointwiseLossBackwardPlan`."""
-def bincount(x: Array, weights: Array | None = None, *, length: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount)."""
+def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution binomial of count, p, numbers or arrays."""
 def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
     """The bits of x as another element (jax.lax.bitcast_convert_type), any but bool and those of 4 bits."""
+def bits(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'uint32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
 def bitwise_and(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_and(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_count(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -793,6 +928,8 @@ def bitwise_right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream =
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def block(xs: Sequence[Array], *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
@@ -807,6 +944,18 @@ def boxcox1p_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream:
     """(da, db), that of an array alone, of y = boxcox1p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def boxcox_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = boxcox(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def broadcast_arrays(*arrays: Any) -> list[Array]:
+    """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
+def broadcast_in_dim(x: Array, shape: Any, broadcast_dimensions: Any) -> Array:
+    """A view of x as `shape`, in which axis i of x is axis broadcast_dimensions[i] (jax.lax.broadcast_in_dim)."""
+def broadcast_like(x: Array, like: Array) -> Array:
+    """A view of x as the shape of another array (jax.lax.broadcast_like)."""
+def broadcast_tensors(*arrays: Any) -> list[Array]:
+    """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
+def broadcast_to(x: Array, shape: Any) -> Array:
+    """A view of x as a shape that it broadcasts to, with steps of 0 (torch.broadcast_to)."""
+def broadcast_to_rank(x: Array, rank: int) -> Array:
+    """A view of x with axes of extent 1 before its own, up to `rank` axes (jax.lax.broadcast_to_rank)."""
 def bucketize(x: Array, boundaries: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The bucket of every element of x between ascending boundaries, one row of them (torch.bucketize)."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -815,6 +964,10 @@ def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: 
     """(v_merged [seq, heads, d], lse_merged [seq, heads]) of v [seq, sets, heads, d] and lse [seq, sets, heads]."""
 def cast(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
+def cat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
+def cauchy(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution cauchy of loc, scale, numbers or arrays."""
 def cbrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cbrt(x) element by element; see `UnaryPlan`."""
 def cbrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -839,6 +992,8 @@ def channel_norm(x: Array, weight: Array | None = None, bias: Array | None = Non
     """y = (x - mean) / sqrt(var + eps) · weight + bias, mean and var of x itself: three norms, by `over`."""
 def channel_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: int | None = None, given: bool = False, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)), dweight = Σ dy·xhat, dbias = Σ dy; xhat = (x - mean)·rstd, g = dy·weight. The means are over what has one statistic; where that was `given` there are none: dx = rstd·g."""
+def channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
 def chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -847,8 +1002,16 @@ def chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Strea
     """y = chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def chi2(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution chi square of df, numbers or arrays."""
+def chi_square(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution chi square of df, numbers or arrays."""
+def chisquare(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution chi square of df, numbers or arrays."""
 def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
+def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
+    """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
 def clamp(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """min(max(x, min), max), either bound an array that broadcasts, a number, or None for none (torch.clamp)."""
 def clamp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -861,14 +1024,28 @@ def clip(x: Array, min: Array | float | None = None, max: Array | float | None =
     """`clamp` by NumPy's name; with neither bound x itself is copied, as numpy.clip does."""
 def clipped_policy_loss(policy: Array, old: Array, advantages: Array, reference: Array | None = None, *, clip_low: float = 0.2, clip_high: float = 0.2, beta: float = 0.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The clipped surrogate of PPO and GRPO: -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(policy - old)."""
+def clone(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def clz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = clz(x) element by element; see `UnaryPlan`."""
+def collapse(x: Array, start_axis: int, stop_axis: int | None = None) -> Array:
+    """x with the axes from `start_axis` up to, not including, `stop_axis` as one (jax.lax.collapse)."""
+def column_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 1, vectors as columns (torch.column_stack)."""
 def comb(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = comb(a, b) with broadcasting: a! / (b! (a - b)!); one of them may be a number. See `SpecialFunctionPlan`."""
 def complex(real: Array, imag: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of complex; see `ComplexPairBackwardPlan`."""
+def compress(condition: Array, x: Array, *, axis: int | None = None, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(slices of x along `axis` where the vector `condition` is not 0, how many they are) (numpy.compress)."""
+def concat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
+def concat_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
+    """dxs[i] = dy where array i lies in it."""
+def concatenate(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
 def conj(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def conj_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -877,8 +1054,14 @@ def conj_physical(x: Array, *, shape: int | Sequence[int] = ..., element: DType 
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def conjugate(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """conj of complex numbers; see `ComplexUnaryPlan`."""
+def constant_pad_nd(x: Array, pad: Any, mode: str = 'constant', value: complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
+def contiguous(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
 def convert_element_type(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
+def copy(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def copysign(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = copysign(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def copysign_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -965,6 +1148,20 @@ def degrees(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
 def dense_gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
+def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
+def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A diagonal of a matrix, copied, or a matrix with a vector as a diagonal, 0 elsewhere (torch.diag, numpy.diag)."""
+def diag_embed(x: Array, offset: int = 0, axis1: int = -2, axis2: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The last axis of x as a diagonal of two axes of the result, 0 elsewhere (torch.diag_embed)."""
+def diagflat(x: Array, offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A matrix with the elements of x as a diagonal, 0 elsewhere (torch.diagflat)."""
+def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The view of the diagonal `offset` above the main one of two axes, as a last axis (torch.diagonal)."""
+def diagonal_copy(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `diagonal` sees, in memory of its own (torch.diagonal_copy)."""
+def diagonal_scatter(x: Array, src: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the diagonal that `diagonal` sees replaced by src (torch.diagonal_scatter)."""
 def dice_loss(x: Array, target: Array, *, axis: int | Sequence[int] | None = None, smooth: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """1 - (2 Σ x target + smooth) / (Σ x + Σ target + smooth) of probabilities x, along `axis` (all by default)."""
 def diff(x: Array, prepend: Array | None = None, append: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -995,6 +1192,8 @@ def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferenc
     """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
 def dot_general(a: Array, b: Array, dimension_numbers: Any, *, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of products of ((a's summed, b's summed), (a's batch, b's batch)) axes (jax.lax.dot_general)."""
+def double_sided_maxwell(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution double sided maxwell of loc, scale, numbers or arrays."""
 def dpo_loss(chosen: Array, rejected: Array, chosen_reference: Array, rejected_reference: Array, *, beta: float = 0.1, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Direct preference optimization (Rafailov et al. 2023), of log-probabilities of answers."""
 def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1011,7 +1210,27 @@ def dropout_add_rms_norm(x: Array, residual: Array, weight: Array | None = None,
     """(y, h): h = dropout(x, p) + residual, y = rms_norm(h) · weight. Two launches, `dropout` and `rms_norm`."""
 def dropout_backward(dy: Array, *, shape: int | Sequence[int] = ..., p: float = 0.5, axis: int | Sequence[int] | None = None, alpha: bool = False, seed: Scalar, offset: Scalar = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = the forward's scale times dy where it kept x, else 0; which that was is drawn again from seed and offset."""
+def dsplit(x: Array, indices_or_sections: Any) -> list[Array]:
+    """Equal views of x, or cut at indices, along axis 2 (torch.dsplit, numpy.dsplit)."""
+def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
+def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
+def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The part of x of shape `slice_sizes` that begins at start_indices (jax.lax.dynamic_slice)."""
+def dynamic_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy where the part was read, 0 elsewhere."""
+def dynamic_slice_in_dim(x: Array, start_index: Any, slice_size: int, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """slice_size elements of x along an axis, from an index on the device on (jax.lax.dynamic_slice_in_dim)."""
 dynamic_tanh: Expression  # tanh(alpha * x) * weight + bias
+def dynamic_update_index_in_dim(x: Array, update: Array, index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what lies at an index of an axis replaced, update with that axis or without (jax.lax's)."""
+def dynamic_update_slice(x: Array, update: Array, start_indices: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the part that begins at start_indices replaced by update (jax.lax.dynamic_update_slice)."""
+def dynamic_update_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., return_dx: bool = True, return_dupdate: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, but 0 where the part was replaced; dupdate = dy there."""
+def dynamic_update_slice_in_dim(x: Array, update: Array, start_index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with update from an index on the device on, along an axis (jax.lax.dynamic_update_slice_in_dim)."""
 def ediff1d(x: Array, to_end: Array | None = None, to_begin: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The differences of neighbours in x, of one axis, behind to_begin and before to_end (numpy.ediff1d)."""
 def ediff1d_backward(dy: Array, *, n: int = ..., begin: int = ..., end: int = ..., return_dx: bool = True, return_dto_begin: bool = True, return_dto_end: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1030,16 +1249,22 @@ def elu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def elu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def embedding(indices: Array, weight: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
-def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def embedding(indices: Array, weight: Array, *, padding_idx: int | None = None, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., :] = weight[indices[..., :], :] (torch.nn.functional.embedding); see `EmbeddingPlan`."""
+def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, scale_grad_by_freq: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
+def embedding_bag(indices: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None, *, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b, :] = the rows weight[i, :] of the indices i in bag b combined: mode sum, mean or max."""
+def embedding_renorm(weight: Array, indices: Array, *, num_embeddings: int = ..., embedding_dim: int = ..., index_shape: int | Sequence[int] = ..., max_norm: Scalar, norm_type: Scalar = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """weight[v, :] *= max_norm / (norm + 1e-7) of the rows v among indices whose norm is above max_norm, in place."""
 def entmax15(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Probabilities max(scale x / 2 - t, 0)² along `axis`."""
 def entr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = entr(x) element by element; see `UnaryPlan`."""
 def entr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy entr'(x) element by element; see `UnaryBackwardPlan`."""
+def epsilon_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for probabilities of at least epsilon. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def eq(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = eq(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1062,6 +1287,8 @@ def erfinv(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = erfinv(x) element by element, also called erf_inv; see `UnaryPlan`."""
 def erfinv_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy erfinv'(x) element by element; see `UnaryBackwardPlan`."""
+def eta_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for probabilities of at least min(eta, √eta exp(-H)). `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def exp(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = exp(x) element by element; see `UnaryPlan`."""
 def exp1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1078,6 +1305,12 @@ def exp2_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., elem
     """dx = dy exp2'(x) element by element; see `UnaryBackwardPlan`."""
 def exp_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy exp'(x) element by element; see `UnaryBackwardPlan`."""
+def expand(x: Array, *sizes: Any) -> Array:
+    """A view of x whose axes of extent 1 are repeated; -1 keeps an extent (Tensor.expand)."""
+def expand_copy(x: Array, sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its axes of extent 1 repeated, -1 keeping an extent, in memory of its own (torch.expand_copy)."""
+def expand_dims(x: Array, axis: Any) -> Array:
+    """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
 def expi(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = expi(x) element by element; see `UnaryPlan`."""
 def expi_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1092,6 +1325,10 @@ def expn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = expn(a, b) with broadcasting: E_n(x), n = a whole and x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def expn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = expn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def exponential(rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution exponential of rate, numbers or arrays."""
+def extract(condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
 def fabs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
 def factorial(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1106,6 +1343,8 @@ def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Sc
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
 def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
+def fill_diagonal(x: Array, value: Scalar, wrap: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its main diagonal set to a number, in place (numpy.fill_diagonal); all axes of three or more are as long."""
 def fix(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
 def flash_decoding(q: Array, k: Array, v: Array, lengths: Array, *, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1118,6 +1357,16 @@ def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seql
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
 def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's)."""
+def flatnonzero(x: Array, *, size: int | None = None, fill_value: int = -1, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
+def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:
+    """x with the axes from `start_axis` to `end_axis` as one (torch.flatten): a view, or else a copy."""
+def flip(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along an axis, several, or all of them reversed (torch.flip, numpy.flip)."""
+def fliplr(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along axis 1 reversed (torch.fliplr)."""
+def flipud(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along axis 0 reversed (torch.flipud)."""
 def float_power(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a to the b in float64 (torch.float_power): `pow` of casts of what is not float64 yet."""
 def floor(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1140,7 +1389,7 @@ def fmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = fmod(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def fmod_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = fmod(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def fp8_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, c: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., a_scales: int | Sequence[int] = ..., b_scales: int | Sequence[int] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def fp8_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, c: Array | None = None, bias: Array | None = None, residual: Array | None = None, scale_y: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., a_scales: int | Sequence[int] = ..., b_scales: int | Sequence[int] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_amax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · (scale_a · a) @ (scale_b · b) + beta · c + bias) + residual of fp8 (torch's scaled_mm)."""
 def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = frac(x) element by element; see `UnaryPlan`."""
@@ -1192,6 +1441,18 @@ def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_sh
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
 def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
+def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b…, i…] = x[b…, *indices[b…, i…]]: slices of x by coordinates (ONNX GatherND, tf.gather_nd)."""
+def gather_scatter_backward(dy: Array, x: Array, src: Array, index: Array | None = None, weight: Array | None = None, arg: Array | None = None, count: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str = ..., rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[r, …] = Σ weight[t] dy[s, …] over the tokens t of r (src[t] = r), of segments s; dweight[t] = dy[s] · x[r]."""
+def gather_scatter_max(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_scatter_mean(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_count: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_scatter_min(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_scatter_sum(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
 def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
 def gaussian_nll_loss_backward(dloss: Array, x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, return_dvar: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1226,6 +1487,12 @@ def generalized_jsd_loss(x: Array, target: Array, weight: Array | None = None, *
     """generalized_jsd_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
 def generalized_jsd_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of generalized_jsd_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def generalized_normal(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution generalized normal of p, numbers or arrays."""
+def generate(y: Array, *, shape: int | Sequence[int] = ..., steps: Sequence[int] = ..., form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal'] = ..., last: int = 0, ends: bool = True, diagonal: int = 0, begin: Scalar = 0.0, end: Scalar = 1.0, base: Scalar = 0.0, first: Scalar = 0, stride: Scalar = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = a function of a number that indices make (torch.arange, linspace, logspace, eye, windows); see `form`."""
+def geometric(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution geometric of p, numbers or arrays."""
 def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1260,6 +1527,8 @@ def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | N
     """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
 def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def gumbel(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution gumbel of loc, scale, numbers or arrays."""
 def gumbel_softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_soft: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
 def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1316,18 +1585,10 @@ def hinge_embedding_loss(x: Array, target: Array, weight: Array | None = None, *
     """hinge_embedding_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
 def hinge_embedding_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradients of hinge_embedding_loss by its operands; see `PointwiseLossBackwardPlan`."""
-def histc(x: Array, bins: int = 100, min: Array | float = 0, max: Array | float = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """How many elements of x are in each of `bins` equal parts of [min, max], in x's element (torch.histc)."""
-def histogram(x: Array, bins: int = 10, range: Any = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """How many elements of x are in every bin, and the edges of the bins, float64 (torch.histogram, numpy.histogram)."""
-def histogram2d(x: Array, y: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Counts of the points (x[i], y[i]) by bins along both axes, and the edges along each (numpy.histogram2d)."""
-def histogram_bin_edges(x: Array, bins: int = 10, range: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The edges of the bins of `histogram`, float64 (numpy.histogram_bin_edges, for a number of bins)."""
-def histogram_counts(x: Array, edges: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, return_y: bool = True, return_bin_edges: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[b] = how many elements of x are in bin b (numpy.histogram, torch.histogram, torch.histc)."""
-def histogramdd(x: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Counts of points by bins along every axis, and a tuple of the edges along each (torch.histogramdd)."""
+def hsplit(x: Array, indices_or_sections: Any) -> list[Array]:
+    """Equal views of x, or cut at indices, along axis 1, of a vector along its axis (torch.hsplit, numpy.hsplit)."""
+def hstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 1, vectors along axis 0 (torch.hstack)."""
 def huber_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """huber_loss of every element, or its mean or sum (reduction, delta); see `PointwiseLossPlan`."""
 def huber_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1336,6 +1597,10 @@ def hyp1f1(a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = No
     """M(a, b, x) = Σ (a)_k / (b)_k x^k / k!, Kummer's function (jax.scipy.special.hyp1f1); one must be an array."""
 def hyp1f1_backward(dy: Array, a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by x of y = hyp1f1(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
+def hyp2f1(a: Array, b: Array, c: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Σ (a)_k (b)_k / (c)_k x^k / k!, Gauss's function (scipy.special.hyp2f1), for x <= 1; one must be an array."""
+def hyp2f1_backward(dy: Array, a: Array, b: Array, c: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by x of y = hyp2f1(a, b, c, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
 def hypot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hypot(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def hypot_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1366,6 +1631,26 @@ def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """imag of complex numbers; see `ComplexUnaryPlan`."""
 def imag_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient of imag of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def index(x: Array, key: Any, *, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[key] with index arrays that broadcast together, and slices, integers, None and … mixed, as in NumPy."""
+def index_add(x: Array, index: Array, src: Array, *, axis: int, alpha: float = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the slices of alpha · src added to those that `index` names along `axis` (torch.index_add)."""
+def index_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy added up at the positions that were read, in the row-major order of the indices; 0 elsewhere."""
+def index_copy(x: Array, index: Array, src: Array, *, axis: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the slices of src in the place of those that `index` names along `axis` (torch.index_copy)."""
+def index_fill(x: Array, index: Array, value: Any, *, axis: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `value`, a number or an array without axes, in the slices that `index` names along `axis`."""
+def index_in_dim(x: Array, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """The view at one index of an axis, which goes without `keepdims` (jax.lax.index_in_dim)."""
+def index_put(x: Array, key: Any, values: Array, *, accumulate: bool = False, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `values` written to, or added at (accumulate), x[key] (torch.index_put, jax's x.at[key].set and .add)."""
+def index_put_add_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, return_dx: bool = True, return_dvalues: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, and dvalues = dy[i, :, j, …]; for set only of the token that won, and dx is 0 there."""
+def index_put_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, return_dx: bool = True, return_dvalues: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, and dvalues = dy[i, :, j, …]; for set only of the token that won, and dx is 0 there."""
+def index_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the slices of src combined with those that `index` names along `axis` (torch.index_reduce)."""
 def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
 def info_nce_loss(query: Array, key: Array, *, temperature: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1444,12 +1729,16 @@ def l2_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int 
     """dx of l2_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def laguerre_polynomial_l(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = laguerre_polynomial_l(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def laplace(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution laplace of loc, scale, numbers or arrays."""
 def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-05, weight_element: DType | None = None, return_h: bool = False, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = (h - mean) / sqrt(var + eps) · weight + bias with h = x + residual (torch.nn.functional.layer_norm)."""
 def layer_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat, dbias = Σ rows dy."""
-def layer_norm_quantize(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-05, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(y, scales): layer_norm(x + residual) in 8 bits with a scale for each row; see `rms_norm_quantize`."""
+def layer_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, norm_bias: Array | None = None, bias: Array | None = None, *, eps: float = 1e-05, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act(layer_norm(x, norm_weight, norm_bias) @ weightᵀ + bias) + residual; see `rms_norm_linear`."""
+def layer_norm_quantize(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-05, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(y, scales): layer_norm(x + residual) in 8 or 4 bits; see `rms_norm_quantize`."""
 def lcm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lcm(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def ldexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1500,6 +1789,8 @@ def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = 
     """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry."""
 def linear_swiglu(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = 'silu', residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`gated_linear` of one packed weight [2 · out, in], the gate's rows first, and one packed bias [2 · out]."""
+def load_balancing_loss(router_logits: Array, indices: Array | None = None, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """experts Σ f P: f is an expert's choices per token, P its mean probability; router_logits (…, experts)."""
 def local_response_norm(x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x / (k + alpha · mean of x² over `size` neighbouring channels)^beta, of x (batch, channels, …); zeros beyond."""
 def local_response_norm_backward(dy: Array, x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1525,6 +1816,8 @@ def log_ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...
     """y = log_ndtr(x) element by element; see `UnaryPlan`."""
 def log_ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy log_ndtr'(x) element by element; see `UnaryBackwardPlan`."""
+def log_normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution log normal of loc, scale, numbers or arrays."""
 def log_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = log_sigmoid(x) element by element, also called logsigmoid; see `UnaryPlan`."""
 def log_sigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1565,6 +1858,8 @@ def logmeanexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequen
     """The logmeanexp of x along `axis` (all axes by default); see `ReducePlan`."""
 def logmeanexp_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of logmeanexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def lognormal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution log normal of loc, scale, numbers or arrays."""
 def logsigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = log_sigmoid(x) element by element, also called logsigmoid; see `UnaryPlan`."""
 def logsumexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1591,6 +1886,14 @@ def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
 def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logarithm of masked_softmax, from one pass."""
+def masked_scatter(x: Array, mask: Array, source: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the elements of source, in order, where `mask` holds, which broadcasts to x (torch.masked_scatter)."""
+def masked_scatter_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsource: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, 0 where the mask chose; dsource = dy there, in order, 0 behind what was taken."""
+def masked_select(x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together."""
+def masked_select_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: float = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy at the rank of each element that the mask chose, 0 elsewhere."""
 def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of scale x + bias along `axis`, but for what mask and causal leave out."""
 def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1607,6 +1910,8 @@ def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream 
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
 def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
+def matrix_transpose(x: Array) -> Array:
+    """A view of x with its last two axes exchanged (jax.numpy.matrix_transpose, Tensor.mT)."""
 def matvec(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, i] = the sum of a[…, i, k] b[…, k], other axes broadcast (numpy.matvec): `matmul` with stacks of vectors."""
 def max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1629,12 +1934,12 @@ def maximum(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefe
     """y = maximum(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def maximum_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = maximum(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def maxwell(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution maxwell of scale, numbers or arrays."""
 def mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The mean of x along `axis` (all axes by default); see `ReducePlan`."""
 def mean_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of mean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def median(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The median of every row along `axis`, and where it stands; without an axis that of all elements (torch.median)."""
 def member(x: Array, elements: Array, *, shape: int | Sequence[int] = ..., count: int = ..., invert: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = whether x[i] is one of the elements, sorted ones: a binary search. A NaN is none, -0 equals +0."""
 def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1643,6 +1948,10 @@ def min_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence
     """The min_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def min_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of min_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def min_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for those whose probability is at least min_p times the largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def min_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities [B, V], 0 but for those of at least min_p times the largest, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
 def min_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """The min_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
 def min_with_index_backward(dy: Array, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1663,8 +1972,6 @@ def mm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def mod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = remainder(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def mode(x: Array, axis: int = -1, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The most frequent element of every row along `axis`, and where it stands last (torch.mode)."""
 modf: Expression  # fraction = where(isinf(x), copysign(0, x), where(signbit(x), -(trunc(x) - x), x - trunc(x))); whole = trunc(x)
 def modified_bessel_i0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = i0(x) element by element, also called modified_bessel_i0; see `UnaryPlan`."""
@@ -1680,6 +1987,10 @@ def modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[in
     """dx = dy modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
 def modulated_layer_norm(x: Array, shift: Array, scale: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """layer_norm(x) · (1 + scale) + shift over the last axis, shift and scale broadcast: adaptive layer norm."""
+def moveaxis(x: Array, source: Any, destination: Any) -> Array:
+    """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
+def movedim(x: Array, source: Any, destination: Any) -> Array:
+    """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
 def mse_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """mse_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def mse_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1738,20 +2049,14 @@ def nanmean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[
     """The nanmean of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmean_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanmean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanmedian(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`median` of the numbers of every row, NaN aside; NaN where there are none (torch.nanmedian)."""
 def nanmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanmin of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanmin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanpercentile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`nanquantile` of levels that are counted in hundredths (numpy.nanpercentile)."""
 def nanprod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanprod of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanprod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanprod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanquantile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
 def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanstd of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanstd_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1764,8 +2069,14 @@ def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The nanvar of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanvar_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanvar along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def narrow(x: Array, axis: int, start: int, length: int) -> Array:
+    """The view of `length` elements along an axis from `start` on, which may count from the end (torch.narrow)."""
+def narrow_copy(x: Array, axis: int, start: int, length: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `narrow` sees, in memory of its own (torch.narrow_copy)."""
 def native_batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None, running_mean: Array | None = None, running_var: Array | None = None, training: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm)."""
+def native_channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
 def ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ndtr(x) element by element; see `UnaryPlan`."""
 def ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1782,6 +2093,8 @@ def neg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., eleme
     """dx = dy neg'(x) element by element; see `UnaryBackwardPlan`."""
 def negative(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = neg(x) element by element, also called negative; see `UnaryPlan`."""
+def negative_binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution negative binomial of count, p, numbers or arrays."""
 def nextafter(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = nextafter(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def nextafter_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1792,12 +2105,18 @@ def nll_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Arra
     """The gradients of nll_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def nll_of_rows(x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """nll_loss of rows along the last axis; see `RowLossPlan`."""
+def nonzero(x: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: int = -1, flat: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y[k, r] = the position along axis k of the r-th element of x that is not 0, in row-major order; count: how many."""
+def nonzero_static(x: Array, *, size: int, fill_value: int = -1, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`argwhere` without the number (torch.nonzero_static)."""
 def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`vector_norm` with the order by torch.norm's name."""
 def norm_backward(dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `norm` and `vector_norm`; y is their result, which orders 1, inf and -inf do not need."""
 def norm_except_dim(x: Array, p: float = 2, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of order p of each slice of x along `axis`, which stays, the other axes with extent 1."""
+def normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution normal of loc, scale, numbers or arrays."""
 def normalize(x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x / max(‖x‖, eps), the norm of order p along `axis`, one or several (torch.nn.functional.normalize)."""
 def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1816,26 +2135,46 @@ def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def pad(x: Array, pad: Any, mode: str = 'constant', value: complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
+def pad_backward(dy: Array, *, shape: int | Sequence[int] = ..., padding: int | Sequence[int | Sequence[int]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: complex = 0, interior: int | Sequence[int] = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = the sum of dy over what was read of each element of x, in a fixed order; 0 where nothing was."""
+def pad_in_dim(x: Array, padding_value: Any, padding_config: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with (before, after, between) elements of `padding_value` along each axis (jax.lax.pad), below 0 taken away."""
 def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
 def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance)."""
 def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need."""
+def pareto(scale: Array | float = 1.0, alpha: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution pareto of scale, alpha, numbers or arrays."""
 def partition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x sorted, as numpy.partition leaves open for any kth; see `SortPlan`."""
 def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
 def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
-def percentile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`quantile` of levels that are counted in hundredths (numpy.percentile)."""
+def permute(x: Array, *axes: Any) -> Array:
+    """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
+def permute_copy(x: Array, *axes: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its axes in the order `axes`, numbers or one tuple, in memory of its own (torch.permute_copy)."""
+def permute_dims(x: Array, *axes: Any) -> Array:
+    """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
 def piecewise(x: Array, conditions: Any, functions: Any, *args: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise)."""
+def pixel_shuffle(x: Array, upscale_factor: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """[…, C r r, H, W] to […, C, H r, W r]: channels become pixels (torch.nn.functional.pixel_shuffle)."""
+def pixel_unshuffle(x: Array, downscale_factor: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """[…, C, H r, W r] to […, C r r, H, W]: pixels become channels (torch.nn.functional.pixel_unshuffle)."""
+def place(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, but element r mod n of the n in `source` where `mask` holds, both in row-major order."""
 def poch(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = poch(a, b) with broadcasting: Γ(a + b) / Γ(a); one of them may be a number. See `SpecialFunctionPlan`."""
 def poch_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = poch(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def poisson(rate: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution poisson of rate, numbers or arrays."""
 def poisson_nll_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, log_input: bool | None = None, full: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """poisson_nll_loss of every element, or its mean or sum (reduction, log_input, full, eps); see `PointwiseLossPlan`."""
 def poisson_nll_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, log_input: bool | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1884,23 +2223,57 @@ def ptp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int]
     """The ptp of x along `axis` (all axes by default); see `ReducePlan`."""
 def ptp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of ptp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def put(x: Array, indices: Array, values: Array, *, accumulate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `values` written to, or added at, positions of its elements in row-major order (torch.put, numpy.put)."""
+def put_along_axis(x: Array, indices: Array, values: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `values` at positions along `axis` (numpy.put_along_axis, whose result is in place); see `scatter`."""
+def putmask(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, but element r mod n of the n in `source` where `mask` holds, both in row-major order."""
 def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
-def quantile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
 def rad2deg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy rad2deg'(x) element by element; see `UnaryBackwardPlan`."""
+def rademacher(*, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution rademacher."""
 def radians(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = deg2rad(x) element by element, also called radians; see `UnaryPlan`."""
 def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
+def rand(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Uniform numbers in [0, 1) (torch.rand); float32's are multiples of 2⁻²⁴. Keywords as of `uniform`."""
+def rand_like(x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`rand` of x's shape, element, package and device (torch.rand_like); out= may be x."""
+def randint(low: Scalar, high: Any = None, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = 'int64', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whole numbers in [low, high), or in [0, low) where high is None (torch.randint), each as likely as any other."""
+def randint_like(x: Array, low: Scalar, high: Any = None, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`randint` of x's shape, element, package and device (torch.randint_like); out= may be x."""
+def randn(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Standard normal numbers (torch.randn). Keywords as of `normal`."""
+def randn_like(x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`randn` of x's shape, element, package and device (torch.randn_like); out= may be x."""
+def random_beta(a: Array | float, b: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution beta of a, b, numbers or arrays."""
+def random_f(dfnum: Array | float, dfden: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution f ratio of dfnum, dfden, numbers or arrays."""
+def random_gamma(concentration: Array | float, rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution gamma of concentration, rate, numbers or arrays."""
 def random_gamma_grad(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = random_gamma_grad(a, b) with broadcasting: the derivative by the parameter a of a gamma variate, whose value is b; one of them may be a number. See `SpecialFunctionPlan`."""
+def random_loggamma(concentration: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution loggamma of concentration, numbers or arrays."""
+def random_logistic(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution logistic of loc, scale, numbers or arrays."""
+def ravel(x: Array) -> Array:
+    """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
+def ravel_multi_index(indices: Sequence[Array], *, index_shapes: Sequence[Sequence[int]] = ..., dims: int | Sequence[int] = ..., mode: Any = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the position, in an array of shape `dims`, that an index of each of its axes names (numpy.ravel_multi_index)."""
+def rayleigh(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution rayleigh of scale, numbers or arrays."""
 def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real of complex numbers; see `ComplexUnaryPlan`."""
 def real_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1966,10 +2339,14 @@ def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, st
     """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
 def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
+def reshape(x: Array, *shape: Any) -> Array:
+    """x as another shape of as many elements, one of whose sizes may be -1 (torch.reshape): a view, or else a copy."""
 def resolve_conj(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the conjugate of its memory, the conjugate (torch.resolve_conj)."""
 def resolve_neg(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the negative of its memory, the negative (torch.resolve_neg)."""
+def rev(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along an axis, several, or all of them reversed (torch.flip, numpy.flip)."""
 def right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def rint(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1978,8 +2355,18 @@ def rms_norm(x: Array, weight: Array | None = None, residual: Array | None = Non
     """y = h / sqrt(mean(h² over normalized_shape) + eps) · weight, h = x + residual (torch.nn.functional.rms_norm)."""
 def rms_norm_backward(dy: Array, x: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_offset: float = 0.0, weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·(weight + weight_offset)."""
-def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(y, scales): rms_norm(x + residual) in 8 bits with a scale for each row; see `NormQuantizePlan`."""
+def rms_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-06, weight_offset: float = 0.0, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act(rms_norm(x, norm_weight) @ weightᵀ + bias) + residual: x [*, in], weight [out, in], norm_weight [in]."""
+def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(y, scales): rms_norm(x + residual) in 8 or 4 bits, with a scale for each row or block."""
+def rnnt_loss(logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, *, blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """-log of the probability of targets under a transducer (torchaudio.functional.rnnt_loss); see `RnntLossPlan`."""
+def rnnt_loss_backward(dloss: Array, logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, lse: Array, log_steps: Array, log_alpha: Array, nll: Array, *, batch: int = ..., steps: int = ..., labels: int = ..., classes: int = ..., blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlogits of `RnntLossPlan`: the derivative, cut to [-clamp, clamp] where that is above 0, times dloss."""
+def roll(x: Array, shifts: Any, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its elements `shifts` further along an axis, or several, those beyond the end at the start (torch.roll)."""
+def rollaxis(x: Array, axis: int, start: int = 0) -> Array:
+    """A view of x with an axis moved back until it lies before axis `start` (numpy.rollaxis)."""
 def rope(x: Array, positions: Array | None = None, inv_freq: Array | None = None, x2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_y2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x with pair j of each row turned by (position + offset) · inv_freq[j] and multiplied by scale."""
 def rope_backward(dy: Array, positions: Array | None = None, inv_freq: Array | None = None, dy2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_dx2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1988,8 +2375,14 @@ def rope_frequencies(rotary_dim: int | None = None, *, head_dim: int | None = No
     """Inverse frequencies [rotary_dim / 2] and the scale of a model's RoPE, for `rope(x, inv_freq=…, scale=…)`."""
 def rope_kv_append(q: Array, k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rope(q); k_cache[b, h, cache_offsets[b] + l] = rope(k_new)[b, h, l]; values likewise, as they are."""
+def rot90(x: Array, k: int = 1, axes: Any = ..., *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x turned k times by a quarter, from the first of two axes to the second (torch.rot90, numpy.rot90)."""
 def round(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
+def router_z_loss(router_logits: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The mean over tokens of logsumexp(router_logits)², router_logits (…, experts) (Zoph et al. 2022, ST-MoE)."""
+def row_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
 def rrelu(x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x where x > 0, else x times a slope (torch.nn.functional.rrelu): (lower + upper) / 2, in training one drawn for each element from `seed` and `offset`, integers or 0-d device arrays. See `RreluPlan`."""
 def rrelu_backward(dy: Array, x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2002,10 +2395,10 @@ def rsub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stre
     """b - alpha a, rounded once; a or b may be a number (torch.rsub). See `BinaryPlan`."""
 def running_statistics(mean: Array, var: Array, running_mean: Array | None = None, running_var: Array | None = None, *, samples: int | Sequence[int] = ..., channels: int = ..., count: int = ..., momentum: Scalar = 0.1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """running = (1 - momentum) · running + momentum · new, of the mean and of the unbiased variance of a batch."""
-def sample(logits: Array, *, batch_size: int = ..., vocab_size: int = ..., index_element: DType = ..., temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_logprob: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """ids[b] ~ softmax(logits[b] / temperature) restricted by top_k, then top_p, and renormalised."""
+def sample(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, seed: Scalar = None, offset: Scalar = 0, top_n: int = 0, probabilities: bool = False, index_element: DType = 'int64', return_logprob: bool = False, return_probs: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """A token id for each row of logits [B, V], or of probabilities where `probabilities` says so; see `SamplingPlan`."""
 scaled_add: Expression  # x + alpha * y
-def scaled_mm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None, out_element: DType = 'bfloat16', use_fast_accum: bool = False, element: DType | None = None, b_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def scaled_mm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None, scale_result: Array | None = None, out_element: DType = 'bfloat16', use_fast_accum: bool = False, element: DType | None = None, b_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(scale_a · a) @ (scale_b · b) + bias of fp8 (torch._scaled_mm, torch.nn.functional.scaled_mm): see `Fp8GemmPlan`."""
 def scaled_modified_bessel_k0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = scaled_modified_bessel_k0(x) element by element; see `UnaryPlan`."""
@@ -2035,6 +2428,8 @@ def scatter_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..
     """dx = dy, and dsrc[…, l, …] = dy[…, index[…, l, …], …]; for set only of the token that won, and dx is 0 there."""
 def scatter_mean(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_nd(x: Array, indices: Array, updates: Array, reduction: str = 'none', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with updates[i…] at x[indices[i…]]: slices written, or combined, by coordinates (ONNX ScatterND)."""
 def scatter_prod(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def scatter_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2053,10 +2448,34 @@ def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: 
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
 def searchsorted(sorted_sequence: Array, values: Array, sorter: Array | None = None, *, shape: int | Sequence[int] = ..., values_shape: int | Sequence[int] = ..., right: bool = False, index_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """index[…, i] = how many elements of the sorted row are below values[…, i] or, if `right`, not above it."""
+def segment_log_softmax(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t, …] = exp(x[t, …]) / Σ exp(x[u, …]) over the tokens u of t's segment; log_softmax its logarithm."""
+def segment_log_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = y (dy - Σ dy y) over the tokens of a segment; of log_softmax dy - exp(y) Σ dy. A token of none gets 0."""
+def segment_logsumexp(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_max(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_mean(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_min(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_prod(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_reduce_backward(dy: Array, index: Array | None = None, x: Array | None = None, y: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[t, …] of `SegmentReducePlan`: dy of t's segment, for mean divided by its tokens, for logsumexp times exp(x - y)."""
+def segment_softmax(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t, …] = exp(x[t, …]) / Σ exp(x[u, …]) over the tokens u of t's segment; log_softmax its logarithm."""
+def segment_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = y (dy - Σ dy y) over the tokens of a segment; of log_softmax dy - exp(y) Σ dy. A token of none gets 0."""
+def segment_sum(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
 def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
 def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """cases[which] element by element (jax.lax.select_n); a bool `which` has two, the first where it is False."""
+def select_scatter(x: Array, src: Array, axis: int, index: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what lies at one index of an axis replaced by src (torch.select_scatter)."""
 def selective_log_softmax(logits: Array, index: Array, *, logit_scale: float = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """log_softmax(logit_scale logits)[…, index]: the log-probability of one class a row, in float32 at least."""
 def selu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2121,6 +2540,16 @@ def sinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = sinh(x) element by element; see `UnaryPlan`."""
 def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
+def slice_at(x: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the part of x of shape `sizes` that begins at `starts`, indices on the device (jax.lax.dynamic_slice)."""
+def slice_copy(x: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[start:stop:step] along one axis, in memory of its own (torch.slice_copy); step may be below 0."""
+def slice_in_dim(x: Array, start: int | None, stop: int | None, step: int = 1, axis: int = 0) -> Array:
+    """The view x[start:stop:step] along one axis (jax.lax.slice_in_dim); step is above 0."""
+def slice_scatter(x: Array, src: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with x[start:stop:step] along an axis replaced by src (torch.slice_scatter); step may be below 0."""
+def slice_static(x: Array, start_indices: Any, limit_indices: Any, strides: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[start:limit:stride] along every axis, in memory of its own (jax.lax.slice)."""
 def smooth_l1_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """smooth_l1_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
 def smooth_l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2135,6 +2564,8 @@ def softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = 
     """softmax of x / temperature along `axis` (torch.softmax); `dtype`: what x is cast to first, and the result's."""
 def softmax_backward(dy: Array, y: Array, *, kind: SoftmaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of softmax or log_softmax along `axis`."""
+def softmax_with_cut_offs(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The probabilities [B, V] that `sample` draws with; nothing is drawn. Options as of `sample`."""
 def softmin(x: Array, *, axis: int = -1, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of -x along `axis` (torch.nn.functional.softmin), in one launch; `dtype` as of `softmax`."""
 def softplus(x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2165,12 +2596,8 @@ def sort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descendi
     """y = x with every row along `axis` sorted; indices[…, j, …] is where y[…, j, …] stood in its row (torch.sort)."""
 def sort_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, picked_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, indices[…, j, …], …] = dy[…, j, …] along `axis`, and 0 elsewhere: the gradient of sorts and selections."""
-def sorted_place(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, kind: PlaceKind | str = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """place = where an element of a sorted row stands, by one of `PlaceKind`."""
-def sorted_quantile(x: Array, q: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, q_shape: int | Sequence[int] = ..., interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint', 'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', 'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased', 'normal_unbiased'] = 'linear', percent: bool = False, ignore_nan: bool = False, level: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[k, …] = the quantile of level q[k] of every sorted row: between two of its elements, by `interpolation`."""
-def sorted_quantile_backward(dy: Array, x: Array, q: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, q_shape: int | Sequence[int] = ..., interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint', 'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', 'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased', 'normal_unbiased'] = 'linear', percent: bool = False, ignore_nan: bool = False, level: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy shared by the two elements that a quantile lies between, summed over the levels in their order."""
+def space_to_depth(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
 def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
@@ -2199,6 +2626,10 @@ def spherical_bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: 
     """y = spherical_bessel_j0(x) element by element; see `UnaryPlan`."""
 def spherical_bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy spherical_bessel_j0'(x) element by element; see `UnaryBackwardPlan`."""
+def split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed."""
+def split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
 def sqrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = sqrt(x) element by element; see `UnaryPlan`."""
 def sqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2212,6 +2643,14 @@ def squared_difference(a: Array, b: Array, *, out: Out = None, stream: Stream = 
 def squared_difference_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = squared_difference(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 squareplus: Expression  # where(x >= 0, x / 2 + hypot(x, sqrt(b)) / 2, b / 2 / (hypot(x, sqrt(b)) + abs(x)))
+def squeeze(x: Array, axis: Any = None) -> Array:
+    """A view of x without its axes of extent 1, or without those of them among `axis` (torch.squeeze)."""
+def stack(xs: Sequence[Array], axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays of one shape along a new axis (torch.stack, numpy.stack), in one launch."""
+def standard_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
+def standardize(x: Array, axis: int | Sequence[int] = -1, *, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) along one axis or several (jax.nn.standardize): layer norm of a view."""
 def std(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The std of x along `axis` (all axes by default); see `ReducePlan`."""
 def std_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2222,6 +2661,8 @@ def std_mean_backward(dy: Array, dz: Array | None, x: Array | None, y: Array | N
     """dx of std_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
 def stochastic_cast(x: Array, to_element: DType, *, seed: Scalar, offset: Scalar = 0, saturate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding."""
+def student_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
 def sub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
 def sub_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2238,6 +2679,10 @@ def sum_squares_backward(dy: Array, x: Array | None, *, shape: int | Sequence[in
     """dx of sum_squares along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def sum_to_size(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size)."""
+def swapaxes(x: Array, first: int, second: int) -> Array:
+    """A view of x with two axes exchanged (torch.swapaxes, numpy.swapaxes)."""
+def swapdims(x: Array, first: int, second: int) -> Array:
+    """A view of x with two axes exchanged (torch.swapaxes, numpy.swapaxes)."""
 def swiglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def swiglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
@@ -2248,8 +2693,14 @@ def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int 
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def t(x: Array) -> Array:
+    """The transpose of a matrix as a view; what has fewer axes is returned as it is (torch.t)."""
 def take(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def take_along_axis(x: Array, indices: Array, axis: int | None = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j, …] = x[…, indices[…, j, …], …], the other axes broadcast together (numpy.take_along_axis)."""
+def take_along_dim(x: Array, indices: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`take_along_axis` by torch's name, whose axis is None by default."""
 def take_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, i, …] = sum of dy[…, j…, …] over the j with indices[j…] = i, in their order (the gradient of take)."""
 def tan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2268,42 +2719,100 @@ def tanhshrink(x: Array, *, shape: int | Sequence[int] = ..., element: DType = .
     """y = tanhshrink(x) element by element; see `UnaryPlan`."""
 def tanhshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy tanhshrink'(x) element by element; see `UnaryBackwardPlan`."""
+def tensor_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
 def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's."""
 def threshold(x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = threshold(x) element by element; see `UnaryPlan`."""
 def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy threshold'(x) element by element; see `UnaryBackwardPlan`."""
+def tile(x: Array, reps: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x laid out again and again, reps[a] times along axis a (torch.tile, numpy.tile, Tensor.repeat)."""
+def token_logprobs(logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The logprob [B] of tokens [B] (int64 or int32) under softmax(logits / temperature), with no cut-off."""
+def top_k_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for the k largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def top_k_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities [B, V], 0 but for the k largest, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
+def top_n_sigma_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for logits of at least max - n σ. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def top_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for the shortest descending prefix whose probability reaches p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def top_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities [B, V], 0 but for the shortest descending prefix that reaches p, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
 def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k)."""
 def trace(x: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the sum of the elements x[…, i, …, i + offset, …] of axis1 and axis2 (numpy.trace; torch.trace of a matrix)."""
 def trace_backward(dy: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy on the diagonal of axis1 and axis2, 0 elsewhere."""
+def transpose(x: Array, *axes: Any) -> Array:
+    """A view of x with two axes exchanged (torch.transpose), or with all in another order (numpy.transpose)."""
+def transpose_copy(x: Array, *axes: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `transpose` sees, in memory of its own (torch.transpose_copy)."""
 def trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
 def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
 def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
+def triangle_backward(dy: Array, *, shape: int | Sequence[int] = ..., upper: bool = ..., diagonal: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy where the forward kept x, 0 elsewhere."""
+def triangular(left: Array | float = 0.0, mode: Array | float = 0.5, right: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution triangular of left, mode, right, numbers or arrays."""
+def tril(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x on and below a diagonal of its last two axes, 0 elsewhere (torch.tril, numpy.tril)."""
 def triplet_margin_loss(x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """triplet_margin_loss of every row along the last axis (margin, p, eps, swap), or their mean or sum; see `RowLossPlan`."""
 def triplet_margin_loss_backward(dloss: Array, x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, return_dx: bool = True, return_dpositive: bool = True, return_dnegative: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of triplet_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array, *, distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0, swap: bool = False, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """max(0, margin + d(x, positive) - d(x, negative)) (torch.nn.functional.triplet_margin_with_distance_loss)."""
+def triu(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x on and above a diagonal of its last two axes, 0 elsewhere (torch.triu, numpy.triu); 1 is above the main one."""
 def true_divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
 def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
 def trunc_divide(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc_divide(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def trunc_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution truncated normal of low, high, numbers or arrays."""
+def truncated_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution truncated normal of low, high, numbers or arrays."""
+def typical_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for those nearest to the entropy, until they reach typical_p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def unbind(x: Array, axis: int = 0) -> list[Array]:
+    """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
+def unflatten(x: Array, axis: int, shape: Any) -> Array:
+    """A view of x with an axis split into several, of which one size may be -1 (torch.unflatten)."""
+def unfold(x: Array, axis: int, size: int, step: int) -> Array:
+    """A view of x as windows of `size` elements along an axis, `step` apart, the last axis (Tensor.unfold)."""
+def unfold_copy(x: Array, axis: int, size: int, step: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `unfold` sees, in memory of its own (torch.unfold_copy). Its gradient adds up where windows overlap."""
+def uniform(low: Array | float = 0.0, high: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution uniform of low, high, numbers or arrays."""
 def unique(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`)."""
 def unique_consecutive(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """An element of every run of equal neighbours in x, seen as a row (torch.unique_consecutive)."""
+def unravel_index(x: Array, *, shape: int | Sequence[int] = ..., dims: int | Sequence[int] = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
+def unsafe_chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
+    """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
+def unsafe_split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed."""
+def unsafe_split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
+def unsqueeze(x: Array, axis: Any) -> Array:
+    """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
+def unstack(x: Array, axis: int = 0) -> list[Array]:
+    """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
 def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
+def update_slice_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x with the part that begins at `starts`, indices on the device, replaced (jax.lax.dynamic_update_slice)."""
 def var(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The var of x along `axis` (all axes by default); see `ReducePlan`."""
 def var_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2328,8 +2837,24 @@ def view_as_complex(x: Any) -> Any:
     """A float32 or float64 array with a last axis of two as complex numbers (torch.view_as_complex)."""
 def view_as_real(z: Any) -> Any:
     """A complex array of any strides as real numbers with a last axis of two, the parts (torch.view_as_real)."""
+def view_copy(x: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x along an affine walk (torch.permute_copy, torch.flip, numpy.tile, torch.as_strided_copy and their like)."""
+def view_copy_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = the sum of dy over what was read at each element of x, 0 where nothing was; the order of loops fixes it."""
+def view_scatter(src: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x with src written along a walk; 0 in place of x where there is none (torch.slice_scatter, diag_embed …)."""
+def view_scatter_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsrc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, but 0 where src was written; dsrc = dy there."""
+def vsplit(x: Array, indices_or_sections: Any) -> list[Array]:
+    """Equal views of x, or cut at indices, along axis 0 (torch.vsplit, numpy.vsplit)."""
+def vstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
+def wald(mean: Array | float, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution wald of mean, scale, numbers or arrays."""
 def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
     """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
+def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """v · g / ‖v‖, the norm of each slice of v along `axis`, of the whole where it is None."""
 def weight_norm_backward(dy: Array, v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -2338,6 +2863,14 @@ def where(condition: Array, a: Array, b: Array, *, out: Out = None, stream: Stre
     """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where)."""
 def where_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of where by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def wofz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """wofz of complex numbers; see `ComplexUnaryPlan`."""
+def wofz_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of wofz of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def write_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The part of x that begins at `starts`, indices on the device, becomes `update`, in place: a cache that grows."""
+def write_slice(x: Array, update: Array, start_indices: Any, axis: int | None = None, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the part that begins at start_indices overwritten by update, in place: a cache that grows."""
 def xlog1py(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = xlog1py(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def xlog1py_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

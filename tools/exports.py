@@ -52,13 +52,24 @@ HOST = {  # functions of the host that belong to an op
     ],
     "ops.gated.gated_functions": ["halves"],
     "ops.gemm.einsum": ["einsum_path"],
+    "ops.layout.views": [
+        "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_in_dim", "broadcast_like",
+        "broadcast_tensors", "broadcast_to", "broadcast_to_rank", "collapse", "diagonal", "expand", "expand_dims",
+        "flatten", "index_in_dim", "matrix_transpose", "moveaxis", "movedim", "narrow", "permute", "permute_dims",
+        "ravel", "reshape", "rollaxis", "slice_in_dim", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unflatten",
+        "unfold", "unsqueeze",
+    ],
+    "ops.layout.parts": [
+        "array_split", "chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind",
+        "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unstack", "vsplit",
+    ],
     "expressions.attention": ["FormulaAttention", "attention"],
     "expressions.elementwise": ["Expression", "elementwise"],
     "expressions.errors": ["ExpressionError"],
     "expressions.product": ["FormulaProduct", "product"],
     "expressions.reduce": ["FormulaReduction", "reduce"],
     "expressions.scan": ["FormulaScan", "scan"],
-}
+}  # fmt: skip
 
 
 def is_export(module: ModuleType, name: str, value: Any) -> bool:

@@ -57,6 +57,12 @@ def test_device_scalars_are_addresses(report: dict[str, Any]) -> None:
     assert report["device"]["op"]["2"] == 1
 
 
+def test_pointers_of_the_operation(report: dict[str, Any]) -> None:
+    """An epilogue, a bias, and the scale of a, which is the library's second operand."""
+    want = {"7": 6, "8": 0x123456789, "18": 0x600, "31": 3, "32": 3}
+    assert {number: report["beside"][number] for number in want} == want
+
+
 def test_statuses_are_typed(report: dict[str, Any]) -> None:
     assert report["failed"] == ["LibraryError", "cublasLtMatmul failed: CUBLAS_STATUS_EXECUTION_FAILED"]
     assert report["unsupported"] == ["UnsupportedError", "cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED"]

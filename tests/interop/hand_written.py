@@ -81,6 +81,7 @@ def _part(seed: int = 0) -> np.ndarray:
 
 GIVEN: dict[str, Callable[[], Call]] = {
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
+    "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),
     "hyp1f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "jn": lambda: ([2, _part()], {}),
     **dict.fromkeys(
@@ -132,6 +133,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
         [made(3, 4), made(3, 4, seed=2), made_index(3, 2), made(3, 2, seed=1), None, "mean"],
         {"axis": 1},
     ),
+    "embedding": lambda: ([made_index(3, 2), made(5, 4)], {}),
+    "embedding_bag": lambda: ([made_index(3, 2), made(5, 4)], {"mode": "sum"}),
     "choose": lambda: ([np.array([0, 1, 1], np.int32), [made(3), made(3, seed=1)]], {}),
     "corrcoef_backward": lambda: ([made(4, 4), made(4, 6)], {}),
     "cov_backward": lambda: ([made(4, 4), made(4, 6)], {}),
@@ -172,6 +175,13 @@ GIVEN: dict[str, Callable[[], Call]] = {
     ),
     "dropout_add_layer_norm": lambda: ([made(4, 6), made(4, 6, seed=1)], {"seed": 3}),
     "dropout_add_rms_norm": lambda: ([made(4, 6), made(4, 6, seed=1)], {"seed": 3}),
+    "layer_norm_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(6), made(6), made(5)], {}),
+    "rms_norm_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(6), made(5)], {}),
+    "adaptive_log_softmax_with_loss": lambda: (
+        [made(4, 6), np.array([0, 3, 6, 1]), made(4, 6), [[made(3, 6), made(4, 3)]]],
+        {},
+    ),
+    "load_balancing_loss": lambda: ([made(4, 6), made_index(4, 2)], {}),
     "local_response_norm": lambda: ([made(2, 4, 4), 3], {}),
     "local_response_norm_backward": lambda: ([made(2, 4, 4), made(2, 4, 4, seed=1), 3], {}),
     "spectral_norm": lambda: ([made(4, 6), made(4, seed=1), made(6, seed=2)], {}),
@@ -209,6 +219,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
         [made(6, 2, 4) - 2, np.array([[1, 2], [3, 3]]), np.array([6, 5]), np.array([2, 1])],
         {"normalized": False},
     ),
+    "rnnt_loss": lambda: ([made(2, 4, 3, 5), np.array([[1, 2], [3, 3]]), np.array([4, 3]), np.array([2, 1])], {}),
     "nll_loss": lambda: ([made(4, 6), np.array([0, 5, 2, -100])], {}),
     "orpo_loss": lambda: ([-np.abs(made(4)) - 0.1, -np.abs(made(4, seed=1)) - 0.1], {}),
     "selective_log_softmax": lambda: ([made(4, 6), np.array([0, 5, 2, 1])], {}),

@@ -59,6 +59,8 @@ def rows_back(desc: RowDescriptor, rows: Any, count: int | None = None) -> Any:
 
 def order_of(rows: Any, descending: bool = False) -> Any:
     """The places of every row's elements in stable order: NaN last, or first of a descending one, zeros equal."""
+    if rows.dtype == ElementKind.BF16.dtype:
+        rows = rows.astype(np.float32)  # NumPy's sorts put NaN last in its own dtypes alone
     if not descending:
         return np.argsort(rows, axis=-1, kind="stable")
     return rows.shape[-1] - 1 - np.argsort(rows[..., ::-1], axis=-1, kind="stable")[..., ::-1]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from baracuda_py.ops.random.philox import philox_uniform
-from baracuda_py.ops.random.sampling import sample
+from baracuda_py.ops.random.sampling_functions import sample
 
 
 def _by_hand(row: np.ndarray, temperature: float, top_k: int, top_p: float, u: float) -> int:

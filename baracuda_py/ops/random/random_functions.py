@@ -1,0 +1,309 @@
+"""The functions of `RandomPlan`, by the names of torch.distributions, NumPy and JAX: parameters first."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...core import Array, ElementKind, Scalar, functional
+from ...core.checked import INT64, shown
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.tensor import broadcast_shape
+from ...core.views import constant
+from ...interop.arrays import read
+from ...interop.jax_arrays import staged
+from ...interop.torch_rules import requires_grad
+from ..elementwise.ternary_functions import fma
+from .distributions import RandomKind
+from .random_fill import RandomPlan
+
+K, E = RandomKind, ElementKind
+_NUMBERS = (bool, int, float, np.generic)
+_made: dict[RandomKind, Any] = {}
+
+
+def _make(kind: RandomKind) -> Any:
+    """The generated function of a kind; made when first called."""
+    if kind not in _made:
+        _made[kind] = functional(RandomPlan, kind.value, kind=kind)
+    return _made[kind]
+
+
+def seeded(name: str, seed: Any) -> Any:
+    """seed; raises where there is nothing to draw from."""
+    if seed is None:
+        raise InvalidProblemError(
+            f"{name}: seed is None; give the stream to draw from (an integer or a 0-d array), and an offset"
+        )
+    return seed
+
+
+def in_package(like: Any, shape: Sequence[int]) -> Any:
+    """A view of `like` that broadcasts to a shape: an element of it where its own shape does not."""
+    own = read(like, "like").shape
+    like = constant(like)
+    if own == tuple(shape):
+        return like
+    if not own:
+        return like
+    if 0 in own:
+        raise InvalidProblemError(f"like must have an element where its shape is not that of the result, got {own}")
+    first = (0,) * (len(own) - 1)
+    one = like[(*first, slice(0, 1))]
+    return one if shape else one.reshape(())
+
+
+def _checked(kind: RandomKind, name: str, value: Any) -> float:
+    """A parameter that is a number, in its range."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise InvalidProblemError(f"{kind.value}: {name} must be a number or an array, got {shown(value)}") from None
+    row = kind.row
+    if math.isnan(found) or (name in row.positive and not found > 0 and (kind, name, found) not in _ZERO):
+        raise InvalidProblemError(f"{kind.value}: {name} must be above 0, got {value}")
+    if name in row.chance and not 0 <= found <= 1:
+        raise InvalidProblemError(f"{kind.value}: {name} must be from 0 to 1, got {value}")
+    return found
+
+
+_ZERO = {(K.NORMAL, "scale", 0.0), (K.LOG_NORMAL, "scale", 0.0)}
+"""Scales that may be 0."""
+
+
+def _shape(name: str, shape: Any, arrays: Sequence[Any]) -> tuple[int, ...]:
+    if shape is not None:
+        return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    shapes = {str(i): read(a, name).shape for i, a in enumerate(arrays)}
+    return broadcast_shape(shapes, tuple(shapes)) if shapes else ()
+
+
+def fill(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, Any]) -> Any:
+    """One launch of parameters by name, numbers or arrays; `given` are the options of every function."""
+    arrays = {name: v for name, v in values.items() if not isinstance(v, _NUMBERS) and hasattr(v, "shape")}
+    shape = _shape(kind.value, shape, [*arrays.values()])
+    held: dict[str, Any] = {}
+    for letter, (name, value) in zip("abc", values.items(), strict=False):
+        if name in arrays:
+            held[letter] = value
+        elif kind is not K.RANDINT:
+            held[f"{letter}_number"] = _checked(kind, name, value)
+    element, like = given.pop("element"), given.pop("like")
+    if element is None:
+        floats = [read(a, "parameter").element for a in arrays.values()]
+        element = next((e for e in floats if e in kind.row.elements), _DEFAULT.get(kind, E.F32))
+    seeded(kind.value, given["seed"])
+    _ordered(kind, values, arrays)
+    if kind is K.RANDINT:
+        held.update(_bounds(ElementKind.of(element), values, arrays))
+    if like is not None:
+        held["like"] = in_package(like, shape)
+    return _make(kind)(**held, shape=shape, element=element, **given)
+
+
+_DEFAULT = {K.RANDINT: E.I64}
+_ORDERED = {K.UNIFORM: ("low", "high"), K.TRUNCATED_NORMAL: ("low", "high"), K.TRIANGULAR: ("left", "mode", "right")}
+
+
+def _ordered(kind: RandomKind, values: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Raises where bounds that are numbers do not ascend."""
+    names = [n for n in _ORDERED.get(kind, ()) if n not in arrays]
+    found = [float(values[n]) for n in names]
+    if found != sorted(found):
+        given = " and ".join(str(values[n]) for n in names)
+        raise InvalidProblemError(f"{kind.value} needs {' <= '.join(names)}, got {given}")
+
+
+def _bounds(element: ElementKind, values: dict[str, Any], arrays: dict[str, Any]) -> dict[str, int]:
+    """low and span of randint as 64-bit words, where bounds are numbers."""
+    low, high = values["low"], values["high"]
+    whole = {n: v for n, v in (("low", low), ("high", high)) if n not in arrays}
+    for name, value in whole.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise InvalidProblemError(f"randint: {name} must be an integer or an array of them, got {shown(value)}")
+    if len(whole) < 2:
+        start = int(whole.get("low", 0))
+        return {"low": _word(start), "span": _word(int(whole.get("high", start + 1)) - start)}
+    least, most = (int(element.limits.min), int(element.limits.max)) if element.is_integer else (
+        -(2 ** (int(element.limits.digits) + 1)), 2 ** (int(element.limits.digits) + 1))  # fmt: skip
+    if not low < high:
+        raise InvalidProblemError(f"randint needs low < high, got {low} and {high}")
+    if low < least or high - 1 > most:
+        raise InvalidProblemError(f"randint: {element} holds {least} to {most}, and [{low}, {high}) is asked for")
+    return {"low": _word(int(low)), "span": _word(int(high) - int(low))}
+
+
+def _word(value: int) -> int:
+    """An integer modulo 2⁶⁴, as a signed word."""
+    return (value + INT64 + 1) % 2**64 - INT64 - 1
+
+
+_OPTIONS: dict[str, Any] = {
+    "shape": (None, "int | Sequence[int] | None"), "seed": (None, "Scalar"), "offset": (0, "Scalar"),
+    "element": (None, "DType"), "like": (None, "Array | None"), "out": (None, "Out"), "stream": (None, "Stream"),
+    "preference": (None, "PlanPreference | None"),
+}  # fmt: skip
+
+
+def _signature(parameters: Sequence[tuple[str, Any]]) -> inspect.Signature:
+    P = inspect.Parameter
+    lead = [
+        P(n, P.POSITIONAL_OR_KEYWORD, default=P.empty if d is None else d, annotation="Array | float")
+        for n, d in parameters
+    ]
+    options = [P(n, P.KEYWORD_ONLY, default=d, annotation=said) for n, (d, said) in _OPTIONS.items()]
+    return inspect.Signature([*lead, *options, P("unknown", P.VAR_KEYWORD, annotation="Any")], return_annotation="Any")
+
+
+_KEYWORDS = """
+    shape: by default that of the arrays, broadcast. seed, offset: integers or 0-d device arrays, of which equal ones
+    give equal numbers. element: by default the arrays', else float32. like: an array whose package and device the
+    result has. See `RandomPlan`.
+    """
+
+
+def _function(kind: RandomKind, name: str) -> Any:
+    shown_as = _signature(kind.row.parameters)
+
+    def call(*args: Any, **given: Any) -> Any:
+        bound = shown_as.bind(*args, **given)
+        bound.apply_defaults()
+        held = dict(bound.arguments)
+        if unknown := held.pop("unknown", None):
+            raise unexpected(made, unknown)
+        options = {n: held.pop(n) for n in _OPTIONS}
+        return _DRAWN.get(kind, fill)(kind, held, options.pop("shape"), options)
+
+    call.__name__ = call.__qualname__ = name
+    call.__signature__ = shown_as  # type: ignore[attr-defined]
+    names = ", ".join(n for n, _ in kind.row.parameters)
+    what = f"{kind.value.replace('_', ' ')}{f' of {names}, numbers or arrays' if names else ''}"
+    call.__doc__ = f"Draws of the distribution {what}.\n{_KEYWORDS}"
+    made = entry(RandomPlan, kind=kind)(call)
+    return made
+
+
+def _normal(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, Any]) -> Any:
+    """loc + scale z; where one of them is differentiated by fma of a standard variate, so that both have gradients."""
+    found = [v for v in values.values() if not isinstance(v, _NUMBERS) and hasattr(v, "shape")]
+    if not (requires_grad(found) or staged(found)):
+        return fill(kind, values, shape, given)
+    whole = _shape(kind.value, shape, found)
+    rest = {n: given[n] for n in ("stream", "preference")}
+    drawn = {**given, "out": None, "like": found[0] if given["like"] is None else given["like"]}
+    drawn["element"] = read(found[0], "loc").element if given["element"] is None else given["element"]
+    z = fill(kind, {"loc": 0.0, "scale": 1.0}, whole, drawn)
+    return fma(values["scale"], z, values["loc"], out=given["out"], **rest)
+
+
+_DRAWN: dict[RandomKind, Any] = {K.NORMAL: _normal}
+
+for _kind in K:
+    if _kind is not K.RANDINT:
+        for _name in (_kind.row.name or _kind.value, *_kind.row.aliases):
+            globals()[_name] = _function(_kind, _name)
+
+
+@entry(RandomPlan, kind=K.UNIFORM)
+def rand(
+    shape: Any = (), *, seed: Scalar = None, offset: Scalar = 0, element: Any = "float32", like: Any = None,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Uniform numbers in [0, 1) (torch.rand); float32's are multiples of 2⁻²⁴. Keywords as of `uniform`."""
+    if unknown:
+        raise unexpected(rand, unknown)
+    given = {"seed": seed, "offset": offset, "element": element, "like": like, "out": out, "stream": stream,
+             "preference": preference}  # fmt: skip
+    return fill(K.UNIFORM, {"low": 0.0, "high": 1.0}, shape, given)
+
+
+@entry(RandomPlan, kind=K.NORMAL)
+def randn(
+    shape: Any = (), *, seed: Scalar = None, offset: Scalar = 0, element: Any = "float32", like: Any = None,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Standard normal numbers (torch.randn). Keywords as of `normal`."""
+    if unknown:
+        raise unexpected(randn, unknown)
+    given = {"seed": seed, "offset": offset, "element": element, "like": like, "out": out, "stream": stream,
+             "preference": preference}  # fmt: skip
+    return fill(K.NORMAL, {"loc": 0.0, "scale": 1.0}, shape, given)
+
+
+@entry(RandomPlan, kind=K.RANDINT)
+def randint(
+    low: Any, high: Any = None, *, shape: Any = None, seed: Scalar = None, offset: Scalar = 0, element: Any = "int64",
+    like: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Whole numbers in [low, high), or in [0, low) where high is None (torch.randint), each as likely as any other.
+
+    Bounds are integers, up to the whole range of `element`, or arrays of int64 or int32. Keywords as of `uniform`.
+    """
+    if unknown:
+        raise unexpected(randint, unknown)
+    bounds = {"low": 0, "high": low} if high is None else {"low": low, "high": high}
+    given = {"seed": seed, "offset": offset, "element": element, "like": like, "out": out, "stream": stream,
+             "preference": preference}  # fmt: skip
+    return fill(K.RANDINT, bounds, shape, given)
+
+
+@entry(RandomPlan, kind=K.RANDINT)
+def bits(
+    shape: Any = (), *, seed: Scalar = None, offset: Scalar = 0, element: Any = "uint32", like: Any = None,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
+    if unknown:
+        raise unexpected(bits, unknown)
+    kind = ElementKind.of(element)
+    if not kind.is_integer:
+        raise InvalidProblemError(f"bits: element must be an integer, got {kind}")
+    ends = {"low": int(kind.limits.min), "high": int(kind.limits.max) + 1}
+    given = {"seed": seed, "offset": offset, "element": kind, "like": like, "out": out, "stream": stream,
+             "preference": preference}  # fmt: skip
+    return fill(K.RANDINT, ends, shape, given)
+
+
+def _as(x: Any, element: Any) -> dict[str, Any]:
+    found = read(x, "x")
+    return {"shape": found.shape, "element": found.element if element is None else element, "like": x}
+
+
+@entry(RandomPlan, kind=K.UNIFORM)
+def rand_like(
+    x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: Any = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`rand` of x's shape, element, package and device (torch.rand_like); out= may be x."""
+    if unknown:
+        raise unexpected(rand_like, unknown)
+    return rand(**_as(x, element), seed=seed, offset=offset, out=out, stream=stream, preference=preference)
+
+
+@entry(RandomPlan, kind=K.NORMAL)
+def randn_like(
+    x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: Any = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`randn` of x's shape, element, package and device (torch.randn_like); out= may be x."""
+    if unknown:
+        raise unexpected(randn_like, unknown)
+    return randn(**_as(x, element), seed=seed, offset=offset, out=out, stream=stream, preference=preference)
+
+
+@entry(RandomPlan, kind=K.RANDINT)
+def randint_like(
+    x: Array, low: Any, high: Any = None, *, seed: Scalar = None, offset: Scalar = 0, element: Any = None,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`randint` of x's shape, element, package and device (torch.randint_like); out= may be x."""
+    if unknown:
+        raise unexpected(randint_like, unknown)
+    return randint(
+        low, high, **_as(x, element), seed=seed, offset=offset, out=out, stream=stream, preference=preference
+    )

@@ -1,0 +1,129 @@
+#pragma once
+// distributions   those that take one word an element: y of a word and up to three parameters, in the type A.
+//
+// E = -log of a number in (0, 1) is a standard exponential variate; symmetric ones take the word's lowest bit as sign.
+#include "random/streams.cuh"
+
+namespace baracuda::random {
+
+// low + u (high - low), u of so many bits as y has, so that it is never 1; where the sum rounds up to high it is low.
+struct Uniform {
+  template <class T, class A, class W> static BARACUDA_D T of(W w, A low, A high, A) {
+    constexpr int bits = is_same<T, bf16> ? 8 : is_same<T, f16> ? 11 : is_same<T, float> ? 24 : 53;
+    constexpr int drop = 8 * sizeof(W) - bits;
+    const A unit = A(1) / static_cast<A>(1ull << bits);
+    const T y = cast<T>(math::fma(static_cast<A>(w >> drop) * unit, high - low, low));
+    return to_acc(y) >= high ? cast<T>(low) : y;
+  }
+};
+
+struct Exponential {
+  template <class T, class A, class W> static BARACUDA_D T of(W w, A rate, A, A) {
+    return cast<T>(-math::log(open(w)) / rate);
+  }
+};
+struct Rayleigh {
+  template <class T, class A, class W> static BARACUDA_D T of(W w, A scale, A, A) {
+    return cast<T>(scale * math::sqrt(A(-2) * math::log(open(w))));
+  }
+};
+struct Weibull {
+  template <class T, class A, class W> static BARACUDA_D T of(W w, A scale, A power, A) {
+    return cast<T>(scale * math::pow(-math::log(open(w)), A(1) / power));
+  }
+};
+struct Pareto {
+  template <class T, class A, class W> static BARACUDA_D T of(W w, A scale, A power, A) {
+    return cast<T>(scale * math::exp(-math::log(open(w)) / power));
+  }
+};
+struct Gumbel {
+  template <class T, class A, class W> static BARACUDA_D T of(W w, A loc, A scale, A) {
+    return cast<T>(math::fma(scale, -math::log(-math::log1p(-open(w))), loc));
+  }
+};
+struct Laplace {
+  template <class T, class A, class W> static BARACUDA_D T of(W w, A loc, A scale, A) {
+    bool negative;
+    const A v = open_signed(w, negative);
+    return cast<T>(math::fma(scale, with_sign(-math::log(v), negative), loc));
+  }
+};
+struct Logistic {
+  template <class T, class A, class W> static BARACUDA_D T of(W w, A loc, A scale, A) {
+    bool negative;
+    const A v = open_signed(w, negative);
+    return cast<T>(math::fma(scale, with_sign(math::log1p(A(2) * (A(1) - v) / v), negative), loc));
+  }
+};
+struct Cauchy {
+  template <class T, class A, class W> static BARACUDA_D T of(W w, A loc, A scale, A) {
+    bool negative;
+    const A half = A(0.5) * open_signed(w, negative);
+    return cast<T>(math::fma(scale, with_sign(math::cospi(half) / math::sinpi(half), negative), loc));
+  }
+};
+// The mode divides [left, right] at a part of it, and both sides are roots of what is uniform.
+struct Triangular {
+  template <class T, class A, class W> static BARACUDA_D T of(W w, A left, A mode, A right) {
+    const A v = open(w), span = right - left, before = mode - left;
+    const bool low = v * span < before;
+    const A root = math::sqrt(low ? v * span * before : (A(1) - v) * span * (right - mode));
+    return cast<T>(low ? left + root : right - root);
+  }
+};
+
+// ---- normal variates: both of a pair are made where a chunk has both ------------------------------------------------
+
+struct Normal {
+  template <class A> static BARACUDA_D A of(A z, A loc, A scale) { return math::fma(scale, z, loc); }
+};
+struct LogNormal {
+  template <class A> static BARACUDA_D A of(A z, A loc, A scale) { return math::exp(math::fma(scale, z, loc)); }
+};
+
+// ---- of 32 bits, whatever y is --------------------------------------------------------------------------------------
+
+// p in units of 2^-32, cut: below 0 and NaN are 0, above 1 is 1.
+template <class A> BARACUDA_D u64 threshold(A p) {
+  return p > A(0) ? static_cast<u64>((p < A(1) ? p : A(1)) * A(4294967296.0)) : 0;
+}
+struct Bernoulli {
+  template <class T, class A> static BARACUDA_D T of(u32 w, A p) { return cast<T>(w < threshold(p) ? 1 : 0); }
+};
+struct Rademacher {
+  template <class T, class A> static BARACUDA_D T of(u32 w, A) { return cast<T>(w >> 31 ? 1 : -1); }
+};
+
+// low + a whole number below `span`, 2^64 where that is 0: the upper half of a product of word and span, unless the
+// lower half is among the 2^bits mod span that would make some numbers likelier than others; then another word is tried
+// (Lemire 2019), 63 times. A span of up to 2^32 takes words of 32 bits, others of 64.
+struct RandInt {
+  static constexpr int tries = 64;
+  static BARACUDA_D i64 of(u64 seed, u64 offset, u64 n, u32 first, i64 low, u64 span) {
+    if (span - 1 <= 0xffffffffull) {  // not 0, which is 2^64
+      const u32 part = static_cast<u32>(span);
+      u64 product = static_cast<u64>(first) * span;
+      if (static_cast<u32>(product) < part) {
+        const u32 least = (0u - part) % part;
+        for (int j = 1; j < tries && static_cast<u32>(product) < least; ++j) {
+          product = static_cast<u64>(Tries{seed, offset, n}.block(j).x) * span;
+        }
+      }
+      return static_cast<i64>(static_cast<u64>(low) + (product >> 32));
+    }
+    u64 w[1];
+    words<1>(seed, offset, n, w);
+    if (span == 0) return static_cast<i64>(static_cast<u64>(low) + w[0]);
+    if (w[0] * span < span) {
+      const u64 least = (0ull - span) % span;
+      for (int j = 1; j < tries && w[0] * span < least; ++j) {
+        const Philox4 b = Tries{seed, offset, n}.block(j);
+        w[0] = static_cast<u64>(b.y) << 32 | b.x;
+      }
+    }
+    return static_cast<i64>(static_cast<u64>(low) + __umul64hi(w[0], span));
+  }
+};
+
+}  // namespace baracuda::random

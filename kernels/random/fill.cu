@@ -1,0 +1,162 @@
+// random     y drawn from a distribution of parameters a, b and c, each a number or an array; schedule map.
+//
+// Element n draws words or blocks by n, its row-major number, which is the offset in an operand without memory: never by
+// thread or layout (streams.cuh). Parameters may have another element than y, which is a parameter of the kernel, too.
+#include "random/distributions.cuh"
+#include "random/variates.cuh"
+
+namespace baracuda::random {
+
+enum ParameterCode { code_f32 = 0, code_f64 = 1, code_f16 = 2, code_bf16 = 3, code_i64 = 4, code_i32 = 5 };
+
+template <class A> BARACUDA_D A parameter_at(const void* p, int code, i64 at) {
+  switch (code) {
+    case code_f32: return cast<A>(static_cast<const float*>(p)[at]);
+    case code_f64: return cast<A>(static_cast<const double*>(p)[at]);
+    case code_f16: return cast<A>(static_cast<const f16*>(p)[at]);
+    case code_bf16: return cast<A>(static_cast<const bf16*>(p)[at]);
+    case code_i64: return cast<A>(static_cast<const i64*>(p)[at]);
+    default: return cast<A>(static_cast<const i32*>(p)[at]);
+  }
+}
+
+// What all have: the stream, the parameters that are numbers, and where the others are.
+template <class A> struct Drawing {
+  const RandomParams& p;
+  u64 seed, offset;
+  A number[3];
+
+  BARACUDA_D explicit Drawing(const RandomParams& p)
+      : p(p), seed(p.seed()), offset(p.offset()),
+        number{cast<A>(p.a_number()), cast<A>(p.b_number()), cast<A>(p.c_number())} {}
+
+  template <int V> struct Chunk {
+    Vec<A, V> of[3];
+  };
+  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, 5>& place) const {
+    const void* const from[3] = {p.a, p.b, p.c};
+    Chunk<V> in;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        const i64 step = place.splat >> (i + 1) & 1 ? 0 : k;
+        in.of[i][k] = from[i] == nullptr ? number[i] : parameter_at<A>(from[i], p.codes[i], place.at[i + 1] + step);
+      }
+    }
+    return in;
+  }
+};
+
+template <class D, class T> struct WordOp : Drawing<acc_t<T>> {
+  using A = acc_t<T>;
+  using Drawing<A>::Drawing;
+  template <int V> using Chunk = typename Drawing<A>::template Chunk<V>;
+
+  template <int V> BARACUDA_D void write(const MapPlace<V, 5>& place, const Chunk<V>& in, bool wanted) const {
+    word_t<A> w[V];
+    words<V>(this->seed, this->offset, place.at[4], w);
+    Vec<T, V> y;
+#pragma unroll
+    for (int k = 0; k < V; ++k) y[k] = D::template of<T>(w[k], in.of[0][k], in.of[1][k], in.of[2][k]);
+    if (wanted) place.store(static_cast<T*>(this->p.y), 0, y);
+  }
+};
+
+template <class D, class T> struct PairOp : Drawing<acc_t<T>> {
+  using A = acc_t<T>;
+  using Drawing<A>::Drawing;
+  template <int V> using Chunk = typename Drawing<A>::template Chunk<V>;
+
+  template <int V> BARACUDA_D void write(const MapPlace<V, 5>& place, const Chunk<V>& in, bool wanted) const {
+    constexpr int N = V == 1 ? 2 : V;  // an element alone makes its whole pair, and takes its own
+    const u64 n = place.at[4];
+    word_t<A> w[N];
+    words<N>(this->seed, this->offset, V == 1 ? n & ~1ull : n, w);
+    A z[N];
+#pragma unroll
+    for (int k = 0; k < N; k += 2) normal_pair<A>(w[k], w[k + 1], z[k], z[k + 1]);
+    if (V == 1 && n & 1) z[0] = z[1];
+    Vec<A, V> wide;
+#pragma unroll
+    for (int k = 0; k < V; ++k) wide[k] = D::of(z[k], in.of[0][k], in.of[1][k]);
+    if (wanted) place.store(static_cast<T*>(this->p.y), 0, cast_vec<T>(wide));
+  }
+};
+
+// Parameters of whole numbers and bool in float.
+template <class T> using chance_t = conditional<is_same<T, double>, double, float>;
+
+template <class D, class T> struct BitOp : Drawing<chance_t<T>> {
+  using A = chance_t<T>;
+  using Drawing<A>::Drawing;
+  template <int V> using Chunk = typename Drawing<A>::template Chunk<V>;
+
+  template <int V> BARACUDA_D void write(const MapPlace<V, 5>& place, const Chunk<V>& in, bool wanted) const {
+    u32 w[V];
+    words<V>(this->seed, this->offset, place.at[4], w);
+    Vec<T, V> y;
+#pragma unroll
+    for (int k = 0; k < V; ++k) y[k] = D::template of<T>(w[k], in.of[0][k]);
+    if (wanted) place.store(static_cast<T*>(this->p.y), 0, y);
+  }
+};
+
+// a and b are the bounds where they are arrays; those that are not are low, and low + span.
+template <class D, class T> struct WholeOp {
+  const RandomParams& p;
+  u64 seed, offset, span;
+  i64 low;
+
+  BARACUDA_D explicit WholeOp(const RandomParams& p)
+      : p(p), seed(p.seed()), offset(p.offset()), span(p.span()), low(p.low()) {}
+
+  template <int V> struct Chunk {};
+  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, 5>&) const { return {}; }
+  template <int V> BARACUDA_D i64 bound(const void* from, const MapPlace<V, 5>& place, int i, int k, i64 number) const {
+    if (from == nullptr) return number;
+    return parameter_at<i64>(from, p.codes[i], place.at[i + 1] + (place.splat >> (i + 1) & 1 ? 0 : k));
+  }
+  template <int V> BARACUDA_D void write(const MapPlace<V, 5>& place, const Chunk<V>&, bool wanted) const {
+    const bool numbers = p.a == nullptr && p.b == nullptr;
+    const i64 end = static_cast<i64>(static_cast<u64>(low) + span);
+    u32 w[V];
+    words<V>(seed, offset, place.at[4], w);
+    Vec<T, V> y;
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      i64 from = low;
+      u64 count = span;
+      if (!numbers) {
+        from = bound(p.a, place, 0, k, low);
+        const i64 high = bound(p.b, place, 1, k, end);
+        count = high > from ? static_cast<u64>(high) - static_cast<u64>(from) : 1;
+      }
+      y[k] = cast<T>(D::of(seed, offset, static_cast<u64>(place.at[4]) + k, w[k], from, count));
+    }
+    if (wanted) place.store(static_cast<T*>(p.y), 0, y);
+  }
+};
+
+template <class D, class T> struct TriesOp : Drawing<double> {
+  using Drawing<double>::Drawing;
+  template <int V> using Chunk = typename Drawing<double>::template Chunk<V>;
+
+  template <int V> BARACUDA_D void write(const MapPlace<V, 5>& place, const Chunk<V>& in, bool wanted) const {
+    static_assert(V == 1, "an element alone");
+    const Tries from{this->seed, this->offset, static_cast<u64>(place.at[4])};
+    const Vec<T, 1> y{{cast<T>(D::of(from, in.of[0][0], in.of[1][0], in.of[2][0]))}};
+    if (wanted) place.store(static_cast<T*>(this->p.y), 0, y);
+  }
+};
+
+}  // namespace baracuda::random
+
+namespace baracuda {
+
+template <template <class, class> class Op, class D, class T, class L>
+BARACUDA_D void random_fill(const RandomParams& p) {
+  map_chunks<L, 5>(p, Op<D, T>(p));
+}
+
+}  // namespace baracuda
