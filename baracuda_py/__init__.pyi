@@ -1907,7 +1907,7 @@ def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, strea
     """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
 def random_gamma_grad(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = random_gamma_grad(a, b) with broadcasting: the derivative by the parameter a of a gamma variate, whose value is b; one of them may be a number. See `SpecialFunctionPlan`."""
-def ravel_multi_index(indices: Sequence[Array], *, index_shapes: Sequence[Sequence[int]] = ..., dims: int | Sequence[int] = ..., mode: Any = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def ravel_multi_index(indices: Sequence[Array], *, index_shapes: Sequence[Sequence[int]] = ..., dims: int | Sequence[int] = ..., mode: Literal['from_end', 'strict', 'wrap', 'clip'] = 'strict', first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the position, in an array of shape `dims`, that an index of each of its axes names (numpy.ravel_multi_index)."""
 def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real of complex numbers; see `ComplexUnaryPlan`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .indexing import EXAMPLES
+
 _RNG = "rng = np.random.default_rng(0)\n"
 _X = f"{_RNG}x = rng.standard_normal((3, 4), dtype=np.float32)\n"
 _IMAGES = f"{_RNG}x = rng.standard_normal((2, 4, 4, 4), dtype=np.float32)\n"
@@ -36,6 +38,7 @@ _LOGITS = f"{_RNG}logits = rng.standard_normal((3, 4), dtype=np.float32)\nclasse
 _LOGPS = f"{_RNG}chosen, rejected, other, reference = -rng.uniform(0.5, 2.0, (4, 3)).astype(np.float32)\n"
 
 TABLE: dict[str, str] = {
+    **EXAMPLES,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",
