@@ -22,8 +22,8 @@ from .scatter import ScatterKind, ScatterPlan, scatter
 
 _index = functional(IndexPlan, "index")
 _PUT = {
-    kind: functional(IndexPutPlan, "index_put", kind=kind, **facts)
-    for kind, facts in ((kind, {"include_self": True} if kind is ScatterKind.SET else {}) for kind in ScatterKind)
+    ScatterKind.SET: functional(IndexPutPlan, "index_put", kind=ScatterKind.SET, include_self=True),
+    **{kind: functional(IndexPutPlan, "index_put", kind=kind) for kind in ScatterKind if kind is not ScatterKind.SET},
 }
 _REDUCE = {
     "sum": ScatterKind.ADD, "add": ScatterKind.ADD, "prod": ScatterKind.PROD, "mul": ScatterKind.PROD,

@@ -41,7 +41,7 @@ def masked_select(
     except ValueError:
         raise InvalidProblemError(f"mask must broadcast with x {shapes[0]}, got {shapes[1]}") from None
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
-    return _masked_select(broadcast(x, shape, "x"), broadcast(mask, shape, "mask"), **options)  # type: ignore[no-any-return]
+    return _masked_select(broadcast(x, shape, "x"), broadcast(mask, shape, "mask"), **options)
 
 
 @entry(MaskedSelectPlan)
@@ -53,7 +53,7 @@ def extract(
     if unknown:
         raise unexpected(extract, unknown)
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
-    return masked_select(x, condition, **options)  # type: ignore[no-any-return]
+    return masked_select(x, condition, **options)
 
 
 @entry(MaskedScatterPlan)
