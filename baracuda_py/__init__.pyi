@@ -1601,7 +1601,7 @@ def masked_scatter(x: Array, mask: Array, source: Array, *, out: Out = None, str
     """x with the elements of source, in order, where `mask` holds, which broadcasts to x (torch.masked_scatter)."""
 def masked_scatter_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsource: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = dy, 0 where the mask chose; dsource = dy there, in order, 0 behind what was taken."""
-def masked_select(x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def masked_select(x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together."""
 def masked_select_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: float = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy at the rank of each element that the mask chose, 0 elsewhere."""

@@ -21,7 +21,7 @@ from .positions import unravel_index
 from .scatter import ScatterKind, ScatterPlan, scatter
 
 _index = functional(IndexPlan, "index")
-_PUT = {
+_PUT: dict[ScatterKind, Any] = {
     ScatterKind.SET: functional(IndexPutPlan, "index_put", kind=ScatterKind.SET, include_self=True),
     **{kind: functional(IndexPutPlan, "index_put", kind=kind) for kind in ScatterKind if kind is not ScatterKind.SET},
 }

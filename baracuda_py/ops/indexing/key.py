@@ -138,4 +138,5 @@ def number_like(x: Any, value: Any) -> Any:
 
 def trailing(array: Any, count: int) -> Any:
     """An array with so many axes of extent 1 behind its own."""
-    return array[(..., *(None,) * count)] if count else array
+    place = (Ellipsis, *(None,) * count)
+    return array[place] if count else array

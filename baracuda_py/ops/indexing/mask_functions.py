@@ -27,7 +27,7 @@ _masked_scatter = functional(MaskedScatterPlan, "masked_scatter")
 def masked_select(
     x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> Any:  # fmt: skip
     """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together.
 
     The number stays on the device, an int64 array without axes. size: of the result, by default that of all elements,
