@@ -48,7 +48,7 @@ def masked_select(
 def extract(
     condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Any = None,
     stream: Any = None, preference: Any = None, **unknown: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> Any:  # fmt: skip
     """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
     if unknown:
         raise unexpected(extract, unknown)
