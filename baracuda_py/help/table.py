@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .indexing import EXAMPLES
+
 _RNG = "rng = np.random.default_rng(0)\n"
 _X = f"{_RNG}x = rng.standard_normal((3, 4), dtype=np.float32)\n"
 _IMAGES = f"{_RNG}x = rng.standard_normal((2, 4, 4, 4), dtype=np.float32)\n"
@@ -40,6 +42,7 @@ TABLE: dict[str, str] = {
 head, down = rng.standard_normal((3, 4), dtype=np.float32), rng.standard_normal((2, 4), dtype=np.float32)
 up = rng.standard_normal((4, 2), dtype=np.float32)
 output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])""",
+    **EXAMPLES,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",

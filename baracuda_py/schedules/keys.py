@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,19 +18,8 @@ KEYS = 8  # most_keys in the kernel
 FEW = 2  # keys of the faster instance
 
 
-class IndexMode(enum.Enum):
-    """How an index counts: from the end where negative, not below 0, modulo the extent, or moved to the ends."""
-
-    FROM_END = "from_end"
-    STRICT = "strict"
-    WRAP = "wrap"
-    CLIP = "clip"
-
-    @property
-    def number(self) -> int:
-        """Its number in the kernel."""
-        return list(IndexMode).index(self)
-
+MODES = ("from_end", "strict", "wrap", "clip")
+"""How an index counts: from the end where negative, not below 0, modulo the extent, or moved to the ends."""
 
 _FIELDS = {
     "indices": f"ptr[{KEYS}]", "status": "status", "extents": f"i64[{KEYS}]", "steps": f"i64[{KEYS}]", "keys": "i32",
@@ -63,11 +51,11 @@ def position_kernel(params: Params, source: str = "") -> Kernel:
     return Kernel("positions", "index_positions", params, threads=THREADS, source=source)
 
 
-def _told(keys: Sequence[View], extents: Sequence[int], steps: Sequence[int], mode: IndexMode) -> dict[str, Any]:
+def _told(keys: Sequence[View], extents: Sequence[int], steps: Sequence[int], mode: str) -> dict[str, Any]:
     wide = sum(1 << k for k, key in enumerate(keys) if key.element is ElementKind.I64)
     return {
         "indices": ("indices", 0, len(keys)), "extents": pad(extents), "steps": pad(steps), "keys": len(keys),
-        "mode": mode.number, "wide": wide,
+        "mode": MODES.index(mode), "wide": wide,
     }  # fmt: skip
 
 
@@ -92,7 +80,7 @@ def index_geometry(y: View, base: View, x: View, keys: Sequence[View], axes: Seq
     size = x.element.itemsize
     vec = word(found, math.gcd(*steps), (0, 1), range(2, 2 + len(keys)), size)
     few = len(keys) <= FEW
-    told = _told(keys, [x.shape[a] for a in axes], [s // vec for s in steps], IndexMode.FROM_END)
+    told = _told(keys, [x.shape[a] for a in axes], [s // vec for s in steps], MODES[0])
     params = {**told, **_filled(chunked(found, vec, words=(0, 1)), 2 + KEYS)}
     grid = max(1, -(-(found.groups[0].count // vec) // (THREADS * (WORDS if few else 1))))
     axes_of = {"BYTES": vec * size, "KEYS": FEW if few else KEYS}
@@ -103,7 +91,7 @@ def index_geometry(y: View, base: View, x: View, keys: Sequence[View], axes: Seq
 
 def position_step(
     y: View, keys: Sequence[View], extents: Sequence[int], steps: Sequence[int], where: Any = None,
-    mode: IndexMode = IndexMode.FROM_END,
+    mode: str = MODES[0],
 ) -> Step | str:  # fmt: skip
     """The launch that makes y of keys of its shape; `where`: what stands behind y, if it is no operand."""
     found: Merged | str = lay_out((y, *keys))

@@ -58,9 +58,9 @@ def combining_kernels(params: Params, functor: str) -> tuple[Kernel, ...]:
     """The kernel that combines every token, by the C++ functor of how."""
 
     def axes(kind: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": tuple(dict.fromkeys((16 // kind.itemsize, 1))), "SORTED": (True, False)}
+        return {"VEC": tuple(dict.fromkeys((16 // kind.itemsize, 1)))}
 
-    call = f"scatter_elements<{functor}, {{T}}, {{VEC}}, {{SORTED}}>"
+    call = f"scatter_elements<{functor}, {{T}}, {{VEC}}>"
     return (Kernel("elements", call, params, axes, threads=THREADS, min_blocks=2),)
 
 
@@ -176,7 +176,7 @@ class Lines:
             chunks = chunked(found, vec, words=moved)
         else:
             vec = vec if vec == 16 // size and (kernel == "elements" or size == 4) else 1
-            axes = {"VEC": vec} | ({"SORTED": self.blocks > 0} if kernel == "elements" else {})
+            axes = {"VEC": vec}
             chunks = chunked(found, vec)
         grid = max(1, -(-(found.groups[0].count // vec) // THREADS))
         return Step(kernel, (grid, 1, 1), {**self.params, **own, **chunks, **params}, axes, THREADS)

@@ -9,7 +9,7 @@ namespace baracuda {
 
 constexpr int most_keys = 8;
 
-// What indices out of range become; `IndexMode` of schedules/keys.py.
+// How an index counts: `MODES` of schedules/keys.py.
 enum IndexMode { from_end = 0, strict = 1, wrapped = 2, clipped = 3 };
 
 // The position that an index names, or -1 for none.

@@ -107,7 +107,7 @@ template <class P> BARACUDA_D void scatter_place(const P& p) { scatter_sort<true
 
 // VEC neighbours along the last axis, which share line and position. Of the first token of an element nothing is left of
 // what was there where `fresh` says so.
-template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatter_elements(const P& p) {
+template <class F, class T, int VEC, class P> BARACUDA_D void scatter_elements(const P& p) {
   using A = acc_t<T>;
   constexpr int loads = 4;
   const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
@@ -128,7 +128,7 @@ template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatt
 #pragma unroll
     for (int k = 0; k < VEC; ++k) sum[k] = first ? v[k] : F::apply(sum[k], v[k]);
   };
-  if constexpr (SORTED) {
+  if (p.sorted) {
     const i32* starts = static_cast<const i32*>(p.starts) + (at[3] * p.starts_pitch + at[4]);
     const i32* order = static_cast<const i32*>(p.order) + at[3] * p.tokens;
     const i32 begin = starts[0], end = starts[1];

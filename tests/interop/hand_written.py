@@ -80,7 +80,30 @@ def _part(seed: int = 0) -> np.ndarray:
     return (np.random.default_rng(seed).random((4, 6)) * 0.8 + 0.1).astype(np.float32)
 
 
+_TWO = np.array([2, 0])
+_OF_INDICES: dict[str, Callable[[], Call]] = {
+    "argwhere": lambda: ([made(3, 4)], {}),
+    "compress": lambda: ([np.array([True, False, True]), made(3, 4)], {"axis": 0}),
+    "extract": lambda: ([made(3, 4) > 0, made(3, 4)], {}),
+    "flatnonzero": lambda: ([made(3, 4)], {}),
+    "gather_nd": lambda: ([made(3, 4), np.array([[0, 1], [2, 3]])], {}),
+    "index": lambda: ([made(3, 4, 2), [_TWO[:, None], np.array([1, -1])]], {}),
+    **dict.fromkeys(("index_add", "index_copy"), lambda: ([made(3, 4), _TWO, made(2, 4, seed=1)], {"axis": 0})),
+    "index_fill": lambda: ([made(3, 4), _TWO, 0.5], {"axis": 0}),
+    "index_put": lambda: ([made(3, 4), [_TWO, slice(1, 3)], made(2, 2, seed=1)], {}),
+    "index_reduce": lambda: ([made(3, 4), _TWO, made(2, 4, seed=1), "mean"], {"axis": 0}),
+    "masked_scatter": lambda: ([made(3, 4), made(3, 4) > 0, made(12, seed=1)], {}),
+    "masked_select": lambda: ([made(3, 4), made(4) > 0], {}),
+    "nonzero_static": lambda: ([made(3, 4)], {"size": 5}),
+    "put": lambda: ([made(3, 4), np.array([0, 5, -1]), made(3, seed=1)], {}),
+    "put_along_axis": lambda: ([made(3, 4), np.array([[1], [0], [3]]), made(3, 1, seed=1), 1], {}),
+    "ravel_multi_index": lambda: ([[_TWO, _TWO]], {"dims": (3, 4)}),
+    "scatter_nd": lambda: ([made(3, 4), _TWO[:, None], made(2, 4, seed=1), "add"], {}),
+    **dict.fromkeys(("take_along_axis", "take_along_dim"), lambda: ([made(3, 4), np.array([[1], [0], [3]]), 1], {})),
+}
+
 GIVEN: dict[str, Callable[[], Call]] = {
+    **_OF_INDICES,
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),
     "hyp1f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),

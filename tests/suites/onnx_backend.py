@@ -32,6 +32,7 @@ from .onnx_binary import BINARY
 from .onnx_cast import cast
 from .onnx_families import FAMILIES, UNMAPPED
 from .onnx_layout import LAYOUT
+from .onnx_indexing import INDEXING
 from .onnx_node import Node, NotCovered, element, need
 from .onnx_reductions import REDUCTIONS
 from .onnx_rows import ROWS
@@ -59,7 +60,7 @@ def onnx_op(*names: str) -> Callable[[Handler], Handler]:
 
 # -- elementwise ----------------------------------------------------------------------------------------------------
 
-OPS |= {**UNARY, **BINARY, **REDUCTIONS, **ROWS, **LAYOUT, "Cast": cast, "CastLike": cast}
+OPS |= {**UNARY, **BINARY, **REDUCTIONS, **ROWS, **LAYOUT, **INDEXING, "Cast": cast, "CastLike": cast}
 
 
 @onnx_op("ConstantOfShape")
@@ -96,13 +97,6 @@ def _matmul_integer(n: Node) -> Any:
     a, b, *zeros = (bc.cast(x, "int32") for x in n.inputs)
     a = bc.sub(a, zeros[0].reshape(-1, 1)) if zeros else a  # of all, or of each row; of b, of each column
     return bc.matmul(a, bc.sub(b, zeros[1]) if len(zeros) > 1 else b)
-
-
-@onnx_op("Gather")
-def _gather(n: Node) -> Any:
-    need(n.get("axis", 0) == 0 and n[0].ndim > 1, "embedding looks up rows")
-    rows = bc.embedding(n[1], n[0].reshape(n[0].shape[0], -1))
-    return rows.reshape(*n[1].shape, *n[0].shape[1:])
 
 
 @onnx_op("TensorScatter")

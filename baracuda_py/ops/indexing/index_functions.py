@@ -21,9 +21,9 @@ from .positions import unravel_index
 from .scatter import ScatterKind, ScatterPlan, scatter
 
 _index = functional(IndexPlan, "index")
-_PUT = {
-    kind: functional(IndexPutPlan, "index_put", kind=kind, **facts)
-    for kind, facts in ((kind, {"include_self": True} if kind is ScatterKind.SET else {}) for kind in ScatterKind)
+_PUT: dict[ScatterKind, Any] = {
+    ScatterKind.SET: functional(IndexPutPlan, "index_put", kind=ScatterKind.SET, include_self=True),
+    **{kind: functional(IndexPutPlan, "index_put", kind=kind) for kind in ScatterKind if kind is not ScatterKind.SET},
 }
 _REDUCE = {
     "sum": ScatterKind.ADD, "add": ScatterKind.ADD, "prod": ScatterKind.PROD, "mul": ScatterKind.PROD,
@@ -39,9 +39,9 @@ def index(
 ) -> Any:  # fmt: skip
     """x[key] with index arrays that broadcast together, and slices, integers, None and … mixed, as in NumPy.
 
-    key: one item or a tuple. An index array is int64 or int32, negative from the end; where it lies out of range the
-    result is 0. An array of bool chooses the elements where it holds, `size` of them (0 behind the last, see
-    `nonzero`). One launch, and one for each mask.
+    key: one item, or a tuple or list of them. An index array is int64 or int32, negative from the end; where it lies
+    out of range the result is 0. An array of bool chooses the elements where it holds, `size` of them (0 behind the
+    last, see `nonzero`). One launch, and three for each mask.
     """
     if unknown:
         raise unexpected(index, unknown)
@@ -69,9 +69,9 @@ def index_put(
 
 
 def _put(kind: ScatterKind, x: Any, key: Any, values: Any, size: int | None, **options: Any) -> Any:
-    masks = [item for item in (key if isinstance(key, tuple) else (key,)) if getattr(item, "dtype", None) is not None]
-    if size is None and masks:
-        size = max(math.prod(item.shape) for item in masks)
+    given = key if isinstance(key, (tuple, list)) else (key,)
+    sizes = [math.prod(item.shape) for item in given if hasattr(item, "shape")]
+    size = max(sizes, default=None) if size is None else size  # of a mask all that may be
     said = Key.of(x, key, size)
     if None in [item if item is None else 0 for item in said.items]:
         raise InvalidProblemError("key must name axes of x, got None: give values the axes of the others")

@@ -31,7 +31,7 @@ class Key:
     def of(cls, x: Any, key: Any, size: int | None = None) -> Key:
         """A key checked against x. Arrays of bool become the positions of what they choose, `size` of them."""
         shape = shape_of(x, "x")
-        given = list(key) if isinstance(key, tuple) else [key]
+        given = list(key) if isinstance(key, (tuple, list)) else [key]
         items: list[Any] = []
         for n, item in enumerate(given):
             items += _item(item, f"key[{n}]", size)
@@ -138,4 +138,5 @@ def number_like(x: Any, value: Any) -> Any:
 
 def trailing(array: Any, count: int) -> Any:
     """An array with so many axes of extent 1 behind its own."""
-    return array[(..., *(None,) * count)] if count else array
+    place = (Ellipsis, *(None,) * count)
+    return array[place] if count else array

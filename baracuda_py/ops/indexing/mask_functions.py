@@ -27,7 +27,7 @@ _masked_scatter = functional(MaskedScatterPlan, "masked_scatter")
 def masked_select(
     x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> Any:  # fmt: skip
     """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together.
 
     The number stays on the device, an int64 array without axes. size: of the result, by default that of all elements,
@@ -41,19 +41,19 @@ def masked_select(
     except ValueError:
         raise InvalidProblemError(f"mask must broadcast with x {shapes[0]}, got {shapes[1]}") from None
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
-    return _masked_select(broadcast(x, shape, "x"), broadcast(mask, shape, "mask"), **options)  # type: ignore[no-any-return]
+    return _masked_select(broadcast(x, shape, "x"), broadcast(mask, shape, "mask"), **options)
 
 
 @entry(MaskedSelectPlan)
 def extract(
     condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Any = None,
     stream: Any = None, preference: Any = None, **unknown: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> Any:  # fmt: skip
     """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
     if unknown:
         raise unexpected(extract, unknown)
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
-    return masked_select(x, condition, **options)  # type: ignore[no-any-return]
+    return masked_select(x, condition, **options)
 
 
 @entry(MaskedScatterPlan)

@@ -106,6 +106,10 @@ class MaskedScatterPlan(Plan):
         wanted, there = int(np.sum(arrays["mask"])), int(np.prod(desc.source_shape, dtype=object))
         return f"source must have the {wanted} elements that mask chooses, it has {there}" if wanted > there else None
 
+    @classmethod
+    def coupled(cls, desc: Any) -> bool:
+        return True  # by their ranks, which count from the first element of all
+
     @staticmethod
     def case(draw: Any) -> MaskedScatterDescriptor:
         return MaskedScatterDescriptor(**masked_case(draw))
@@ -186,6 +190,10 @@ class MaskedScatterBackwardPlan(Plan):
             also=("dx", "dsource"), make=lambda torch, desc: {"mask": torch.rand(desc.shape) < 0.4999},
         ),
     )  # fmt: skip
+
+    @classmethod
+    def coupled(cls, desc: Any) -> bool:
+        return True  # by their ranks, which count from the first element of all
 
     @staticmethod
     def case(draw: Any) -> MaskedScatterBackwardDescriptor:

@@ -105,6 +105,10 @@ class MaskedSelectPlan(Plan):
         ),
     )  # fmt: skip
 
+    @classmethod
+    def coupled(cls, desc: Any) -> bool:
+        return True  # by their ranks, which count from the first element of all
+
     @staticmethod
     def case(draw: Any) -> MaskedSelectDescriptor:
         fill = draw.choice((0.0, 2.0)) if draw.element.is_inexact else 0.0
@@ -177,6 +181,10 @@ class MaskedSelectBackwardPlan(Plan):
             make=lambda torch, desc: {"mask": torch.rand(desc.shape) < 0.5},
         ),
     )  # fmt: skip
+
+    @classmethod
+    def coupled(cls, desc: Any) -> bool:
+        return True  # by their ranks, which count from the first element of all
 
     @staticmethod
     def case(draw: Any) -> MaskedSelectBackwardDescriptor:

@@ -118,6 +118,10 @@ class PlacePlan(Plan):
         ),
     )  # fmt: skip
 
+    @classmethod
+    def coupled(cls, desc: Any) -> bool:
+        return True  # by their ranks, which count from the first element of all
+
     @staticmethod
     def case(draw: Any) -> PlaceDescriptor:
         shape = draw.choice((draw.shape(0, 4, 0, 7), (4100,), (3, 40, 70)))

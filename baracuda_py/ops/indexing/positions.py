@@ -17,7 +17,7 @@ from ...core.benchmark import BYTES, Benchmark
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape, dense_strides
-from ...schedules.keys import KEYS, IndexMode, position_kernel, position_params, position_step
+from ...schedules.keys import KEYS, MODES, position_kernel, position_params, position_step
 from ...schedules.map import THREADS, chunked, lay_out, map_params
 from .indexed import ELEMENTS, broadcast_together, located, mistaken, random_positions
 
@@ -39,7 +39,7 @@ class RavelMultiIndexDescriptor(Descriptor):
 
     index_shapes: tuple[tuple[int, ...], ...] = shapes()
     dims: tuple[int, ...] = extents()
-    mode: IndexMode = choice(IndexMode, IndexMode.STRICT)
+    mode: str = choice(MODES, "strict")
     first_fastest: bool = flag(False)
     element: ElementKind = element(I64, ElementKind.I64)
 
@@ -66,16 +66,16 @@ class RavelMultiIndexArgs(Args):
     y: Array = output("*out_shape")
 
 
-def _placed(index: Any, extent: int, mode: IndexMode) -> tuple[Any, Any]:
+def _placed(index: Any, extent: int, mode: str) -> tuple[Any, Any]:
     """(positions, known) of an index in a mode."""
     index = np.asarray(index)
-    if mode is IndexMode.FROM_END:
+    if mode == "from_end":
         return located(index, extent)
     named = (index != np.iinfo(index.dtype).min) & (extent > 0)
     wide = index.astype(np.int64)
-    if mode is IndexMode.WRAP:
+    if mode == "wrap":
         return np.where(named, wide % max(extent, 1), 0), named
-    if mode is IndexMode.CLIP:
+    if mode == "clip":
         return np.where(named, np.clip(wide, 0, max(extent - 1, 0)), 0), named
     known = (wide >= 0) & (wide < extent)
     return np.where(known, wide, 0), known
@@ -107,9 +107,9 @@ def ravel_in_torch(torch: Any, desc: RavelMultiIndexDescriptor, *, indices: Any)
     total = torch.zeros(desc.out_shape, dtype=torch.int64)
     for index, extent, step in zip(indices, desc.dims, _steps(desc), strict=True):
         index = index.long()
-        if desc.mode is IndexMode.WRAP:
+        if desc.mode == "wrap":
             index = index % extent
-        elif desc.mode is IndexMode.CLIP:
+        elif desc.mode == "clip":
             index = index.clamp(0, extent - 1)
         total = total + torch.where(index < 0, index + extent, index) * step
     return total
@@ -168,7 +168,7 @@ class RavelMultiIndexPlan(Plan):
         dims = draw.choice((draw.shape(1, 4, 1, 9), (4,) * 8, (3, 0)))
         own = draw.choice(((), (5,), (3, 4), (300,), (0,)))
         index = tuple(own if k == 0 else tuple(1 if draw.flag() else n for n in own) for k in range(len(dims)))
-        mode = draw.choice(tuple(IndexMode))
+        mode = draw.choice(MODES)
         return RavelMultiIndexDescriptor(index_shapes=index, dims=dims, mode=mode, first_fastest=draw.flag())
 
 
