@@ -40,7 +40,8 @@ class Segmented(Descriptor):
 
     ids: the segment of every token; an id outside [0, num_segments) is of none. sorted: the same, ascending. offsets:
     num_segments + 1 numbers, tokens offsets[s] to offsets[s + 1] - 1 being those of segment s. starts: the same without
-    the last, which is `tokens`. evenly: no index, as all segments have as many tokens.
+    the last, which is the number of tokens; ends: without the first, which is 0. evenly: no index, as all
+    segments have as many tokens.
     """
 
     num_segments: int = extent()
@@ -71,7 +72,7 @@ def count_segments(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
     """The number of segments, where it is not given and the index has a number for each."""
     index = shapes.get("index")
     if facts.get("num_segments") is None and index is not None and len(index) == 1:
-        more = {By.OFFSETS.value: 1, By.STARTS.value: 0}.get(facts.get("by", ""))
+        more = {By.OFFSETS.value: 1, By.STARTS.value: 0, By.ENDS.value: 0}.get(facts.get("by", ""))
         if more is not None and index[0] >= more:
             facts["num_segments"] = index[0] - more
 
@@ -79,7 +80,7 @@ def count_segments(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
 def random_segments(rng: Any, desc: Segmented, shape: tuple[int, ...]) -> Any:
     """Ids, mostly in range, or bounds; often with segments that have none or most of the tokens."""
     tokens, segments = desc.count, desc.num_segments
-    if desc.by in (By.OFFSETS.value, By.STARTS.value):
+    if By(desc.by).bounds:
         bounds = np.sort(rng.integers(0, tokens + 1, shape))
         if bounds.size and rng.integers(2):
             bounds[0] = 0
@@ -101,6 +102,8 @@ def segment_ids_of(desc: Segmented, index: Any) -> Any:
     edges = np.clip(index.astype(np.int64), 0, tokens)
     if desc.by == By.STARTS.value:
         edges = np.append(edges, tokens)
+    if desc.by == By.ENDS.value:
+        edges = np.append(0, edges)
     ids = np.searchsorted(edges, np.arange(tokens), side="right") - 1
     return np.where(ids < segments, ids, -1)
 
@@ -118,7 +121,7 @@ def index_trouble(desc: Segmented, index: Any) -> str | None:
     if index is None:
         return None
     held = np.asarray(index)
-    if desc.by in (By.OFFSETS.value, By.STARTS.value):
+    if By(desc.by).bounds:
         if (held.size and (np.diff(held) < 0).any()) or ((held < 0) | (held > desc.count)).any():
             return f"offsets must ascend within [0, {desc.count}]"
         return None
