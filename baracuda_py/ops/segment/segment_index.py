@@ -107,11 +107,21 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 def in_torch(torch: Any, desc: SegmentIndexDescriptor, *, index: Any) -> Any:
-    """The segment of every token; the other kinds it has not."""
-    if desc.kind is not SegmentIndexKind.IDS:
-        return NotImplemented
+    """The segment of every token, and what is left of its number without the first of the segment."""
     ids = ids_in_torch(torch, desc, index)
-    return torch.where(ids < desc.num_segments, ids, -1)
+    known = ids < desc.num_segments
+    if desc.kind is SegmentIndexKind.IDS:
+        return torch.where(known, ids, -1)
+    tokens = torch.arange(desc.tokens, device=ids.device)
+    first = torch.full((desc.num_segments + 1,), desc.tokens, device=ids.device).scatter_reduce(0, ids, tokens, "amin")
+    known = known & (tokens - first[ids] < desc.length)
+    ids, tokens = ids[known], tokens[known]
+    y = torch.full(desc.out_shape, -1, device=ids.device)
+    if desc.kind is SegmentIndexKind.PADDED:
+        y[ids, tokens - first[ids]] = tokens
+    else:
+        y[tokens] = ids * desc.length + tokens - first[ids]
+    return y
 
 
 class SegmentIndexPlan(Plan):
