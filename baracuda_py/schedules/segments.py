@@ -71,7 +71,8 @@ def segment_params(name: str, **more: str) -> Params:
         src_step="i64", weight_step="i64", shares_step="i64", count_step="i64", x_row="i64", y_row="i64", z_row="i64",
         g_row="i64", h_row="i64", arg_row="i64", column_shape="i64[8]", column_strides="i64[5][8]", mode="i32",
         ranges="i32", parts="i32", range_pitch="i32", lanes="i32", tiles="i32", sum_blocks="i32", fill_rows="i32",
-        column_rank="i32", index_wide="i32", src_wide="i32", mean="i32", begins="i32", fills="i32", **more,
+        column_rank="i32", index_wide="i32", src_wide="i32", weight_wide="i32", mean="i32", begins="i32", fills="i32",
+        **more,
     )  # fmt: skip
 
 
@@ -84,7 +85,7 @@ _ZERO = (
     "tokens", "segments", "rows", "each", "dim", "pitch", "slots", "index_step", "src_step", "weight_step",
     "shares_step", "count_step", "x_row", "y_row", "z_row", "g_row", "h_row", "arg_row", "mode", "ranges", "parts",
     "range_pitch", "lanes", "tiles", "sum_blocks", "fill_rows", "column_rank", "index_wide", "src_wide", "mean",
-    "begins", "fills",
+    "weight_wide", "begins", "fills",
 )  # fmt: skip
 NOTHING: Mapping[str, Any] = {
     **dict.fromkeys(_ABSENT, "@null"), **dict.fromkeys(_ZERO, 0), "padding": -1, "left_out": -1,

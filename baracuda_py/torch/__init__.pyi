@@ -212,6 +212,7 @@ from baracuda_py import deg2rad as deg2rad
 from baracuda_py import deg2rad_backward as deg2rad_backward
 from baracuda_py import degrees as degrees
 from baracuda_py import dense_gemm as dense_gemm
+from baracuda_py import dense_to_jagged as dense_to_jagged
 from baracuda_py import dice_loss as dice_loss
 from baracuda_py import diff as diff
 from baracuda_py import diff_backward as diff_backward
@@ -426,6 +427,7 @@ from baracuda_py import isneginf as isneginf
 from baracuda_py import isposinf as isposinf
 from baracuda_py import isreal as isreal
 from baracuda_py import jaccard_loss as jaccard_loss
+from baracuda_py import jagged_to_padded_dense as jagged_to_padded_dense
 from baracuda_py import jn as jn
 from baracuda_py import jn_backward as jn_backward
 from baracuda_py import kl_div as kl_div
@@ -559,6 +561,8 @@ from baracuda_py import modified_bessel_k0_backward as modified_bessel_k0_backwa
 from baracuda_py import modified_bessel_k1 as modified_bessel_k1
 from baracuda_py import modified_bessel_k1_backward as modified_bessel_k1_backward
 from baracuda_py import modulated_layer_norm as modulated_layer_norm
+from baracuda_py import moe_permute as moe_permute
+from baracuda_py import moe_unpermute as moe_unpermute
 from baracuda_py import mse_loss as mse_loss
 from baracuda_py import mse_loss_backward as mse_loss_backward
 from baracuda_py import mul as mul
@@ -743,6 +747,7 @@ from baracuda_py import segment_min as segment_min
 from baracuda_py import segment_order as segment_order
 from baracuda_py import segment_padded as segment_padded
 from baracuda_py import segment_prod as segment_prod
+from baracuda_py import segment_reduce as segment_reduce
 from baracuda_py import segment_reduce_backward as segment_reduce_backward
 from baracuda_py import segment_softmax as segment_softmax
 from baracuda_py import segment_softmax_backward as segment_softmax_backward

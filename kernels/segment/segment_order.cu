@@ -9,7 +9,7 @@ namespace baracuda {
 template <class T> BARACUDA_D void segment_order_fill(const SegmentOrderParams& p) {
   const i64 i = thread_index();
   if (i >= p.tokens) return;
-  if (p.order_out != nullptr) static_cast<T*>(p.order_out)[i * p.order_step] = T(-1);
+  static_cast<T*>(p.order_out)[i * p.order_step] = T(-1);
   if (p.rows_out != nullptr) static_cast<T*>(p.rows_out)[i * p.rows_step] = T(-1);
   if (p.places_out != nullptr) static_cast<T*>(p.places_out)[i * p.places_step] = T(-1);
 }
@@ -17,12 +17,11 @@ template <class T> BARACUDA_D void segment_order_fill(const SegmentOrderParams& 
 template <class T> BARACUDA_D void segment_order_emit(const SegmentOrderParams& p) {
   const i64 i = thread_index();
   const i32* starts = static_cast<const i32*>(p.starts);
-  if (p.offsets_out != nullptr && i <= p.segments) {
+  if (i <= p.segments)
     static_cast<T*>(p.offsets_out)[i * p.offsets_step] = static_cast<T>(p.tokens > 0 ? starts[i] : 0);
-  }
   if (i >= p.tokens || i >= starts[p.segments]) return;
   const i32 token = static_cast<const i32*>(p.order)[i];
-  if (p.order_out != nullptr) static_cast<T*>(p.order_out)[i * p.order_step] = static_cast<T>(token);
+  static_cast<T*>(p.order_out)[i * p.order_step] = static_cast<T>(token);
   if (p.rows_out != nullptr) static_cast<T*>(p.rows_out)[i * p.rows_step] = static_cast<T>(token / p.fan);
   if (p.places_out != nullptr) static_cast<T*>(p.places_out)[token * p.places_step] = static_cast<T>(i);
 }

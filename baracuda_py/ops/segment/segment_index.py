@@ -38,18 +38,19 @@ class SegmentIndexKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentIndexDescriptor(Segmented):
-    """Tokens in segments one after the other; see `Segmented` for `by`, which is not ids here. length: of a row."""
+    """Tokens in segments one after the other; see `Segmented` for `by`, offsets where not given. length: of a row."""
 
     kind: SegmentIndexKind = choice(SegmentIndexKind)
     tokens: int = extent()
     length: int = extent(0)
+    by: str = choice(tuple(by.value for by in By), By.OFFSETS.value)
     row_shape: tuple[int, ...] = ()
     element: ElementKind = element(INDICES, I64)
 
     def validate(self) -> None:
         Segmented.validate(self)
-        if self.by == By.IDS.value:
-            raise InvalidProblemError("segments must lie one after the other: ids must be said to be sorted")
+        if self.by in (By.IDS.value, By.EVENLY.value):
+            raise InvalidProblemError(f"by must be offsets, starts, ends or sorted, got {self.by}")
 
     @property
     def count(self) -> int:
@@ -65,7 +66,7 @@ class SegmentIndexDescriptor(Segmented):
 class SegmentIndexArgs(Args):
     """Any strides; the index is int64 or int32, y int64 or, where asked for, int32."""
 
-    index: Array | None = operand("index_length", element=ELEMENTS, values=random_segments, instead="evenly")
+    index: Array = operand("index_length", element=ELEMENTS, values=random_segments)
     y: Array = output("*out_shape")
 
 
@@ -154,16 +155,15 @@ class SegmentIndexPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> SegmentIndexDescriptor:
-        by, segments = draw.choice([by.value for by in By if by is not By.IDS]), draw.sizes(1, 3, 0, 20)
-        tokens = segments * draw.sizes(0, 1, 5) if by == By.EVENLY.value else draw.sizes(0, 1, 7, 40, 300)
         return SegmentIndexDescriptor(
-            kind=draw.kind, tokens=tokens, num_segments=segments, by=by, length=draw.sizes(4, 1, 0, 30),
-            element=draw.element,
+            kind=draw.kind, tokens=draw.sizes(7, 0, 1, 40, 300), num_segments=draw.sizes(3, 1, 0, 20),
+            by=draw.choice([by.value for by in (By.OFFSETS, By.STARTS, By.ENDS, By.SORTED)]),
+            length=draw.sizes(4, 1, 0, 30), element=draw.element,
         )  # fmt: skip
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        count_segments(shapes, facts)
+        count_segments(shapes, facts, By.OFFSETS.value)
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:

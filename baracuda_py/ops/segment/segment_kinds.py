@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from ...core import Descriptor, choice, extent, extents
 from ...core.element import INDICES, ElementKind
 from ...core.errors import InvalidProblemError
+from ...core.views import reshaped, shape_of
 from ...schedules.segments import By
 
 ELEMENTS = INDICES[::-1]  # of an index
@@ -68,11 +70,11 @@ class Segmented(Descriptor):
         return By(self.by).length(self.count, self.num_segments)
 
 
-def count_segments(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-    """The number of segments, where it is not given and the index has a number for each."""
+def count_segments(shapes: Mapping[str, Any], facts: dict[str, Any], by: str = "") -> None:
+    """The number of segments, where it is not given and the index has one for each; by: what tells them otherwise."""
     index = shapes.get("index")
     if facts.get("num_segments") is None and index is not None and len(index) == 1:
-        more = {By.OFFSETS.value: 1, By.STARTS.value: 0, By.ENDS.value: 0}.get(facts.get("by", ""))
+        more = {By.OFFSETS.value: 1, By.STARTS.value: 0, By.ENDS.value: 0}.get(facts.get("by", by))
         if more is not None and index[0] >= more:
             facts["num_segments"] = index[0] - more
 
@@ -150,3 +152,17 @@ def each(ids: Any, segments: int) -> Iterator[tuple[int, Any]]:
 def expand(n: Any, rank: int) -> Any:
     """A number a segment, to be combined with rows of `rank` axes."""
     return n.reshape(-1, *(1,) * rank)
+
+
+def flat(x: Any, shape: tuple[int, ...], name: str) -> Any:
+    """x, an array of that shape or None, as one axis."""
+    if x is None:
+        return None
+    if shape_of(x, name) != shape:
+        raise InvalidProblemError(f"{name} must have shape {shape}, got {shape_of(x, name)}")
+    made = reshaped(x, (math.prod(shape),), name)
+    if made is None:
+        raise InvalidProblemError(
+            f"{name} must be one run of memory, got strides that are not; copy it to a dense array"
+        )
+    return made
