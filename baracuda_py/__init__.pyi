@@ -1021,10 +1021,14 @@ def elu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | S
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def embedding(indices: Array, weight: Array, *, padding_idx: int | None = None, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., :] = weight[indices[..., :], :] (torch.nn.functional.embedding); see `EmbeddingPlan`."""
+def embedding_add(indices: Array, weight: Array, positions: Array, position_weight: Array, types: Array | None = None, type_weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """weight[indices] + position_weight[positions] (+ type_weight[types]): the embeddings of BERT and GPT-2."""
 def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, scale_grad_by_freq: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
 def embedding_bag(indices: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None, *, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b, :] = the rows weight[i, :] of the indices i in bag b combined: mode sum, mean or max."""
+def embedding_bag_tables(indices: Array, weight: Array, row_offsets: Array, per_sample_weights: Array | None = None, *, mode: str = 'sum', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bags of several tables in one launch (FBGEMM's table-batched embedding): y[t, b, :] of table t and bag b."""
 def embedding_renorm(weight: Array, indices: Array, *, num_embeddings: int = ..., embedding_dim: int = ..., index_shape: int | Sequence[int] = ..., max_norm: Scalar, norm_type: Scalar = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """weight[v, :] *= max_norm / (norm + 1e-7) of the rows v among indices whose norm is above max_norm, in place."""
 def entmax15(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1863,6 +1867,8 @@ def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Ar
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
+def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
@@ -2315,6 +2321,8 @@ def view_as_complex(x: Any) -> Any:
     """A float32 or float64 array with a last axis of two as complex numbers (torch.view_as_complex)."""
 def view_as_real(z: Any) -> Any:
     """A complex array of any strides as real numbers with a last axis of two, the parts (torch.view_as_real)."""
+def vocab_parallel_embedding(indices: Array, weight: Array, vocab_start: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Rows of the part of a table that starts at row vocab_start (Megatron's VocabParallelEmbedding), 0 for others."""
 def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
     """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
 def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -240,6 +240,15 @@ dtheta = bc.sph_legendre_p_backward(dy, 3, 2, np.abs(x))""",
     "frexp_backward": f"{_X}mantissa, exponent = bc.frexp(x)\ndx = bc.frexp_backward(mantissa, exponent)",
     "gradient": f"{_X}rows, columns = bc.gradient(x)",
     "gradient_backward": f"{_X}dx = bc.gradient_backward(x, axis=-1)",
+    "embedding_add": f"""{_RNG}words, places = (rng.standard_normal((5, 4), dtype=np.float32) for _ in range(2))
+y = bc.embedding_add(np.array([[3, 1, 1]]), words, np.array([0, 1, 2]), places)""",
+    "embedding_bag_tables": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
+indices = np.array([[[0, 1], [1, 1]], [[2, 0], [1, -1]]])
+y = bc.embedding_bag_tables(indices, weight, np.array([0, 2, 5]))""",
+    "quantized_embedding": """weight = np.arange(20, dtype=np.int8).reshape(5, 4)
+y = bc.quantized_embedding(np.array([3, 1]), weight, np.full(5, 0.5, np.float32))""",
+    "vocab_parallel_embedding": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
+y = bc.vocab_parallel_embedding(np.array([12, 3, 11]), weight, 10)""",
     "embedding_bag": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
 indices, offsets = np.array([0, 2, 2, 4, 1]), np.array([0, 3])
 y = bc.embedding_bag(indices, weight, offsets, mode="sum")""",

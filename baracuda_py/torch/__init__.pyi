@@ -244,8 +244,10 @@ from baracuda_py import elu_backward as elu_backward
 from baracuda_py import elu_glu as elu_glu
 from baracuda_py import elu_glu_backward as elu_glu_backward
 from baracuda_py import embedding as embedding
+from baracuda_py import embedding_add as embedding_add
 from baracuda_py import embedding_backward as embedding_backward
 from baracuda_py import embedding_bag as embedding_bag
+from baracuda_py import embedding_bag_tables as embedding_bag_tables
 from baracuda_py import embedding_renorm as embedding_renorm
 from baracuda_py import entmax15 as entmax15
 from baracuda_py import entr as entr
@@ -660,6 +662,7 @@ from baracuda_py import ptp as ptp
 from baracuda_py import ptp_backward as ptp_backward
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
+from baracuda_py import quantized_embedding as quantized_embedding
 from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
@@ -882,6 +885,7 @@ from baracuda_py import vecdot as vecdot
 from baracuda_py import vecdot_backward as vecdot_backward
 from baracuda_py import vecmat as vecmat
 from baracuda_py import vector_norm as vector_norm
+from baracuda_py import vocab_parallel_embedding as vocab_parallel_embedding
 from baracuda_py import weight_norm as weight_norm
 from baracuda_py import weight_norm_backward as weight_norm_backward
 from baracuda_py import where as where

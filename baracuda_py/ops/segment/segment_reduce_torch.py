@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...core import Array
-from ...core.checked import real, shown, whole
+from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import reshaped, shape_of
@@ -42,7 +42,7 @@ def segment_reduce(
     options: dict[str, Any] = {"stream": stream, "preference": preference}
     facts = {"with_empty": True, "empty": math.nan} if reduce == "mean" and initial is None else {}
     if initial is not None:
-        facts = {"with_initial": True, "initial": real("initial", initial)}
+        facts = {"with_initial": True, "initial": initial}
     function = getattr(page, f"segment_{reduce}")
     if offsets is not None:
         if axis:
