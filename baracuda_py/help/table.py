@@ -171,6 +171,16 @@ bc.paged_kv_append(
     "pairwise_distance_backward": f"""{_ROWS}y = bc.pairwise_distance(x1, x2)
 dx1, dx2 = bc.pairwise_distance_backward(np.ones_like(y), x1, x2, y)""",
     "polar": f"{_ROWS}z = bc.polar(np.abs(x1), x2)",
+    "dense_to_jagged": f"""{_RNG}dense = rng.standard_normal((2, 3, 4), dtype=np.float32)
+values = bc.dense_to_jagged(dense, np.array([0, 2, 5]), 5)""",
+    "jagged_to_padded_dense": f"""{_RNG}values = rng.standard_normal((5, 4), dtype=np.float32)
+y = bc.jagged_to_padded_dense(values, np.array([0, 2, 5]), 3)""",
+    "moe_permute": f"""{_X}experts = np.array([[1, 0], [0, 2], [2, 1]])
+y, offsets, places = bc.moe_permute(x, experts, num_experts=3)""",
+    "moe_unpermute": f"""{_X}experts = np.array([[1, 0], [0, 2], [2, 1]])
+rows, offsets, places = bc.moe_permute(x, experts, num_experts=3)
+y = bc.moe_unpermute(rows, places, np.full((3, 2), 0.5, np.float32))""",
+    "segment_reduce": f"""{_X}y = bc.segment_reduce(x, "max", lengths=np.array([1, 2]))""",
     "prelu": f"{_X}y = bc.prelu(x, np.float32([0.25]))",
     "prelu_backward": f"{_ROWS}dx, dweight = bc.prelu_backward(x2, x1, np.float32([0.25]))",
     "renorm": f"{_X}y = bc.renorm(x, 2, 0, 1.0)",
@@ -254,6 +264,15 @@ dtheta = bc.sph_legendre_p_backward(dy, 3, 2, np.abs(x))""",
     "frexp_backward": f"{_X}mantissa, exponent = bc.frexp(x)\ndx = bc.frexp_backward(mantissa, exponent)",
     "gradient": f"{_X}rows, columns = bc.gradient(x)",
     "gradient_backward": f"{_X}dx = bc.gradient_backward(x, axis=-1)",
+    "embedding_add": f"""{_RNG}words, places = (rng.standard_normal((5, 4), dtype=np.float32) for _ in range(2))
+y = bc.embedding_add(np.array([[3, 1, 1]]), words, np.array([0, 1, 2]), places)""",
+    "embedding_bag_tables": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
+indices = np.array([[[0, 1], [1, 1]], [[2, 0], [1, -1]]])
+y = bc.embedding_bag_tables(indices, weight, np.array([0, 2, 5]))""",
+    "quantized_embedding": """weight = np.arange(20, dtype=np.int8).reshape(5, 4)
+y = bc.quantized_embedding(np.array([3, 1]), weight, np.full(5, 0.5, np.float32))""",
+    "vocab_parallel_embedding": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
+y = bc.vocab_parallel_embedding(np.array([12, 3, 11]), weight, 10)""",
     "embedding_bag": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
 indices, offsets = np.array([0, 2, 2, 4, 1]), np.array([0, 3])
 y = bc.embedding_bag(indices, weight, offsets, mode="sum")""",

@@ -37,9 +37,15 @@ class By(enum.Enum):
 
     OFFSETS = "offsets"
     STARTS = "starts"
+    ENDS = "ends"
     EVENLY = "evenly"
     SORTED = "sorted"
     IDS = "ids"
+
+    @property
+    def bounds(self) -> bool:
+        """Whether the index has the bounds of segments."""
+        return self in (By.OFFSETS, By.STARTS, By.ENDS)
 
     @property
     def number(self) -> int:
@@ -48,11 +54,14 @@ class By(enum.Enum):
 
     def length(self, tokens: int, segments: int) -> int:
         """How long the index is."""
-        return {By.OFFSETS: segments + 1, By.STARTS: segments, By.EVENLY: 0}.get(self, tokens)
+        return {By.OFFSETS: segments + 1, By.STARTS: segments, By.ENDS: segments, By.EVENLY: 0}.get(self, tokens)
 
 
-def segment_params(name: str) -> Params:
-    """Params of an op on segments. Operands that may be absent are pointers, all others of the workspace."""
+def segment_params(name: str, **more: str) -> Params:
+    """Params of an op on segments. Operands that may be absent are pointers, all others of the workspace.
+
+    more: fields that a page adds.
+    """
     return Params(
         name, y="ptr", x="ptr", z="ptr", g="ptr", h="ptr", arg="ptr", count="ptr", index="ptr", src="ptr", weight="ptr",
         shares="ptr", order="ptr", owners="ptr", status="status", counts="workspace", totals="workspace",
@@ -62,7 +71,8 @@ def segment_params(name: str) -> Params:
         src_step="i64", weight_step="i64", shares_step="i64", count_step="i64", x_row="i64", y_row="i64", z_row="i64",
         g_row="i64", h_row="i64", arg_row="i64", column_shape="i64[8]", column_strides="i64[5][8]", mode="i32",
         ranges="i32", parts="i32", range_pitch="i32", lanes="i32", tiles="i32", sum_blocks="i32", fill_rows="i32",
-        column_rank="i32", index_wide="i32", src_wide="i32", mean="i32", begins="i32", fills="i32",
+        column_rank="i32", index_wide="i32", src_wide="i32", weight_wide="i32", mean="i32", begins="i32", fills="i32",
+        **more,
     )  # fmt: skip
 
 
@@ -75,7 +85,7 @@ _ZERO = (
     "tokens", "segments", "rows", "each", "dim", "pitch", "slots", "index_step", "src_step", "weight_step",
     "shares_step", "count_step", "x_row", "y_row", "z_row", "g_row", "h_row", "arg_row", "mode", "ranges", "parts",
     "range_pitch", "lanes", "tiles", "sum_blocks", "fill_rows", "column_rank", "index_wide", "src_wide", "mean",
-    "begins", "fills",
+    "weight_wide", "begins", "fills",
 )  # fmt: skip
 NOTHING: Mapping[str, Any] = {
     **dict.fromkeys(_ABSENT, "@null"), **dict.fromkeys(_ZERO, 0), "padding": -1, "left_out": -1,
@@ -191,10 +201,10 @@ class Segments:
             "index_wide": index is not None and index.element is ElementKind.I64,
         }  # fmt: skip
 
-    def places(self, slots: bool = True) -> list[Step]:
+    def places(self, slots: bool = True, **more: Any) -> list[Step]:
         """The launches that find the bounds of segments and slots; `params` has afterwards where they are.
 
-        slots: whether tokens are combined, so that unsorted ones need their order.
+        slots: whether tokens are combined. more: parameters that a page adds.
         """
         take = self.workspace.take
         count = -(-self.tokens // SLOT) if slots else 0
@@ -203,7 +213,10 @@ class Segments:
         if self.by is By.IDS:
             sort, blocks = self._sort()
             self.params |= sort
-            steps = [Step(n, (blocks, 1, 1), {**NOTHING, **self.params}, {}, SORT_THREADS) for n in ("count", "place")]
+            steps = [
+                Step(n, (blocks, 1, 1), {**NOTHING, **self.params, **more}, {}, SORT_THREADS)
+                for n in ("count", "place")
+            ]
         else:
             self.params["starts"] = take((self.segments + 1) * 4)
         if count:
@@ -211,7 +224,7 @@ class Segments:
         threads = max(count, 0 if self.by is By.IDS else self.segments + 1)
         if threads:
             blocks = -(-threads // THREADS)
-            steps.append(Step("bounds", (blocks, 1, 1), {**NOTHING, **self.params}, {}, THREADS))
+            steps.append(Step("bounds", (blocks, 1, 1), {**NOTHING, **self.params, **more}, {}, THREADS))
         return steps
 
     def _sort(self) -> tuple[dict[str, Any], int]:

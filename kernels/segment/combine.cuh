@@ -177,7 +177,10 @@ template <class F, class T, int VEC, class P> BARACUDA_D void segment_combine(co
     owner[row_of + i] = static_cast<i32>(row);
     if constexpr (F::weighted) {
       A w = A(1);
-      if (p.weight != nullptr) w = to_acc(static_cast<const T*>(p.weight)[token * p.weight_step]);
+      if (p.weight != nullptr) {
+        const i64 at = token * p.weight_step;
+        w = p.weight_wide ? static_cast<const A*>(p.weight)[at] : to_acc(static_cast<const T*>(p.weight)[at]);
+      }
       if (p.shares != nullptr && known) {
         w /= static_cast<A>(max<i64>(static_cast<const i64*>(p.shares)[at * p.shares_step], 1));
       }

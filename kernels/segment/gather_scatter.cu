@@ -34,7 +34,9 @@ template <class T, int VEC, bool MASKED, class P> BARACUDA_D void segment_dots(c
       sum /= static_cast<A>(max<i64>(static_cast<const i64*>(p.shares)[segment * p.shares_step], 1));
   }
   sum = warp_reduce<Sum>(sum);
-  if (lane == 0) static_cast<T*>(p.y)[token * p.y_row] = from_acc<T>(sum);
+  if (lane != 0) return;
+  if (p.weight_wide) static_cast<A*>(p.y)[token * p.y_row] = sum;
+  else static_cast<T*>(p.y)[token * p.y_row] = from_acc<T>(sum);
 }
 
 }  // namespace baracuda

@@ -12,7 +12,7 @@
 namespace baracuda {
 
 constexpr int slot_places = 32;
-enum class Segmented { offsets, starts, evenly, sorted, ids };  // what p.index has; p.mode
+enum class Segmented { offsets, starts, ends, evenly, sorted, ids };  // what p.index has; p.mode
 
 BARACUDA_D i64 read_index(const void* p, i64 at, int wide) {
   return wide ? static_cast<const i64*>(p)[at] : static_cast<const i32*>(p)[at];
@@ -45,6 +45,7 @@ template <class P> BARACUDA_D i64 segment_edge(const P& p, i64 segment) {
     return first_of(p.tokens, [&](i64 token) { return token_id(p, token) >= segment; });
   }
   if (mode == Segmented::starts && segment == p.segments) return p.tokens;
+  if (mode == Segmented::ends && segment-- == 0) return 0;
   const i64 edge = read_index(p.index, segment * p.index_step, p.index_wide);
   return max<i64>(0, min<i64>(edge, p.tokens));
 }

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ...core import Array
 from ...core.checked import shown, truth
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.views import constant, reshaped, shape_of
+from ...core.views import constant, shape_of
 from ...schedules.segments import By
+from ..segment.segment_kinds import flat
 from ..segment.gather_scatter import GatherScatterPlan, gather_scatter_max, gather_scatter_mean, gather_scatter_sum
 from .embedding_renorm import embedding_renorm
 
@@ -61,17 +61,3 @@ def embedding_bag(
         last = truth("include_last_offset", include_last_offset)
         facts["by"] = By.OFFSETS.value if last else By.STARTS.value
     return _MODES[mode](weight, indices, offsets, per_sample_weights, **facts)
-
-
-def flat(x: Any, shape: tuple[int, ...], name: str) -> Any:
-    """x, an array of that shape or None, as one axis."""
-    if x is None:
-        return None
-    if shape_of(x, name) != shape:
-        raise InvalidProblemError(f"{name} must have shape {shape}, got {shape_of(x, name)}")
-    made = reshaped(x, (math.prod(shape),), name)
-    if made is None:
-        raise InvalidProblemError(
-            f"{name} must be one run of memory, got strides that are not; copy it to a dense array"
-        )
-    return made

@@ -67,6 +67,11 @@ class GatherScatterDescriptor(Segmented):
         return self.tokens
 
     @property
+    def weight_elements(self) -> tuple[ElementKind, ...]:
+        """Those of weights: x's, or its accumulator's."""
+        return tuple(dict.fromkeys((self.element, self.acc)))
+
+    @property
     def padding_row(self) -> int:
         """The row that has no part; -1 for none."""
         if self.padding_idx is None:
@@ -84,13 +89,16 @@ def random_rows(rng: Any, desc: GatherScatterDescriptor, shape: tuple[int, ...])
 
 @dataclass(slots=True, kw_only=True)
 class GatherScatterArgs(Args):
-    """Any strides; src and index are int64 or int32. arg is the token of each extreme, the first of several; -1 where a
-    segment has none. count is how many tokens of a segment have a part."""
+    """Any strides; src and index are int64 or int32, weight of x's element or its accumulator's.
+
+    arg is the token of each extreme, the first of several; -1 where a segment has none. count is how many tokens of a
+    segment have a part.
+    """
 
     x: Array = operand("rows *row_shape")
     src: Array = operand("tokens", element=ELEMENTS, values=random_rows)
     index: Array | None = operand("index_length", element=ELEMENTS, values=random_segments, instead="evenly")
-    weight: Array | None = operand("tokens", optional=True)
+    weight: Array | None = operand("tokens", element="weight_elements", optional=True)
     y: Array = output("num_segments *row_shape")
     arg: Array | None = output("num_segments *row_shape", element=I64, optional=True, kinds=EXTREMES)
     count: Array | None = output("num_segments", element=I64, optional=True, kinds=MEANS)
@@ -156,6 +164,7 @@ def _geometry(p: Problem) -> Geometry | str:
     last = segments.combined(
         columns, 1 + (desc.kind in EXTREMES), desc.acc.itemsize, **given, mean=desc.kind in MEANS, rows=desc.rows,
         padding=desc.padding_row, fills=desc.with_empty, empty=1, src_wide=p.src.element is I64,
+        weight_wide=p.weight is not None and p.weight.element is desc.acc,
         **steps_of(p, "src", "weight", "count"),
     )  # fmt: skip
     return last if isinstance(last, str) else together([*steps, *last], segments.workspace, columns, (p.x, p.y))

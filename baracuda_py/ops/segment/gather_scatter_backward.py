@@ -39,11 +39,11 @@ class GatherScatterBackwardArgs(Args):
     x: Array = operand("rows *row_shape")
     src: Array = operand("tokens", element=ELEMENTS, values=random_rows)
     index: Array | None = operand("index_length", element=ELEMENTS, values=random_segments, instead="evenly")
-    weight: Array | None = operand("tokens", optional=True)
+    weight: Array | None = operand("tokens", element="weight_elements", optional=True)
     arg: Array | None = operand("num_segments *row_shape", element=I64, kinds=EXTREMES)
     count: Array | None = operand("num_segments", element=I64, kinds=MEANS)
     dx: Array | None = output("rows *row_shape", optional=True)
-    dweight: Array | None = output("tokens", optional=True, needs="weight")
+    dweight: Array | None = output("tokens", element="weight_elements", optional=True, like="weight")
 
 
 def reference(
@@ -91,6 +91,7 @@ def _geometry(p: Problem) -> Geometry | str:
     owners, at = told.owners()
     steps: list[Step] = [owners]
     facts: dict[str, Any] = {name: name for name in ("weight", "arg") if p.views[name] is not None}
+    facts["weight_wide"] = p.weight is not None and p.weight.element is desc.acc
     shares: dict[str, Any] = {"shares": "count", "shares_step": p.count.strides[0]} if p.count is not None else {}
     if p.dx is not None and p.dx.size:
         steps += by_row.places()
@@ -121,7 +122,8 @@ def _dots(p: Problem, owners: int, facts: Mapping[str, Any]) -> Step | str:
     params = {
         **NOTHING, **columns.params, "tokens": desc.tokens, "rows": desc.rows, "padding": desc.padding_row, "x": "x",
         "h": "dy", "y": "dweight", "y_row": p.dweight.strides[0], "src": "src", "src_step": p.src.strides[0],
-        "src_wide": p.src.element is I64, "owners": ("@workspace", owners), **facts,
+        "src_wide": p.src.element is I64, "owners": ("@workspace", owners),
+        "weight_wide": p.dweight.element is desc.acc, **facts,
     }  # fmt: skip
     return Step("dots", (blocks, 1, 1), params, {"VEC": columns.vec}, THREADS)
 

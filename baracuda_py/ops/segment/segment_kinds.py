@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from ...core import Descriptor, choice, extent, extents
 from ...core.element import INDICES, ElementKind
 from ...core.errors import InvalidProblemError
+from ...core.views import reshaped, shape_of
 from ...schedules.segments import By
 
 ELEMENTS = INDICES[::-1]  # of an index
@@ -40,7 +42,8 @@ class Segmented(Descriptor):
 
     ids: the segment of every token; an id outside [0, num_segments) is of none. sorted: the same, ascending. offsets:
     num_segments + 1 numbers, tokens offsets[s] to offsets[s + 1] - 1 being those of segment s. starts: the same without
-    the last, which is `tokens`. evenly: no index, as all segments have as many tokens.
+    the last, which is the number of tokens; ends: without the first, which is 0. evenly: no index, as all
+    segments have as many tokens.
     """
 
     num_segments: int = extent()
@@ -67,11 +70,11 @@ class Segmented(Descriptor):
         return By(self.by).length(self.count, self.num_segments)
 
 
-def count_segments(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-    """The number of segments, where it is not given and the index has a number for each."""
+def count_segments(shapes: Mapping[str, Any], facts: dict[str, Any], by: str = "") -> None:
+    """The number of segments, where it is not given and the index has one for each; by: what tells them otherwise."""
     index = shapes.get("index")
     if facts.get("num_segments") is None and index is not None and len(index) == 1:
-        more = {By.OFFSETS.value: 1, By.STARTS.value: 0}.get(facts.get("by", ""))
+        more = {By.OFFSETS.value: 1, By.STARTS.value: 0, By.ENDS.value: 0}.get(facts.get("by", by))
         if more is not None and index[0] >= more:
             facts["num_segments"] = index[0] - more
 
@@ -79,7 +82,7 @@ def count_segments(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
 def random_segments(rng: Any, desc: Segmented, shape: tuple[int, ...]) -> Any:
     """Ids, mostly in range, or bounds; often with segments that have none or most of the tokens."""
     tokens, segments = desc.count, desc.num_segments
-    if desc.by in (By.OFFSETS.value, By.STARTS.value):
+    if By(desc.by).bounds:
         bounds = np.sort(rng.integers(0, tokens + 1, shape))
         if bounds.size and rng.integers(2):
             bounds[0] = 0
@@ -101,6 +104,8 @@ def segment_ids_of(desc: Segmented, index: Any) -> Any:
     edges = np.clip(index.astype(np.int64), 0, tokens)
     if desc.by == By.STARTS.value:
         edges = np.append(edges, tokens)
+    if desc.by == By.ENDS.value:
+        edges = np.append(0, edges)
     ids = np.searchsorted(edges, np.arange(tokens), side="right") - 1
     return np.where(ids < segments, ids, -1)
 
@@ -118,7 +123,7 @@ def index_trouble(desc: Segmented, index: Any) -> str | None:
     if index is None:
         return None
     held = np.asarray(index)
-    if desc.by in (By.OFFSETS.value, By.STARTS.value):
+    if By(desc.by).bounds:
         if (held.size and (np.diff(held) < 0).any()) or ((held < 0) | (held > desc.count)).any():
             return f"offsets must ascend within [0, {desc.count}]"
         return None
@@ -147,3 +152,17 @@ def each(ids: Any, segments: int) -> Iterator[tuple[int, Any]]:
 def expand(n: Any, rank: int) -> Any:
     """A number a segment, to be combined with rows of `rank` axes."""
     return n.reshape(-1, *(1,) * rank)
+
+
+def flat(x: Any, shape: tuple[int, ...], name: str) -> Any:
+    """x, an array of that shape or None, as one axis."""
+    if x is None:
+        return None
+    if shape_of(x, name) != shape:
+        raise InvalidProblemError(f"{name} must have shape {shape}, got {shape_of(x, name)}")
+    made = reshaped(x, (math.prod(shape),), name)
+    if made is None:
+        raise InvalidProblemError(
+            f"{name} must be one run of memory, got strides that are not; copy it to a dense array"
+        )
+    return made

@@ -161,7 +161,11 @@ def ids_in_torch(torch: Any, desc: Segmented, index: Any) -> Any:
     index = index.long()
     if desc.by in (By.IDS.value, By.SORTED.value):
         return torch.where((index >= 0) & (index < segments), index, segments)
-    edges = index if desc.by == By.OFFSETS.value else torch.cat([index, index.new_full((1,), tokens)])
+    edges = index
+    if desc.by == By.STARTS.value:
+        edges = torch.cat([index, index.new_full((1,), tokens)])
+    if desc.by == By.ENDS.value:
+        edges = torch.cat([index.new_zeros(1), index])
     found = torch.searchsorted(edges, torch.arange(tokens, device=edges.device), right=True) - 1
     return torch.where((found >= 0) & (found < segments), found, segments)
 
@@ -229,7 +233,7 @@ def known_index(torch: Any, desc: Segmented) -> Any:
     if desc.by == By.SORTED.value:
         return ids
     edges = torch.searchsorted(ids, torch.arange(desc.num_segments + 1))
-    return edges if desc.by == By.OFFSETS.value else edges[:-1]
+    return edges[desc.by == By.ENDS.value : desc.num_segments + (desc.by != By.STARTS.value)]
 
 
 def segment_case(draw: Any) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def _geometry(p: Problem) -> Geometry | str:
         steps += more
     elif kind is SegmentKind.MEAN:
         steps += segments.places(slots=False)
-    if desc.by in (By.OFFSETS.value, By.STARTS.value):
+    if By(desc.by).bounds:
         owners, at = segments.owners()
         steps.append(owners)
         given["owners"] = ("@workspace", at)  # type: ignore[assignment]

@@ -86,7 +86,7 @@ def _launches(p: Problem, views: Mapping[str, View], names: Mapping[str, str], p
     if isinstance(more, str):
         return more
     facts: dict[str, Any] = dict(names)
-    if desc.by in (By.OFFSETS.value, By.STARTS.value):
+    if By(desc.by).bounds:
         owners, at = segments.owners()
         more.append(owners)
         facts["owners"] = ("@workspace", at)
