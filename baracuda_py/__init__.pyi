@@ -363,12 +363,18 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
+from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
+from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
 from .ops.random.distributions import RandomKind as RandomKind
 from .ops.random.dropout import DropoutArgs as DropoutArgs
 from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
 from .ops.random.dropout import DropoutDescriptor as DropoutDescriptor
 from .ops.random.dropout import DropoutPlan as DropoutPlan
+from .ops.random.permutation import PermutationArgs as PermutationArgs
+from .ops.random.permutation import PermutationDescriptor as PermutationDescriptor
+from .ops.random.permutation import PermutationPlan as PermutationPlan
 from .ops.random.random_fill import RandomArgs as RandomArgs
 from .ops.random.random_fill import RandomDescriptor as RandomDescriptor
 from .ops.random.random_fill import RandomPlan as RandomPlan
@@ -553,6 +559,8 @@ def addr(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.
     """beta · c + alpha · a[i] b[j] of two vectors (torch.addr), c broadcast. One launch; beta = 0 leaves c out."""
 def adjoint(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The conjugate of x with its last two axes exchanged (torch.adjoint), in one launch; of real numbers a view."""
+def adjust_logits(logits: Array, history: Array | None = None, prompt: Array | None = None, *, bias: Array | None = None, mask: Array | None = None, repetition: Scalar = 1.0, frequency: Scalar = 0.0, presence: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V] with penalties for tokens of histories [B, L] and prompts, a bias and a bit mask."""
 def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha x + beta; see `AffinePlan`."""
 def airy_ai(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

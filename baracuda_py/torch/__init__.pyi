@@ -29,6 +29,7 @@ from baracuda_py import addmm as addmm
 from baracuda_py import addmv as addmv
 from baracuda_py import addr as addr
 from baracuda_py import adjoint as adjoint
+from baracuda_py import adjust_logits as adjust_logits
 from baracuda_py import affine as affine
 from baracuda_py import airy_ai as airy_ai
 from baracuda_py import airy_ai_backward as airy_ai_backward
