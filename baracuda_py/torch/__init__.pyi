@@ -907,6 +907,8 @@ from baracuda_py import vecdot as vecdot
 from baracuda_py import vecdot_backward as vecdot_backward
 from baracuda_py import vecmat as vecmat
 from baracuda_py import vector_norm as vector_norm
+from baracuda_py import verify_chain as verify_chain
+from baracuda_py import verify_tree as verify_tree
 from baracuda_py import wald as wald
 from baracuda_py import weibull as weibull
 from baracuda_py import weight_norm as weight_norm
