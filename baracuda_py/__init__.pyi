@@ -462,12 +462,21 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
+from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
+from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
 from .ops.random.distributions import RandomKind as RandomKind
 from .ops.random.dropout import DropoutArgs as DropoutArgs
 from .ops.random.dropout import DropoutBackwardArgs as DropoutBackwardArgs
 from .ops.random.dropout import DropoutBackwardPlan as DropoutBackwardPlan
 from .ops.random.dropout import DropoutDescriptor as DropoutDescriptor
 from .ops.random.dropout import DropoutPlan as DropoutPlan
+from .ops.random.multinomial import MultinomialArgs as MultinomialArgs
+from .ops.random.multinomial import MultinomialDescriptor as MultinomialDescriptor
+from .ops.random.multinomial import MultinomialPlan as MultinomialPlan
+from .ops.random.permutation import PermutationArgs as PermutationArgs
+from .ops.random.permutation import PermutationDescriptor as PermutationDescriptor
+from .ops.random.permutation import PermutationPlan as PermutationPlan
 from .ops.random.random_fill import RandomArgs as RandomArgs
 from .ops.random.random_fill import RandomDescriptor as RandomDescriptor
 from .ops.random.random_fill import RandomPlan as RandomPlan
@@ -479,6 +488,12 @@ from .ops.random.rrelu import RreluPlan as RreluPlan
 from .ops.random.sampling import SamplingArgs as SamplingArgs
 from .ops.random.sampling import SamplingDescriptor as SamplingDescriptor
 from .ops.random.sampling import SamplingPlan as SamplingPlan
+from .ops.random.speculative import VerifyChainArgs as VerifyChainArgs
+from .ops.random.speculative import VerifyChainDescriptor as VerifyChainDescriptor
+from .ops.random.speculative import VerifyChainPlan as VerifyChainPlan
+from .ops.random.speculative import VerifyTreeArgs as VerifyTreeArgs
+from .ops.random.speculative import VerifyTreeDescriptor as VerifyTreeDescriptor
+from .ops.random.speculative import VerifyTreePlan as VerifyTreePlan
 from .ops.random.stochastic_cast import StochasticCastArgs as StochasticCastArgs
 from .ops.random.stochastic_cast import StochasticCastDescriptor as StochasticCastDescriptor
 from .ops.random.stochastic_cast import StochasticCastPlan as StochasticCastPlan
@@ -695,6 +710,8 @@ def addr(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.
     """beta · c + alpha · a[i] b[j] of two vectors (torch.addr), c broadcast. One launch; beta = 0 leaves c out."""
 def adjoint(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The conjugate of x with its last two axes exchanged (torch.adjoint), in one launch; of real numbers a view."""
+def adjust_logits(logits: Array, history: Array | None = None, prompt: Array | None = None, *, bias: Array | None = None, mask: Array | None = None, repetition: Scalar = 1.0, frequency: Scalar = 0.0, presence: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V] with penalties for tokens of histories [B, L] and prompts, a bias and a bit mask."""
 def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha x + beta; see `AffinePlan`."""
 def airy_ai(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2833,6 +2850,10 @@ def vecmat(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefer
     """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
 def vector_norm(x: Array, ord: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(Σ |x|^ord)^(1/ord) along `axis` (all by default), as if x were a vector (torch.linalg.vector_norm)."""
+def verify_chain(draft_ids: Array, draft_probs: Array, target_probs: Array, *, batch_size: int = ..., steps: int = ..., vocab_size: int = ..., index_element: DType = ..., seed: Scalar, offset: Scalar = 0, return_accepted: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """ids [B, S + 1]: the drafted tokens that stay, one drawn after them, then -1; accepted [B] counts the first."""
+def verify_tree(draft_ids: Array, parents: Array, target_probs: Array, *, batch_size: int = ..., nodes: int = ..., vocab_size: int = ..., index_element: DType = ..., seed: Scalar, offset: Scalar = 0, return_path: bool = True, return_accepted: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """ids [B, N]: the tokens along the accepted path of a tree and one more, then -1; accepted [B] counts the drafted."""
 def view_as_complex(x: Any) -> Any:
     """A float32 or float64 array with a last axis of two as complex numbers (torch.view_as_complex)."""
 def view_as_real(z: Any) -> Any:

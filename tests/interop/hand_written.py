@@ -11,6 +11,7 @@ import numpy as np
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
 from tests.interop.hand_layout import LAYOUT
+from baracuda_py.ops.random.distributions import RandomKind
 
 Call = tuple[list[Any], dict[str, Any]]
 
@@ -259,7 +260,36 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "sum_to_size": lambda: ([made(3, 4), (1, 4)], {}),
     "where": lambda: ([made(3, 4) > 0, made(3, 4), 2.0], {}),
     **LAYOUT,
-}
+    "token_logprobs": lambda: ([made(4, 6), np.array([0, 5, 2, 1])], {}),
+    "randint_like": lambda: ([made(4, 6), 7], {"seed": 3}),
+    "rademacher": lambda: ([], {"like": made(4, 6), "shape": (4, 6), "seed": 3}),
+    "randint": lambda: ([0, 7], {"like": made(4, 6), "shape": (4, 6), "seed": 3}),
+    **{name: lambda: ([(4, 6)], {"like": made(4, 6), "seed": 3}) for name in ("rand", "randn", "bits")},
+    **{
+        name: lambda kind=kind: (_parameters(kind), {"seed": 3})
+        for kind in RandomKind
+        if kind.row.ranges and kind is not RandomKind.RANDINT
+        for name in (kind.row.name or kind.value, *kind.row.aliases)
+    },
+    **{
+        f"{name}_mask": lambda value=value: ([made(4, 6), value], {})
+        for name, value in (
+            ("top_k", 3), ("top_p", 0.8), ("min_p", 0.1), ("typical_p", 0.8), ("epsilon", 0.1), ("eta", 0.1),
+            ("top_n_sigma", 1.0),
+        )
+    },
+    **{
+        f"{name}_renorm": lambda value=value: ([_part(), value], {})
+        for name, value in (("top_k", 3), ("top_p", 0.8), ("min_p", 0.5))
+    },
+}  # fmt: skip
+
+
+def _parameters(kind: RandomKind) -> list[np.ndarray]:
+    """Arrays of a distribution's parameters, from the middle of their ranges."""
+    return [np.full(_MATRIX, low + 0.625 * (high - low), np.float32) for low, high in kind.row.ranges]
+
+
 _FORMS: tuple[tuple[tuple[int, ...], Any], ...] = (
     (_MATRIX, np.float32), ((1, 2, 8, 16), np.float32), (_MATRIX, np.int32), ((4,), np.float32),
     ((1, 2, 8, 16), np.float16),

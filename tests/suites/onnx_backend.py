@@ -31,8 +31,8 @@ from .onnx_attention import attention
 from .onnx_binary import BINARY
 from .onnx_cast import cast
 from .onnx_families import FAMILIES, UNMAPPED
-from .onnx_layout import LAYOUT
 from .onnx_indexing import INDEXING
+from .onnx_layout import LAYOUT
 from .onnx_node import Node, NotCovered, element, need
 from .onnx_reductions import REDUCTIONS
 from .onnx_rows import ROWS

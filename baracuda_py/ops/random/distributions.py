@@ -13,6 +13,7 @@ from ...core.element import HALVES, INTS, cast
 from ...core.error_bound import ErrorBound, Relative
 from ...core.kinds import TableKind
 from . import variates
+from .row_draw import upper
 from .words import Tries, normals, open_interval, open_signed, words32, words64
 
 E = ElementKind
@@ -159,7 +160,7 @@ def _randint(p: Problem) -> Any:
             block = Tries(p.seed, p.offset, open_).block(j).astype(np.uint64)
             words[open_] = np.where(narrow[open_], block[:, 0], block[:, 1] << np.uint64(32) | block[:, 0])
             open_ = open_[_lower(words[open_], span[open_], narrow[open_]) < least[open_]]
-        high = np.where(narrow, (words * span) >> np.uint64(32), _upper(words, span))
+        high = np.where(narrow, (words * span) >> np.uint64(32), upper(words, span))
         high = np.where(span == 0, words, high)
         return (low.view(np.uint64) + high).view(np.int64)
 
@@ -167,15 +168,6 @@ def _randint(p: Problem) -> Any:
 def _lower(words: Any, span: Any, narrow: Any) -> Any:
     product = words * span
     return np.where(narrow, product & np.uint64(0xFFFFFFFF), product)
-
-
-def _upper(a: Any, b: Any) -> Any:
-    """The upper 64 bits of the product."""
-    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    a0, a1, b0, b1 = a & low, a >> shift, b & low, b >> shift
-    middle = a1 * b0 + (a0 * b0 >> shift)
-    other = a0 * b1 + (middle & low)
-    return a1 * b1 + (middle >> shift) + (other >> shift)
 
 
 def _tries(variate: variates.Variate) -> Formula:

@@ -53,8 +53,7 @@ def in_package(like: Any, shape: Sequence[int]) -> Any:
         return like
     if 0 in own:
         raise InvalidProblemError(f"like must have an element where its shape is not that of the result, got {own}")
-    first = (0,) * (len(own) - 1)
-    one = like[(*first, slice(0, 1))]
+    one = like[(0,) * (len(own) - 1) + (slice(0, 1),)]
     return one if shape else one.reshape(())
 
 

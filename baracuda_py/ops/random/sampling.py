@@ -143,10 +143,11 @@ class SamplingPlan(Plan):
 
     In this order: top_n_sigma keeps logits of at least max - n σ, σ the deviation of the row's finite ones (Tang et al.
     2024; not of probabilities); min_p probabilities of at least min_p times the largest (Nguyen et al. 2024); top_k
-    the k largest; top_p the shortest descending prefix whose probability reaches top_p; epsilon and eta probabilities
-    of at least epsilon, and of at least min(eta, √eta exp(-H)), H the entropy of what is left (Hewitt et al. 2022); typical_p
-    those whose -log p is nearest to H, until they reach typical_p (Meister et al. 2023). Each leaves one at least; among
-    equals the lower index goes first. Off are top_k <= 0 or >= V, top_p and typical_p >= 1 or NaN, the others at <= 0.
+    the k largest; top_p the shortest descending prefix whose probability reaches top_p; epsilon and eta those of at
+    least epsilon, and of at least min(eta, √eta exp(-H)), H the entropy of what is left (Hewitt et al. 2022);
+    typical_p those whose -log p is nearest to H, until they reach typical_p (Meister et al. 2023). Each leaves one at
+    least; among equals the lower index goes first. Off are top_k <= 0 or >= V, top_p and typical_p >= 1 or NaN, the
+    others at <= 0.
 
     The draw is the inverse CDF in index order: the first id whose cumulative probability exceeds the uniform of Philox
     element b. temperature <= 0 (or NaN), top_k = 1 and top_p <= 0 are the argmax, lowest index first.

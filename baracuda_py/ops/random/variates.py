@@ -54,30 +54,37 @@ def _log_gamma(tries: Tries, base: int, a: Any) -> Any:
 
 
 def gamma(tries: Tries, a: Any, rate: Any, _: Any) -> Any:
+    """Over its rate."""
     return _gamma(tries, 0, a) / rate
 
 
 def loggamma(tries: Tries, a: Any, _: Any, __: Any) -> Any:
+    """The logarithm of a gamma variate, which may itself be 0 in any float."""
     return _log_gamma(tries, 0, a)
 
 
 def beta(tries: Tries, a: Any, b: Any, _: Any) -> Any:
+    """By the logarithms of two gamma variates."""
     return 1 / (1 + np.exp(_log_gamma(tries, 64, b) - _log_gamma(tries, 0, a)))
 
 
 def chi_square(tries: Tries, df: Any, _: Any, __: Any) -> Any:
+    """Twice a gamma variate of half the degrees."""
     return 2 * _gamma(tries, 0, 0.5 * df)
 
 
 def student_t(tries: Tries, df: Any, loc: Any, scale: Any) -> Any:
+    """A normal variate over the root of a chi-square one over its degrees."""
     return loc + scale * (block_normals(tries.block(40))[0] * np.sqrt(0.5 * df / _gamma(tries, 0, 0.5 * df)))
 
 
 def f_ratio(tries: Tries, top: Any, bottom: Any, _: Any) -> Any:
+    """Of two chi-square variates over their degrees."""
     return _gamma(tries, 0, 0.5 * top) / top * bottom / _gamma(tries, 64, 0.5 * bottom)
 
 
 def generalized_normal(tries: Tries, power: Any, _: Any, __: Any) -> Any:
+    """The root of a gamma variate with a sign."""
     value, factor = _gamma_pair(tries, 0, 1 / power)
     size = np.exp((np.log(value) + factor) / power)
     return np.where(tries.block(40)[:, 0] & 1, -size, size)
@@ -90,15 +97,18 @@ def _length3(tries: Tries) -> Any:
 
 
 def maxwell(tries: Tries, scale: Any, _: Any, __: Any) -> Any:
+    """The length of three normal variates."""
     return scale * _length3(tries)
 
 
 def double_maxwell(tries: Tries, loc: Any, scale: Any, _: Any) -> Any:
+    """The same with a sign."""
     size = _length3(tries)
     return loc + scale * np.where(tries.block(2)[:, 0] & 1, -size, size)
 
 
 def wald(tries: Tries, mean: Any, scale: Any, _: Any) -> Any:
+    """Inverse Gaussian (Michael, Schucany, Haas 1976)."""
     block = tries.block(0)
     z = block_normals(block)[0]
     t = mean * z * z / scale
@@ -107,6 +117,7 @@ def wald(tries: Tries, mean: Any, scale: Any, _: Any) -> Any:
 
 
 def truncated_normal(tries: Tries, low: Any, high: Any, _: Any) -> Any:
+    """By the inverse of the distribution function, on the side of 0 where that is fine."""
     flip = low > 0
     a, b = np.where(flip, -high, low), np.where(flip, -low, high)
     below = _normal_cdf(a)
@@ -200,10 +211,12 @@ def _rejected_poisson(tries: Tries, base: int, rate: Any) -> Any:
 
 
 def poisson(tries: Tries, rate: Any, _: Any, __: Any) -> Any:
+    """Of a rate."""
     return _poisson(tries, 0, rate)
 
 
 def negative_binomial(tries: Tries, count: Any, p: Any, _: Any) -> Any:
+    """A Poisson variate of a gamma rate: failures before `count` successes."""
     return _poisson(tries, 64, _gamma(tries, 0, count) * ((1 - p) / p))
 
 
@@ -246,6 +259,7 @@ def _rejected_binomial(tries: Tries, n: Any, p: Any) -> Any:
 
 
 def binomial(tries: Tries, count: Any, p: Any, _: Any) -> Any:
+    """Successes of `count` trials."""
     n = np.floor(count)
     known = (n >= 0) & (p >= 0) & (p <= 1)
     trials, chance = np.where(known, n, 0), np.where(known, p, 0)
@@ -254,6 +268,7 @@ def binomial(tries: Tries, count: Any, p: Any, _: Any) -> Any:
 
 
 def geometric(tries: Tries, p: Any, _: Any, __: Any) -> Any:
+    """Trials up to the first success."""
     known = (p > 0) & (p < 1)
     k = np.floor(np.log(first(tries.block(0))) / np.log1p(-np.where(known, p, 0.5))) + 1
     return np.where(known, k, np.where(p == 1, 1.0, np.nan))
