@@ -224,6 +224,7 @@ class Gemm:
         self._matmul, self._error = lib.matmul, CUBLAS_LT.error
         self._op = op.pointer
         self._beside = beside
+        self._apart = problem.d.element in _FP8  # whether D cannot stand for C
         self._a, self._b, self._c, self._d = (layouts[name].pointer for name in "abcd")
         self._algo = int(choice.ctypes.data) + choice.dtype.fields["algo"][1]
 
@@ -235,11 +236,15 @@ class Gemm:
         are numbers, or device addresses when the problem says so. Where beta is 0, C is not read. Never allocates on
         the device or waits.
 
+        An fp8 D has no C and beta is 0, but the library refuses a null C and D's own address, whose layout is another:
+        it is told A's, and does not read it. It might where beta is on the device: there c is m x n zeros of bfloat16.
+
         Where c is d and beta is the number 1, Hopper's kernels add in memory: a 16-bit D is then rounded twice, the
         product and the sum (cuBLASLt 13.1, H200). With C elsewhere, or device scalars, it is rounded once.
         """
         if workspace_bytes < self.workspace_size:
             raise WorkspaceTooSmallError(self.workspace_size, workspace_bytes)
+        c = c or (a if self._apart else d)
         if self._swapped:
             a, a_layout, b, b_layout = b, self._b, a, self._a
         else:
@@ -248,8 +253,8 @@ class Gemm:
             held = self._scalar(alpha), self._scalar(beta)
             alpha, beta = addressof(held[0]), addressof(held[1])
         call = (
-            CUBLAS_LT.handle(self.device), self._op, alpha, a, a_layout, b, b_layout, beta, c or d, self._c, d,
-            self._d, self._algo, workspace, workspace_bytes, stream)  # fmt: skip
+            CUBLAS_LT.handle(self.device), self._op, alpha, a, a_layout, b, b_layout, beta, c, self._c, d, self._d,
+            self._algo, workspace, workspace_bytes, stream)  # fmt: skip
         try:
             if self._beside is None:
                 self._matmul(*call)
@@ -296,8 +301,10 @@ class _Descriptor:
 def _describe_to(lib: Any, problem: GemmProblem) -> tuple[_Descriptor, dict[str, _Descriptor], _Descriptor]:
     """The operation, the four layouts and the preference, in cuBLASLt's column-major terms."""
     compute, scalar = _COMPUTE[problem.compute]
-    absent = replace(problem.d, element="bfloat16") if problem.d.element in _FP8 else problem.d  # the library reads a
-    matrices = {"a": problem.a, "b": problem.b, "c": problem.c or absent, "d": problem.d}  # C's layout all the same
+    absent = problem.d  # the library reads a C's layout all the same
+    if absent.element in _FP8:
+        absent = replace(absent, element="bfloat16", ld=problem.m if absent.trans else problem.n)
+    matrices = {"a": problem.a, "b": problem.b, "c": problem.c or absent, "d": problem.d}
     first, second = ("a", "b") if problem.d.trans else ("b", "a")
 
     op, of = _Descriptor(lib, "matmul_desc", compute, _CUDA_TYPE[scalar]), lib.MatmulDescAttribute

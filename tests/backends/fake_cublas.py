@@ -136,7 +136,8 @@ class FakeCublas:
             ctype = ctypes.c_double if call.op["args"][1] == 1 else ctypes.c_float
             call.alpha, call.beta = (ctype.from_address(at).value for at in (call.alpha, call.beta))
         self.calls.append(call)
-        check(self.matmul_status)
+        apart = call.c_layout != call.d_layout  # as the library: C is somewhere, and D only where it is laid out as D
+        check(self.matmul_status or (7 if not call.c or (apart and call.c == call.d) else 0))
 
 
 class FakeRuntime:

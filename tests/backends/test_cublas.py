@@ -148,6 +148,21 @@ def test_scales_of_fp8_go_with_their_operand(lib: FakeCublas, lines: bool) -> No
     ]
 
 
+@pytest.mark.parametrize("trans", [False, True])
+def test_an_fp8_result_has_a_c_elsewhere(lib: FakeCublas, trans: bool) -> None:
+    """Which is A, not read, or what the caller says; the library refuses D's address, and none."""
+    matrix = {name: Matrix("float8_e4m3fn", trans if name == "d" else name == "b", 48) for name in "abd"}
+    gemm = prepare(GemmProblem(m=32, n=16, k=16, **matrix), DEVICE)
+    run(gemm)
+    run(gemm, c=5 << 12)
+    assert [call.c for call in lib.calls] == [1 << 12, 5 << 12]
+    inner, outer = (32, 16) if trans else (16, 32)
+    for call in lib.calls:
+        assert (call.c_layout["args"], call.d_layout["args"]) == ((14, inner, outer, inner), (28, inner, outer, 48))
+    with pytest.raises(library.LibraryError, match="CUBLAS_STATUS_INVALID_VALUE"):
+        run(gemm, c=3 << 12)
+
+
 # --- handles
 
 

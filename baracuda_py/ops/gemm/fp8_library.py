@@ -80,6 +80,8 @@ def _lines(p: Problem) -> str | None:
     """Why cuBLAS does not scale these rows and columns."""
     if p.scale_a is None or p.scale_b is None:
         return "cuBLAS scales rows and columns, or neither"
+    if p.desc.out_element in FP8:
+        return f"cuBLAS scales rows and columns of results of 16 and 32 bits, not {p.desc.out_element}"
     if p.device.cc != (9, 0):
         return "cuBLAS scales rows and columns on devices of 9.0"
     if not p.device.fake and not cublas.scales_lines():

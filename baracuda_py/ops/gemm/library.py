@@ -115,7 +115,7 @@ def library(precision: str, epilogue: bool = False) -> Callable[[Problem], Geome
 def called(p: Problem, problem: Mapping[str, Any], known: Sequence[str]) -> Geometry:
     """The call of cuBLAS; known: the operands that it is given, a, b, c and y first."""
     desc, depth = p.desc, _DEPTH.get(p.desc.element, 1)
-    workspace = max(_WORKSPACE, sum(_zeros(desc.m, desc.n, depth * desc.element.itemsize))) + _ZERO
+    workspace = max(_WORKSPACE, sum(_zeros(desc.m, desc.n, depth * desc.element.itemsize))) + _spare(problem)
     places = [list(p.views).index(name) for name in known]
     call = LibraryStep(_caller({**problem, "max_workspace": _WORKSPACE}, places))
     return Geometry((call,), workspace, "contiguous" if dense(p) else "strided")
@@ -126,11 +126,17 @@ def _zeros(m: int, n: int, nbytes: int) -> tuple[int, int]:
     return aligned(m * nbytes), aligned(n * nbytes)
 
 
-def _clear(at: int, stream: int) -> None:
-    """A scalar of 0 on the device."""
+def _spare(problem: Mapping[str, Any]) -> int:
+    """Bytes of zeros that go with an alpha on the device: a beta, and behind it what an fp8 y has as its c."""
+    stands = problem["d"].element in map(str, FP8)
+    return _ZERO + (aligned(problem["m"] * problem["n"] * ElementKind.BF16.itemsize) if stands else 0)
+
+
+def _clear(at: int, nbytes: int, stream: int) -> None:
+    """Zeros on the device."""
     from cupy.cuda.runtime import memsetAsync
 
-    memsetAsync(at, 0, _ZERO, stream)
+    memsetAsync(at, 0, nbytes, stream)
 
 
 def _without_product(problem: Mapping[str, Any], device: Device) -> Callable[..., None]:
@@ -160,6 +166,7 @@ def _caller(problem: Mapping[str, Any], places: Sequence[int]) -> Callable[[Devi
     """
     beta_counts = problem["c"] is not None
     halves = problem["d"].element in ("float16", "bfloat16")
+    spare = _spare(problem)
 
     def prepare(device: Device) -> Callable[..., None]:
         gemms = {
@@ -173,9 +180,10 @@ def _caller(problem: Mapping[str, Any], places: Sequence[int]) -> Callable[[Devi
             (alpha_at, alpha), (beta_at, beta) = scalars
             if not beta_counts:  # without a c cuBLAS would scale y by it: it is a zero that stands where alpha does
                 if alpha_at:
-                    _clear(workspace, stream)
+                    _clear(workspace, spare, stream)
+                    c = workspace + _ZERO if spare > _ZERO else c
                 beta_at, beta = (workspace, alpha) if alpha_at else (0, 0.0)
-                workspace, nbytes = workspace + _ZERO, nbytes - _ZERO
+                workspace, nbytes = workspace + spare, nbytes - spare
             if not alpha_at and not beta_at:
                 if c == y and halves and beta == 1.0:
                     beta = _ALMOST_ONE

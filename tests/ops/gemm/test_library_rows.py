@@ -13,6 +13,7 @@ from baracuda_py.core.args import arrays_of
 from baracuda_py.core.device import Device, fake_device
 from baracuda_py.core.tensor import View, dense_strides
 from baracuda_py.core.variant import Problem
+from baracuda_py.ops.gemm import library
 
 HOPPER, ADA = fake_device(9.0), fake_device(8.9)
 HALF = {"m": 32, "n": 64, "k": 48, "element": "bfloat16"}
@@ -115,6 +116,10 @@ def test_fp8_that_cublas_has(desc: Any, placed: Any, device: Device) -> None:
         (fp8(**ROWS), {"scale_a": (1, 1)}, HOPPER, "rows and columns, or neither"),
         (fp8(**ROWS), {"scale_a": (1, 1), "scale_b": (64, 1)}, ADA, "rows and columns on devices of 9.0"),
         (fp8(**ROWS), {"scale_a": (2, 1), "scale_b": (64, 1)}, HOPPER, "needs dense scales, got scale_a"),
+        (
+            fp8(out_element="float8_e4m3fn", **ROWS), {"scale_a": (1, 1), "scale_b": (64, 1)}, HOPPER,
+            "scales rows and columns of results of 16 and 32 bits, not float8_e4m3fn",
+        ),
         (fp8(), {"b": (64, 1)}, HOPPER, "needs b with k along memory"),
         (fp8(), {"a": (56, 1)}, HOPPER, "needs a with k along memory, each at a multiple of 16 bytes"),
         (fp8(), {"residual": (64, 1)}, HOPPER, "has no residual of fp8"),
@@ -128,6 +133,41 @@ def test_fp8_that_it_has_not(desc: Any, placed: Any, device: Device, why: str) -
     found = said(bc.Fp8GemmPlan, "cublas", desc, device, **placed)
     assert isinstance(found, str)
     assert re.search(why, found), found
+
+
+@pytest.mark.parametrize("out", ["bfloat16", "float8_e4m3fn"])
+def test_an_alpha_on_the_device_has_zeros_beside_it(monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+    """A beta, and for an fp8 y, which no c may be, a c of 16 bits; the workspace has room for them."""
+    told: list[Any] = []
+
+    class Told:
+        def __init__(self, problem: Any, device: Device) -> None:
+            self.device_scalars = problem.device_scalars
+
+        def run(self, *call: Any) -> None:
+            told.append((self.device_scalars, *call))
+
+    monkeypatch.setattr(library.cublas, "prepare", Told)
+    monkeypatch.setattr(library, "_clear", lambda *call: told.append(call))
+    geometry = said(bc.Fp8GemmPlan, "cublas", fp8(out_element=out))
+    spare = 256 + (32 * 64 * 2 if out == "float8_e4m3fn" else 0)
+    assert geometry.workspace == (32 << 20) + spare
+    (step,) = geometry.steps
+    places = {name: 4096 * (n + 1) if name in "aby" else 0 for n, name in enumerate(arrays_of_fp8())}
+    call, start = step.prepare(HOPPER), 1 << 20
+    call(tuple(places.values()), ((0, 0.5), (0, 1.0)), start, geometry.workspace, 7)
+    call(tuple(places.values()), ((640, 0.0), (0, 1.0)), start, geometry.workspace, 7)
+    a, b, y = (places[name] for name in "aby")
+    rest = (start + spare, 32 << 20, 7, [])
+    assert told == [
+        (False, a, b, 0, y, 0.5, 0.0, *rest),
+        (start, spare, 7),
+        (True, a, b, start + 256 if out == "float8_e4m3fn" else 0, y, 640, start, *rest),
+    ]
+
+
+def arrays_of_fp8() -> list[str]:
+    return [spec.name for spec in arrays_of(bc.Fp8GemmPlan.args)]
 
 
 @pytest.mark.gpu
@@ -162,10 +202,14 @@ def test_fp8_on_a_gpu(out: str, m: int, scales: str) -> None:
     )  # fmt: skip
     y = np.empty((m, 64), desc.out_element.carrier)
     bc.Fp8GemmPlan.select(desc, device="cpu")(a=a, b=w.T, y=y, **given)
-    plan = bc.Fp8GemmPlan.select(desc, bc.PlanPreference(prefer_backend="cublas"))
+    left = out == "float8_e4m3fn" and scales == "rows"  # to the next row
+    plan = bc.Fp8GemmPlan.select(desc, None if left else bc.PlanPreference(prefer_backend="cublas"))
     on_device = {name: cp.asarray(x) for name, x in given.items()}
+    on_device |= {"a": cp.asarray(a), "b": cp.asarray(w).T}
     got = cp.empty((m, 64), desc.out_element.carrier)
-    plan(a=cp.asarray(a), b=cp.asarray(w).T, y=got, **on_device)
+    verdict = plan.can_implement(bc.Fp8GemmArgs(y=got, **on_device))
+    assert verdict and verdict.sku is not None and (verdict.sku.variant == "cublas") is not left
+    plan(y=got, **on_device)
     from baracuda_py.core.element import decode
 
     found, truth = (decode(np.asarray(x), desc.out_element).astype(np.float64) for x in (got.get(), y))
