@@ -339,12 +339,24 @@ from .ops.layout.dynamic_slice import WriteSlicePlan as WriteSlicePlan
 from .ops.layout.generate import GenerateArgs as GenerateArgs
 from .ops.layout.generate import GenerateDescriptor as GenerateDescriptor
 from .ops.layout.generate import GeneratePlan as GeneratePlan
+from .ops.layout.im2col import Col2imArgs as Col2imArgs
+from .ops.layout.im2col import Col2imDescriptor as Col2imDescriptor
+from .ops.layout.im2col import Col2imPlan as Col2imPlan
+from .ops.layout.im2col import Im2colArgs as Im2colArgs
+from .ops.layout.im2col import Im2colDescriptor as Im2colDescriptor
+from .ops.layout.im2col import Im2colPlan as Im2colPlan
+from .ops.layout.one_hot import OneHotArgs as OneHotArgs
+from .ops.layout.one_hot import OneHotDescriptor as OneHotDescriptor
+from .ops.layout.one_hot import OneHotPlan as OneHotPlan
 from .ops.layout.pad import PadArgs as PadArgs
 from .ops.layout.pad import PadDescriptor as PadDescriptor
 from .ops.layout.pad import PadPlan as PadPlan
 from .ops.layout.pad_backward import PadBackwardArgs as PadBackwardArgs
 from .ops.layout.pad_backward import PadBackwardDescriptor as PadBackwardDescriptor
 from .ops.layout.pad_backward import PadBackwardPlan as PadBackwardPlan
+from .ops.layout.repeats import RunIndexArgs as RunIndexArgs
+from .ops.layout.repeats import RunIndexDescriptor as RunIndexDescriptor
+from .ops.layout.repeats import RunIndexPlan as RunIndexPlan
 from .ops.layout.triangle import TriangleArgs as TriangleArgs
 from .ops.layout.triangle import TriangleBackwardArgs as TriangleBackwardArgs
 from .ops.layout.triangle import TriangleBackwardDescriptor as TriangleBackwardDescriptor
@@ -593,8 +605,15 @@ from .ops.segment.gather_scatter import GatherScatterPlan as GatherScatterPlan
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardArgs as GatherScatterBackwardArgs
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardDescriptor as GatherScatterBackwardDescriptor
 from .ops.segment.gather_scatter_backward import GatherScatterBackwardPlan as GatherScatterBackwardPlan
+from .ops.segment.segment_index import SegmentIndexArgs as SegmentIndexArgs
+from .ops.segment.segment_index import SegmentIndexDescriptor as SegmentIndexDescriptor
+from .ops.segment.segment_index import SegmentIndexKind as SegmentIndexKind
+from .ops.segment.segment_index import SegmentIndexPlan as SegmentIndexPlan
 from .ops.segment.segment_kinds import SegmentKind as SegmentKind
 from .ops.segment.segment_kinds import Segmented as Segmented
+from .ops.segment.segment_order import SegmentOrderArgs as SegmentOrderArgs
+from .ops.segment.segment_order import SegmentOrderDescriptor as SegmentOrderDescriptor
+from .ops.segment.segment_order import SegmentOrderPlan as SegmentOrderPlan
 from .ops.segment.segment_reduce import SegmentReduceArgs as SegmentReduceArgs
 from .ops.segment.segment_reduce import SegmentReduceDescriptor as SegmentReduceDescriptor
 from .ops.segment.segment_reduce import SegmentReducePlan as SegmentReducePlan
@@ -630,9 +649,18 @@ from .ops.softmax.sparsemax import SparsemaxBackwardPlan as SparsemaxBackwardPla
 from .ops.softmax.sparsemax import SparsemaxDescriptor as SparsemaxDescriptor
 from .ops.softmax.sparsemax import SparsemaxKind as SparsemaxKind
 from .ops.softmax.sparsemax import SparsemaxPlan as SparsemaxPlan
+from .ops.sort.histogram import BinIndexArgs as BinIndexArgs
+from .ops.sort.histogram import BinIndexPlan as BinIndexPlan
+from .ops.sort.histogram import BinsDescriptor as BinsDescriptor
+from .ops.sort.histogram import HistogramArgs as HistogramArgs
+from .ops.sort.histogram import HistogramPlan as HistogramPlan
 from .ops.sort.isin import MemberArgs as MemberArgs
 from .ops.sort.isin import MemberDescriptor as MemberDescriptor
 from .ops.sort.isin import MemberPlan as MemberPlan
+from .ops.sort.median import SortedPlaceArgs as SortedPlaceArgs
+from .ops.sort.median import SortedPlaceDescriptor as SortedPlaceDescriptor
+from .ops.sort.median import SortedPlaceKind as SortedPlaceKind
+from .ops.sort.median import SortedPlacePlan as SortedPlacePlan
 from .ops.sort.order import RowDescriptor as RowDescriptor
 from .ops.sort.searchsorted import SearchsortedArgs as SearchsortedArgs
 from .ops.sort.searchsorted import SearchsortedDescriptor as SearchsortedDescriptor
@@ -643,6 +671,11 @@ from .ops.sort.sort import SortPlan as SortPlan
 from .ops.sort.sort_backward import SortBackwardArgs as SortBackwardArgs
 from .ops.sort.sort_backward import SortBackwardDescriptor as SortBackwardDescriptor
 from .ops.sort.sort_backward import SortBackwardPlan as SortBackwardPlan
+from .ops.sort.sorted_quantile import SortedQuantileArgs as SortedQuantileArgs
+from .ops.sort.sorted_quantile import SortedQuantileBackwardArgs as SortedQuantileBackwardArgs
+from .ops.sort.sorted_quantile import SortedQuantileBackwardPlan as SortedQuantileBackwardPlan
+from .ops.sort.sorted_quantile import SortedQuantileDescriptor as SortedQuantileDescriptor
+from .ops.sort.sorted_quantile import SortedQuantilePlan as SortedQuantilePlan
 from .ops.sort.topk import TopkArgs as TopkArgs
 from .ops.sort.topk import TopkDescriptor as TopkDescriptor
 from .ops.sort.topk import TopkPlan as TopkPlan
@@ -752,6 +785,8 @@ def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int]
     """The any of x along `axis` (all axes by default); see `ReducePlan`."""
 def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
+def arange(start: Any, stop: Any = None, step: Any = 1, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
+    """start, start + step, … below stop; of one number those from 0 below it (torch.arange, numpy.arange)."""
 def arccos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = acos(x) element by element, also called arccos; see `UnaryPlan`."""
 def arccosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -788,7 +823,7 @@ def as_strided(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out
     """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
 def as_strided_copy(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
-def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with what a view of these sizes and strides sees of its row-major elements replaced by src."""
 def asin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = asin(x) element by element, also called arcsin; see `UnaryPlan`."""
@@ -849,6 +884,10 @@ def avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int |
 axpby: Expression  # alpha * x + beta * y
 def baddbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def bartlett(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Bartlett window that is not periodic, in float64 (numpy.bartlett)."""
+def bartlett_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
+    """1 - |2 i / N - 1| (torch.bartlett_window)."""
 def batch_matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def batch_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, training: bool = False, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -915,6 +954,8 @@ def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def bin_index(x: Array, edges: Array | None = None, outer: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = the bin of x[i] as `HistogramPlan` has them, -1 of none; with `outer` the bin of several axes."""
 def binary_cross_entropy(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """binary_cross_entropy of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -923,6 +964,8 @@ def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array | No
     """binary_cross_entropy_with_logits of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_with_logits_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of binary_cross_entropy_with_logits by its operands; see `PointwiseLossBackwardPlan`."""
+def bincount(x: Array, weights: Array | None = None, *, length: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount)."""
 def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution binomial of count, p, numbers or arrays."""
 def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
@@ -945,7 +988,11 @@ def bitwise_right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream =
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def block(xs: Sequence[Array], *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def blackman(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Blackman window that is not periodic, in float64 (numpy.blackman)."""
+def blackman_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
+    """0.42 - ½ cos(2π i / N) + 0.08 cos(4π i / N) (torch.blackman_window)."""
+def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
@@ -973,8 +1020,12 @@ def broadcast_to(x: Array, shape: Any) -> Array:
     """A view of x as a shape that it broadcasts to, with steps of 0 (torch.broadcast_to)."""
 def broadcast_to_rank(x: Array, rank: int) -> Array:
     """A view of x with axes of extent 1 before its own, up to `rank` axes (jax.lax.broadcast_to_rank)."""
+def broadcasted_iota(element: Any, shape: Any, dimension: int, *, like: Any = None) -> Array:
+    """The index along one axis, of every element of a shape (jax.lax.broadcasted_iota)."""
 def bucketize(x: Array, boundaries: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The bucket of every element of x between ascending boundaries, one row of them (torch.bucketize)."""
+def cartesian_prod(*arrays: Any) -> Array:
+    """All tuples of one element of each vector, as rows (torch.cartesian_prod); of one vector itself."""
 def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
 def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -1045,12 +1096,16 @@ def clone(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanP
     """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def clz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = clz(x) element by element; see `UnaryPlan`."""
+def col2im(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
 def collapse(x: Array, start_axis: int, stop_axis: int | None = None) -> Array:
     """x with the axes from `start_axis` up to, not including, `stop_axis` as one (jax.lax.collapse)."""
 def column_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays along axis 1, vectors as columns (torch.column_stack)."""
 def comb(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = comb(a, b) with broadcasting: a! / (b! (a - b)!); one of them may be a number. See `SpecialFunctionPlan`."""
+def combinations(x: Array, r: int = 2, with_replacement: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """All choices of r elements of a vector, as rows, in order (torch.combinations). The host counts them out."""
 def complex(real: Array, imag: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1061,6 +1116,8 @@ def concat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: 
     """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
 def concat_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """dxs[i] = dy where array i lies in it."""
+def concat_mla_k(k_nope: Array, k_rope: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Keys of latent attention: the part without positions of each head, then the rotated part that all heads share."""
 def concatenate(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
 def conj(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1073,7 +1130,7 @@ def conjugate(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def constant_pad_nd(x: Array, pad: Any, mode: str = 'constant', value: complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
-def contiguous(x: Array, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def contiguous(x: Array) -> Array:
     """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
 def convert_element_type(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
@@ -1163,14 +1220,22 @@ def deg2rad_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., e
     """dx = dy deg2rad'(x) element by element; see `UnaryBackwardPlan`."""
 def degrees(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
+def delete(x: Array, index: Any, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x without what lies at some indices along an axis, integers or a slice (numpy.delete)."""
 def dense_gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
+def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
 def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
 def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """A diagonal of a matrix, copied, or a matrix with a vector as a diagonal, 0 elsewhere (torch.diag, numpy.diag)."""
 def diag_embed(x: Array, offset: int = 0, axis1: int = -2, axis2: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The last axis of x as a diagonal of two axes of the result, 0 elsewhere (torch.diag_embed)."""
+def diag_indices(n: int, ndim: int = 2, *, like: Any = None) -> list[Array]:
+    """The indices of the main diagonal along each of `ndim` axes (numpy.diag_indices)."""
+def diag_indices_from(x: Array) -> list[Array]:
+    """`diag_indices` of an array whose axes are of one extent (numpy.diag_indices_from)."""
 def diagflat(x: Array, offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """A matrix with the elements of x as a diagonal, 0 elsewhere (torch.diagflat)."""
 def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
@@ -1231,7 +1296,7 @@ def dsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 2 (torch.dsplit, numpy.dsplit)."""
 def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
-def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
 def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The part of x of shape `slice_sizes` that begins at start_indices (jax.lax.dynamic_slice)."""
@@ -1268,12 +1333,24 @@ def elu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | S
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def embedding(indices: Array, weight: Array, *, padding_idx: int | None = None, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., :] = weight[indices[..., :], :] (torch.nn.functional.embedding); see `EmbeddingPlan`."""
+def embedding_add(indices: Array, weight: Array, positions: Array, position_weight: Array, types: Array | None = None, type_weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """weight[indices] + position_weight[positions] (+ type_weight[types]): the embeddings of BERT and GPT-2."""
 def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, scale_grad_by_freq: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
 def embedding_bag(indices: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None, *, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b, :] = the rows weight[i, :] of the indices i in bag b combined: mode sum, mean or max."""
+def embedding_bag_tables(indices: Array, weight: Array, row_offsets: Array, per_sample_weights: Array | None = None, *, mode: str = 'sum', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bags of several tables in one launch (FBGEMM's table-batched embedding): y[t, b, :] of table t and bag b."""
 def embedding_renorm(weight: Array, indices: Array, *, num_embeddings: int = ..., embedding_dim: int = ..., index_shape: int | Sequence[int] = ..., max_norm: Scalar, norm_type: Scalar = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """weight[v, :] *= max_norm / (norm + 1e-7) of the rows v among indices whose norm is above max_norm, in place."""
+def empty(shape: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array whose elements are not set (torch.empty, numpy.empty)."""
+def empty_like(x: Array, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, whose elements are not set (torch.empty_like)."""
+def empty_permuted(shape: Any, physical_layout: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array whose axes lie in memory in the order `physical_layout`, outermost first (torch.empty_permuted)."""
+def empty_strided(shape: Any, stride: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array with these strides, in elements, whose elements are not set (torch.empty_strided)."""
 def entmax15(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Probabilities max(scale x / 2 - t, 0)² along `axis`."""
 def entr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1344,8 +1421,10 @@ def expn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Str
     """The gradient by b of y = expn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def exponential(rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution exponential of rate, numbers or arrays."""
-def extract(condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def extract(condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
+def eye(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
+    """An n × m matrix, of n columns where m is None, with ones on diagonal k (torch.eye, numpy.eye)."""
 def fabs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
 def factorial(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1406,6 +1485,8 @@ def fmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = fmod(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def fmod_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = fmod(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def fold(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
 def fp8_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, c: Array | None = None, bias: Array | None = None, residual: Array | None = None, scale_y: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., a_scales: int | Sequence[int] = ..., b_scales: int | Sequence[int] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_amax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · (scale_a · a) @ (scale_b · b) + beta · c + bias) + residual of fp8 (torch's scaled_mm)."""
 def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1428,6 +1509,10 @@ def frexp_backward(dmantissa: Array, exponent: Array, *, shape: int | Sequence[i
     """dx = dmantissa 2^-exponent; the exponent is a step function and has none."""
 def frobenius_norm(x: Array, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
+def full(shape: Any, value: Scalar, element: Any = None, *, like: Any = None) -> Array:
+    """An array of one value (torch.full, numpy.full)."""
+def full_like(x: Array, value: Scalar, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, of one value (torch.full_like)."""
 def gamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gamma(x) element by element; see `UnaryPlan`."""
 def gamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1460,15 +1545,15 @@ def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ...
     """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
 def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b…, i…] = x[b…, *indices[b…, i…]]: slices of x by coordinates (ONNX GatherND, tf.gather_nd)."""
-def gather_scatter_backward(dy: Array, x: Array, src: Array, index: Array | None = None, weight: Array | None = None, arg: Array | None = None, count: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str = ..., rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def gather_scatter_backward(dy: Array, x: Array, src: Array, index: Array | None = None, weight: Array | None = None, arg: Array | None = None, count: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str = ..., rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx[r, …] = Σ weight[t] dy[s, …] over the tokens t of r (src[t] = r), of segments s; dweight[t] = dy[s] · x[r]."""
-def gather_scatter_max(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def gather_scatter_max(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
-def gather_scatter_mean(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_count: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def gather_scatter_mean(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_count: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
-def gather_scatter_min(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def gather_scatter_min(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
-def gather_scatter_sum(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def gather_scatter_sum(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
 def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
@@ -1506,10 +1591,12 @@ def generalized_jsd_loss_backward(dloss: Array, x: Array, target: Array, weight:
     """The gradients of generalized_jsd_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def generalized_normal(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution generalized normal of p, numbers or arrays."""
-def generate(y: Array, *, shape: int | Sequence[int] = ..., steps: Sequence[int] = ..., form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal'] = ..., last: int = 0, ends: bool = True, diagonal: int = 0, begin: Scalar = 0.0, end: Scalar = 1.0, base: Scalar = 0.0, first: Scalar = 0, stride: Scalar = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = a function of a number that indices make (torch.arange, linspace, logspace, eye, windows); see `form`."""
+def generate(y: Array, *, shape: int | Sequence[int] = ..., steps: Sequence[int] = ..., form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal', 'lower', 'upper'] = ..., last: int = 0, ends: bool = True, diagonal: int = 0, columns: int = 0, begin: Scalar = 0.0, end: Scalar = 1.0, base: Scalar = 0.0, first: Scalar = 0, stride: Scalar = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = a function of a number that indices make, in place (torch.arange, linspace, eye, windows); see `form`."""
 def geometric(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution geometric of p, numbers or arrays."""
+def geomspace(start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None, out: Any = None) -> Array:
+    """num numbers from start to stop, each the one before times the same factor (numpy.geomspace); of one sign."""
 def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1552,6 +1639,14 @@ def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | Non
     """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis."""
+def hamming(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Hamming window that is not periodic, in float64 (numpy.hamming)."""
+def hamming_window(n: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, element: Any = None, *, like: Any = None) -> Array:
+    """alpha - beta cos(2π i / N) (torch.hamming_window)."""
+def hann_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
+    """½ - ½ cos(2π i / N), N being n where periodic, else n - 1 (torch.hann_window)."""
+def hanning(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Hann window that is not periodic, in float64 (numpy.hanning)."""
 def hard_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hardsigmoid(x) element by element, also called hard_sigmoid; see `UnaryPlan`."""
 def hard_silu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1598,10 +1693,24 @@ def hermite_polynomial_h(a: Array, b: Array, *, out: Out = None, stream: Stream 
     """y = hermite_polynomial_h(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def hermite_polynomial_he(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hermite_polynomial_he(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def hilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The n × n matrix 1 / (i + j + 1) (scipy.linalg.hilbert)."""
 def hinge_embedding_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """hinge_embedding_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
 def hinge_embedding_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradients of hinge_embedding_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def histc(x: Array, bins: int = 100, min: Array | float = 0, max: Array | float = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How many elements of x are in each of `bins` equal parts of [min, max], in x's element (torch.histc)."""
+def histogram(x: Array, bins: int = 10, range: Any = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How many elements of x are in every bin, and the edges of the bins, float64 (torch.histogram, numpy.histogram)."""
+def histogram2d(x: Array, y: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Counts of the points (x[i], y[i]) by bins along both axes, and the edges along each (numpy.histogram2d)."""
+def histogram_bin_edges(x: Array, bins: int = 10, range: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The edges of the bins of `histogram`, float64 (numpy.histogram_bin_edges, for a number of bins)."""
+def histogram_counts(x: Array, edges: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, return_y: bool = True, return_bin_edges: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[b] = how many elements of x are in bin b (numpy.histogram, torch.histogram, torch.histc)."""
+def histogramdd(x: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Counts of points by bins along every axis, and a tuple of the edges along each (torch.histogramdd)."""
 def hsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 1, of a vector along its axis (torch.hsplit, numpy.hsplit)."""
 def hstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1638,12 +1747,16 @@ def i1e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out
     """y = i1e(x) element by element, also called bessel_i1e; see `UnaryPlan`."""
 def i1e_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy i1e'(x) element by element; see `UnaryBackwardPlan`."""
+def identity(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The n × n identity (numpy.identity)."""
 def igamma(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def igamma_grad_a(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = igamma_grad_a(a, b) with broadcasting: the derivative of P(a, x) by a, x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def igammac(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def im2col(x: Array, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The windows of images as columns (torch.nn.functional.unfold); see `Im2colPlan`."""
 def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """imag of complex numbers; see `ComplexUnaryPlan`."""
 def imag_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1670,12 +1783,16 @@ def index_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, 
     """x with the slices of src combined with those that `index` names along `axis` (torch.index_reduce)."""
 def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def indices(dimensions: Any, element: Any = None, *, like: Any = None) -> Array:
+    """The index along each axis of every element of a shape, one behind the other (numpy.indices)."""
 def info_nce_loss(query: Array, key: Array, *, temperature: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Cross entropy of cosine similarities: query i belongs to key i, all other keys are its negatives (InfoNCE)."""
 def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
 def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
+def insert(x: Array, index: Any, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with values before some indices along an axis (numpy.insert); without `axis` x is one axis."""
 def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1684,6 +1801,8 @@ def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream
     """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
 def invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_not(x) element by element, also called invert, also called bitwise_invert; see `UnaryPlan`."""
+def iota(element: Any, size: int, *, like: Any = None) -> Array:
+    """0, 1, … size - 1 (jax.lax.iota)."""
 def is_finite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = isfinite(x) element by element, also called is_finite; see `UnaryPlan`."""
 def isclose(a: Array, b: Array, *, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1708,12 +1827,20 @@ def isreal(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = isreal(x) element by element; see `UnaryPlan`."""
 def isrealobj(x: Any) -> bool:
     """Whether x is an array of other numbers than complex ones (numpy.isrealobj)."""
+def ix_(*arrays: Any) -> list[Array]:
+    """Vectors as views of one axis each, so that they index a grid together (numpy.ix_); bool ones are refused."""
 def jaccard_loss(x: Array, target: Array, *, axis: int | Sequence[int] | None = None, smooth: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """1 - (Σ x target + smooth) / (Σ x + Σ target - Σ x target + smooth), the intersection over the union; see `dice_loss`."""
+def jagged_to_padded_dense(values: Array, offsets: Array, max_length: int, padding_value: float = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b, l, ...] = values[offsets[b] + l, ...], and padding_value behind the end of row b (fbgemm's)."""
 def jn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = jn(a, b) with broadcasting: the Bessel function J of whole order n = a at x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def jn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = jn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def kaiser(n: int, beta: float, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Kaiser window that is not periodic, in float64 (numpy.kaiser)."""
+def kaiser_window(n: int, periodic: bool = True, beta: float = 12.0, element: Any = None, *, like: Any = None) -> Array:
+    """I₀(beta √(1 - (2 i / N - 1)²)) / I₀(beta) (torch.kaiser_window); three launches."""
 def kl_div(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = kl_div(a, b) with broadcasting: a log(a / b) - a + b; one of them may be a number. See `SpecialFunctionPlan`."""
 def kl_div_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1806,6 +1933,8 @@ def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = 
     """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry."""
 def linear_swiglu(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = 'silu', residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`gated_linear` of one packed weight [2 · out, in], the gate's rows first, and one packed bias [2 · out]."""
+def linspace(start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None, out: Any = None) -> Array:
+    """num numbers from start to stop, evenly spaced (torch.linspace, numpy.linspace); stop is one if `endpoint`."""
 def load_balancing_loss(router_logits: Array, indices: Array | None = None, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """experts Σ f P: f is an expert's choices per token, P its mean probability; router_logits (…, experts)."""
 def local_response_norm(x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1879,6 +2008,8 @@ def lognormal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: in
     """Draws of the distribution log normal of loc, scale, numbers or arrays."""
 def logsigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = log_sigmoid(x) element by element, also called logsigmoid; see `UnaryPlan`."""
+def logspace(start: Scalar, stop: Scalar, num: int = 50, base: Scalar = 10.0, element: Any = None, *, endpoint: bool = True, like: Any = None, out: Any = None) -> Array:
+    """base to the power of the numbers of `linspace` (torch.logspace, numpy.logspace)."""
 def logsumexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logsumexp of x along `axis` (all axes by default); see `ReducePlan`."""
 def logsumexp_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1899,6 +2030,8 @@ def margin_ranking_loss(x: Array, other: Array | None, target: Array, weight: Ar
     """margin_ranking_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
 def margin_ranking_loss_backward(dloss: Array, x: Array, other: Array | None, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, return_dother: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of margin_ranking_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def mask_indices(n: int, mask: Any, k: int = 0, *, like: Any = None) -> Sequence[Array]:
+    """Rows and columns of an n × n matrix that `mask` leaves: `triu` or `tril` of this package (numpy.mask_indices)."""
 def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
 def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1907,7 +2040,7 @@ def masked_scatter(x: Array, mask: Array, source: Array, *, out: Out = None, str
     """x with the elements of source, in order, where `mask` holds, which broadcasts to x (torch.masked_scatter)."""
 def masked_scatter_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsource: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = dy, 0 where the mask chose; dsource = dy there, in order, 0 behind what was taken."""
-def masked_select(x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def masked_select(x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together."""
 def masked_select_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: float = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy at the rank of each element that the mask chose, 0 elsewhere."""
@@ -1957,8 +2090,12 @@ def mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int
     """The mean of x along `axis` (all axes by default); see `ReducePlan`."""
 def mean_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of mean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def median(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The median of every row along `axis`, and where it stands; without an axis that of all elements (torch.median)."""
 def member(x: Array, elements: Array, *, shape: int | Sequence[int] = ..., count: int = ..., invert: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = whether x[i] is one of the elements, sorted ones: a binary search. A NaN is none, -0 equals +0."""
+def meshgrid(*arrays: Any, indexing: str = 'ij', sparse: bool = False) -> list[Array]:
+    """Vectors as views of the grid that they span (torch.meshgrid, numpy.meshgrid)."""
 def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
 def min_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1989,6 +2126,8 @@ def mm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def mod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = remainder(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def mode(x: Array, axis: int = -1, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The most frequent element of every row along `axis`, and where it stands last (torch.mode)."""
 modf: Expression  # fraction = where(isinf(x), copysign(0, x), where(signbit(x), -(trunc(x) - x), x - trunc(x))); whole = trunc(x)
 def modified_bessel_i0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = i0(x) element by element, also called modified_bessel_i0; see `UnaryPlan`."""
@@ -2004,6 +2143,10 @@ def modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[in
     """dx = dy modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
 def modulated_layer_norm(x: Array, shift: Array, scale: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """layer_norm(x) · (1 + scale) + shift over the last axis, shift and scale broadcast: adaptive layer norm."""
+def moe_permute(x: Array, experts: Array, *, num_experts: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """(y, offsets, places): the rows of x once for each expert of theirs, in the order of experts."""
+def moe_unpermute(y: Array, places: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[t, ...] = Σ weight[t, k] y[places[t, k], ...]: the experts' results of every token, weighted and added."""
 def moveaxis(x: Array, source: Any, destination: Any) -> Array:
     """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
 def movedim(x: Array, source: Any, destination: Any) -> Array:
@@ -2066,14 +2209,20 @@ def nanmean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[
     """The nanmean of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmean_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanmean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanmedian(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`median` of the numbers of every row, NaN aside; NaN where there are none (torch.nanmedian)."""
 def nanmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanmin of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanmin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanpercentile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`nanquantile` of levels that are counted in hundredths (numpy.nanpercentile)."""
 def nanprod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanprod of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanprod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanprod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanquantile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
 def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanstd of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanstd_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2140,6 +2289,12 @@ def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[i
     """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0)."""
 def not_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ne(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def one_hot(index: Array, classes: int, *, axis: int = -1, on: complex = 1, off: complex = 0, element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Vectors of `classes` elements, of which the one at the index is `on` (torch.nn.functional.one_hot)."""
+def ones(shape: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array of ones (torch.ones, numpy.ones)."""
+def ones_like(x: Array, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, of ones (torch.ones_like)."""
 def orpo_loss(chosen: Array, rejected: Array, *, beta: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The odds-ratio term of ORPO (Hong et al. 2024): -beta log σ(log odds(chosen) - log odds(rejected))."""
 def outer(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2172,6 +2327,8 @@ def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, ele
     """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
 def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
+def percentile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`quantile` of levels that are counted in hundredths (numpy.percentile)."""
 def permute(x: Array, *axes: Any) -> Array:
     """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
 def permute_copy(x: Array, *axes: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2250,6 +2407,10 @@ def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Ar
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
+def quantile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
+def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
@@ -2285,9 +2446,11 @@ def random_loggamma(concentration: Array | float, *, shape: int | Sequence[int] 
     """Draws of the distribution loggamma of concentration, numbers or arrays."""
 def random_logistic(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution logistic of loc, scale, numbers or arrays."""
+def range(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
+    """start, start + step, … up to stop, which may be met (torch.range)."""
 def ravel(x: Array) -> Array:
     """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
-def ravel_multi_index(indices: Sequence[Array], *, index_shapes: Sequence[Sequence[int]] = ..., dims: int | Sequence[int] = ..., mode: Any = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def ravel_multi_index(indices: Sequence[Array], *, index_shapes: Sequence[Sequence[int]] = ..., dims: int | Sequence[int] = ..., mode: Literal['from_end', 'strict', 'wrap', 'clip'] = 'strict', first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the position, in an array of shape `dims`, that an index of each of its axes names (numpy.ravel_multi_index)."""
 def rayleigh(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution rayleigh of scale, numbers or arrays."""
@@ -2356,8 +2519,14 @@ def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, st
     """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
 def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
+def repeat(x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat)."""
+def repeat_interleave(x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat)."""
 def reshape(x: Array, *shape: Any) -> Array:
     """x as another shape of as many elements, one of whose sizes may be -1 (torch.reshape): a view, or else a copy."""
+def resize(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The elements of x, again and again, in another shape of any size (numpy.resize)."""
 def resolve_conj(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the conjugate of its memory, the conjugate (torch.resolve_conj)."""
 def resolve_neg(x: Any) -> Any:
@@ -2410,6 +2579,8 @@ def rsqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., ele
     """dx = dy rsqrt'(x) element by element; see `UnaryBackwardPlan`."""
 def rsub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """b - alpha a, rounded once; a or b may be a number (torch.rsub). See `BinaryPlan`."""
+def run_index(ends: Array, *, count: int = ..., total: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """index[j] = how many of the ascending `ends` are <= j: of runs with these ends, the one that j lies in."""
 def running_statistics(mean: Array, var: Array, running_mean: Array | None = None, running_var: Array | None = None, *, samples: int | Sequence[int] = ..., channels: int = ..., count: int = ..., momentum: Scalar = 0.1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """running = (1 - momentum) · running + momentum · new, of the mean and of the unbiased variance of a batch."""
 def sample(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, seed: Scalar = None, offset: Scalar = 0, top_n: int = 0, probabilities: bool = False, index_element: DType = 'int64', return_logprob: bool = False, return_probs: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2465,27 +2636,37 @@ def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: 
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
 def searchsorted(sorted_sequence: Array, values: Array, sorter: Array | None = None, *, shape: int | Sequence[int] = ..., values_shape: int | Sequence[int] = ..., right: bool = False, index_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """index[…, i] = how many elements of the sorted row are below values[…, i] or, if `right`, not above it."""
-def segment_log_softmax(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_ids(index: Array, *, num_segments: int = ..., row_shape: Any = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', tokens: int = ..., length: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """ids: y[t] = the segment of token t. padded: y[s, l] = token l of segment s. spread: y[t] = s · length + l of it."""
+def segment_log_softmax(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[t, …] = exp(x[t, …]) / Σ exp(x[u, …]) over the tokens u of t's segment; log_softmax its logarithm."""
-def segment_log_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_log_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = y (dy - Σ dy y) over the tokens of a segment; of log_softmax dy - exp(y) Σ dy. A token of none gets 0."""
-def segment_logsumexp(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_logsumexp(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
-def segment_max(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_max(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
-def segment_mean(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_mean(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
-def segment_min(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_min(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
-def segment_prod(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_order(ids: Array, *, tokens: int = ..., num_segments: int = ..., fan: int = 1, return_places: bool = False, return_rows: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """order[i] = the token at place i when tokens are sorted by id, stably; offsets[s] = the first place of segment s."""
+def segment_padded(index: Array, *, num_segments: int = ..., row_shape: Any = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', tokens: int = ..., length: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """ids: y[t] = the segment of token t. padded: y[s, l] = token l of segment s. spread: y[t] = s · length + l of it."""
+def segment_prod(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
-def segment_reduce_backward(dy: Array, index: Array | None = None, x: Array | None = None, y: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_reduce(data: Array, reduce: str, *, lengths: Array | None = None, offsets: Array | None = None, axis: int = 0, initial: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Segments along an axis of data combined (torch.segment_reduce): reduce is sum, mean, prod, max or min."""
+def segment_reduce_backward(dy: Array, index: Array | None = None, x: Array | None = None, y: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: SegmentKind | str = ..., tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[t, …] of `SegmentReducePlan`: dy of t's segment, for mean divided by its tokens, for logsumexp times exp(x - y)."""
-def segment_softmax(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_softmax(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[t, …] = exp(x[t, …]) / Σ exp(x[u, …]) over the tokens u of t's segment; log_softmax its logarithm."""
-def segment_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = y (dy - Σ dy y) over the tokens of a segment; of log_softmax dy - exp(y) Σ dy. A token of none gets 0."""
-def segment_sum(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def segment_spread(index: Array, *, num_segments: int = ..., row_shape: Any = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', tokens: int = ..., length: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """ids: y[t] = the segment of token t. padded: y[s, l] = token l of segment s. spread: y[t] = s · length + l of it."""
+def segment_sum(x: Array, index: Array | None = None, *, num_segments: int = ..., row_shape: int | Sequence[int] = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
 def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
@@ -2557,6 +2738,8 @@ def sinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = sinh(x) element by element; see `UnaryPlan`."""
 def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
+def slice(x: Array, start_indices: Any, limit_indices: Any, strides: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[start:limit:stride] along every axis, in memory of its own (jax.lax.slice)."""
 def slice_at(x: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the part of x of shape `sizes` that begins at `starts`, indices on the device (jax.lax.dynamic_slice)."""
 def slice_copy(x: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2613,6 +2796,12 @@ def sort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descendi
     """y = x with every row along `axis` sorted; indices[…, j, …] is where y[…, j, …] stood in its row (torch.sort)."""
 def sort_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, picked_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, indices[…, j, …], …] = dy[…, j, …] along `axis`, and 0 elsewhere: the gradient of sorts and selections."""
+def sorted_place(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, kind: SortedPlaceKind | str = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """place = where an element of a sorted row stands, by one of `SortedPlaceKind`."""
+def sorted_quantile(x: Array, q: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, q_shape: int | Sequence[int] = ..., interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint', 'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', 'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased', 'normal_unbiased'] = 'linear', percent: bool = False, ignore_nan: bool = False, level: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[k, …] = the quantile of level q[k] of every sorted row: between two of its elements, by `interpolation`."""
+def sorted_quantile_backward(dy: Array, x: Array, q: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, q_shape: int | Sequence[int] = ..., interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint', 'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', 'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased', 'normal_unbiased'] = 'linear', percent: bool = False, ignore_nan: bool = False, level: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy shared by the two elements that a quantile lies between, summed over the levels in their order."""
 def space_to_depth(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
 def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2774,12 +2963,18 @@ def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape:
     """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
 def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
+def tri(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None) -> Array:
+    """An n × m matrix with ones on and below diagonal k (numpy.tri)."""
 def triangle_backward(dy: Array, *, shape: int | Sequence[int] = ..., upper: bool = ..., diagonal: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy where the forward kept x, 0 elsewhere."""
 def triangular(left: Array | float = 0.0, mode: Array | float = 0.5, right: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution triangular of left, mode, right, numbers or arrays."""
 def tril(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x on and below a diagonal of its last two axes, 0 elsewhere (torch.tril, numpy.tril)."""
+def tril_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
+    """Rows and columns, [2, count] int64, of what lies on and below diagonal k of an n × m matrix, row by row."""
+def tril_indices_from(x: Array, k: int = 0) -> Array:
+    """`tril_indices` of a matrix of x's shape (numpy.tril_indices_from)."""
 def triplet_margin_loss(x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """triplet_margin_loss of every row along the last axis (margin, p, eps, swap), or their mean or sum; see `RowLossPlan`."""
 def triplet_margin_loss_backward(dloss: Array, x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, return_dx: bool = True, return_dpositive: bool = True, return_dnegative: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2788,6 +2983,10 @@ def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array
     """max(0, margin + d(x, positive) - d(x, negative)) (torch.nn.functional.triplet_margin_with_distance_loss)."""
 def triu(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x on and above a diagonal of its last two axes, 0 elsewhere (torch.triu, numpy.triu); 1 is above the main one."""
+def triu_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
+    """Rows and columns, [2, count] int64, of what lies on and above diagonal k of an n × m matrix, row by row."""
+def triu_indices_from(x: Array, k: int = 0) -> Array:
+    """`triu_indices` of a matrix of x's shape (numpy.triu_indices_from)."""
 def true_divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
 def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2830,6 +3029,8 @@ def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, revers
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
 def update_slice_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x with the part that begins at `starts`, indices on the device, replaced (jax.lax.dynamic_update_slice)."""
+def vander(x: Array, n: int | None = None, increasing: bool = False) -> Array:
+    """The powers of each element of x along a new last axis, falling from n - 1 (torch.vander, numpy.vander)."""
 def var(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The var of x along `axis` (all axes by default); see `ReducePlan`."""
 def var_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2866,6 +3067,8 @@ def view_scatter(src: Array, x: Array | None = None, *, shape: int | Sequence[in
     """y = x with src written along a walk; 0 in place of x where there is none (torch.slice_scatter, diag_embed …)."""
 def view_scatter_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsrc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = dy, but 0 where src was written; dsrc = dy there."""
+def vocab_parallel_embedding(indices: Array, weight: Array, vocab_start: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Rows of the part of a table that starts at row vocab_start (Megatron's VocabParallelEmbedding), 0 for others."""
 def vsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 0 (torch.vsplit, numpy.vsplit)."""
 def vstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2902,6 +3105,10 @@ def xlogy_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, ret
     """(da, db) of y = xlogy(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def xor_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
+def zeros(shape: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array of zeros (torch.zeros, numpy.zeros)."""
+def zeros_like(x: Array, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, of zeros (torch.zeros_like)."""
 def zeta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = zeta(a, b) with broadcasting: the sum of (q + k)^-s over k >= 0, s = a and q = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def zeta_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -10,8 +10,8 @@ import numpy as np
 
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
-from tests.interop.hand_layout import LAYOUT
 from baracuda_py.ops.random.distributions import RandomKind
+from tests.interop.hand_layout import LAYOUT
 
 Call = tuple[list[Any], dict[str, Any]]
 
