@@ -238,7 +238,9 @@ def gemm_variants(
             Variant(
                 row.name, geometry(used), source=source, kernels=(*kernels, *products.values()), elements=row.elements,
                 design=row.design, backend=row.backend, refuses=refuses(row),
-                guarantee=Guarantee(_TF32 if row.guarantee.math == "tf32" else Relative(4, mean=2), math=row.guarantee.math),
+                guarantee=Guarantee(
+                    _TF32 if row.guarantee.math == "tf32" else Relative(4, mean=2), math=row.guarantee.math
+                ),
             )
         )  # fmt: skip
     return tuple(made)
