@@ -148,11 +148,12 @@ BARACUDA_D double gauss(const Gauss& f, double x) {
 BARACUDA_SPECIAL double hyp2f1(double x, double a, double b, double c) {
   return gauss({{a, 0.0}, {b, 0.0}, {c, 0.0}}, x);
 }
-// dy a b / c F(a + 1, b + 1; c + 1; x).
+// dy a b / c F(a + 1, b + 1; c + 1; x), 0 where a or b is 0, as F is 1 then.
 BARACUDA_SPECIAL double hyp2f1_slope(double dy, double x, double a, double b, double c) {
-  if (a * b == 0.0 && math::isfinite(x)) return gauss({{a, 0.0}, {b, 0.0}, {c, 0.0}}, x) * 0.0 * dy;
-  if (c == 0.0) return numeric<double>::nan();
-  return dy * (a * b / c) * gauss({sum_of(a, 1.0), sum_of(b, 1.0), sum_of(c, 1.0)}, x);
+  const bool level = a * b == 0.0;
+  const double by = level ? 0.0 : 1.0;
+  const double y = gauss({sum_of(a, by), sum_of(b, by), sum_of(c, by)}, x);
+  return dy * (level ? 0.0 * y : c == 0.0 ? numeric<double>::nan() : a * b / c * y);
 }
 
 }  // namespace baracuda::special
