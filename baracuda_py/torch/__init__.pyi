@@ -161,6 +161,7 @@ from baracuda_py import chebyshev_polynomial_u as chebyshev_polynomial_u
 from baracuda_py import chebyshev_polynomial_v as chebyshev_polynomial_v
 from baracuda_py import chebyshev_polynomial_w as chebyshev_polynomial_w
 from baracuda_py import choose as choose
+from baracuda_py import circulant as circulant
 from baracuda_py import clamp as clamp
 from baracuda_py import clamp_backward as clamp_backward
 from baracuda_py import clamp_max as clamp_max
@@ -173,6 +174,7 @@ from baracuda_py import col2im as col2im
 from baracuda_py import column_stack as column_stack
 from baracuda_py import comb as comb
 from baracuda_py import combinations as combinations
+from baracuda_py import companion as companion
 from baracuda_py import complex as complex
 from baracuda_py import complex_backward as complex_backward
 from baracuda_py import concat as concat
@@ -185,6 +187,7 @@ from baracuda_py import conj_physical as conj_physical
 from baracuda_py import conjugate as conjugate
 from baracuda_py import constant_pad_nd as constant_pad_nd
 from baracuda_py import convert_element_type as convert_element_type
+from baracuda_py import convolution_matrix as convolution_matrix
 from baracuda_py import copy as copy
 from baracuda_py import copysign as copysign
 from baracuda_py import copysign_backward as copysign_backward
@@ -397,6 +400,7 @@ from baracuda_py import grouped_mm as grouped_mm
 from baracuda_py import gt as gt
 from baracuda_py import gumbel_softmax as gumbel_softmax
 from baracuda_py import gumbel_softmax_backward as gumbel_softmax_backward
+from baracuda_py import hankel as hankel
 from baracuda_py import hard_sigmoid as hard_sigmoid
 from baracuda_py import hard_silu as hard_silu
 from baracuda_py import hard_swish as hard_swish
@@ -494,6 +498,7 @@ from baracuda_py import left_shift as left_shift
 from baracuda_py import legendre_polynomial_p as legendre_polynomial_p
 from baracuda_py import lerp as lerp
 from baracuda_py import lerp_backward as lerp_backward
+from baracuda_py import leslie as leslie
 from baracuda_py import less as less
 from baracuda_py import less_equal as less_equal
 from baracuda_py import lgamma as lgamma
@@ -662,6 +667,7 @@ from baracuda_py import owens_t as owens_t
 from baracuda_py import owens_t_backward as owens_t_backward
 from baracuda_py import p_norm as p_norm
 from baracuda_py import p_norm_backward as p_norm_backward
+from baracuda_py import packbits as packbits
 from baracuda_py import pad as pad
 from baracuda_py import pad_backward as pad_backward
 from baracuda_py import pad_in_dim as pad_in_dim
@@ -902,6 +908,7 @@ from baracuda_py import tensordot as tensordot
 from baracuda_py import threshold as threshold
 from baracuda_py import threshold_backward as threshold_backward
 from baracuda_py import tile as tile
+from baracuda_py import toeplitz as toeplitz
 from baracuda_py import trace as trace
 from baracuda_py import trace_backward as trace_backward
 from baracuda_py import transpose_copy as transpose_copy
@@ -918,6 +925,7 @@ from baracuda_py import true_divide as true_divide
 from baracuda_py import trunc as trunc
 from baracuda_py import trunc_divide as trunc_divide
 from baracuda_py import unfold_copy as unfold_copy
+from baracuda_py import unpackbits as unpackbits
 from baracuda_py import unwrap as unwrap
 from baracuda_py import update_slice_at as update_slice_at
 from baracuda_py import var as var
