@@ -164,10 +164,14 @@ def _binomials(n: int) -> Any:
 def pascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any = None) -> Array:
     """Pascal's triangle as an n × n matrix, "symmetric", "lower" or "upper" (scipy.linalg.pascal)."""
     lower = np.array(_binomials(whole("n", n, 1)), object)
-    made = {"symmetric": lambda: lower.dot(lower.T), "lower": lambda: lower, "upper": lambda: lower.T}.get(kind)
-    if made is None:
+    return _counted(_sided(kind, lower, lower.dot(lower.T)), element, like)
+
+
+def _sided(kind: Any, lower: Any, symmetric: Any) -> Any:
+    sides = {"symmetric": symmetric, "lower": lower, "upper": lower.T}
+    if not isinstance(kind, str) or kind not in sides:
         raise InvalidProblemError(f'kind must be "symmetric", "lower" or "upper", got {shown(kind)}')
-    return _counted(made().astype(np.float64), element, like)
+    return sides[kind].astype(np.float64)
 
 
 def invpascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any = None) -> Array:
@@ -175,10 +179,7 @@ def invpascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any
     lower = np.array(_binomials(whole("n", n, 1)), object)
     signs = np.array([[(-1) ** (i + j) for j in range(n)] for i in range(n)], object)
     back = lower * signs
-    made = {"symmetric": lambda: back.T.dot(back), "lower": lambda: back, "upper": lambda: back.T}.get(kind)
-    if made is None:
-        raise InvalidProblemError(f'kind must be "symmetric", "lower" or "upper", got {shown(kind)}')
-    return _counted(made().astype(np.float64), element, like)
+    return _counted(_sided(kind, back, back.T.dot(back)), element, like)
 
 
 def invhilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
