@@ -3,7 +3,7 @@
 Axes are put in the order in which y lies in memory and merged. What is dense in both moves flat. Where y and x are
 contiguous along different axes, tiles of the two pass through shared memory. Else y is written in words as wide as its
 last axis allows: 16 bytes or less where x has them too, or 16 bytes put together of elements that x has repeated, in
-the opposite order or apart. `kernels/include/baracuda/copy.cuh` has the kernels.
+the opposite order, apart, or anywhere. `kernels/include/baracuda/copy.cuh` has the kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .map import THREADS, chunked, lay_out, map_params, takes
 SOURCE = "layout/copy.cu"
 WORDS, PIECES = 4, 2  # that a thread has in flight, as in copy.cuh
 _SECTOR = 32  # bytes that memory moves at least
-_SPREAD, _TURNED, _APART = range(3)  # `Pieces` of copy.cuh
+_SPREAD, _TURNED, _APART, _RAGGED = range(4)  # `Pieces` of copy.cuh
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,8 @@ def copy_step(
     if across is not None:
         return _tile(found, across, size, places)
     vec = _word(found, size)
-    if vec * size < 16 and (how := _pieces(found, size)) is not None:
+    how = _pieces(found, size) if vec * size < 16 else None
+    if how is not None and (how != _RAGGED or vec * size < 8):
         return _in_pieces(found, how, size, {**places, **idle})
     return _words(found, vec, size, {**places, **idle})
 
@@ -196,8 +197,10 @@ def _pieces(found: Merged, size: int) -> int | None:
     (axes,) = found.groups
     vec, (y, x) = 16 // size, axes.strides
     alone = replace(found, views=(found.views[0], None))
-    if vec == 1 or not axes.shape or y[-1] != 1 or axes.shape[-1] % vec or not alone.access(vec):
+    if vec == 1 or not axes.shape or y[-1] != 1:
         return None
+    if axes.shape[-1] % vec or not alone.access(vec):
+        return _RAGGED if alone.dense and found.views[0].ptr % 16 == 0 else None  # type: ignore[union-attr]
     if x[-1] == 0:
         return _SPREAD
     source = found.views[1]
@@ -209,9 +212,10 @@ def _pieces(found: Merged, size: int) -> int | None:
 def _in_pieces(found: Merged, how: int, size: int, params: Mapping[str, Any]) -> Step:
     (axes,) = found.groups
     vec = 16 // size
-    values = {**params, **chunked(found, vec), "how": how, "apart": axes.strides[1][-1]}
-    blocks = max(1, -(-(axes.count // vec) // (THREADS * PIECES)))
-    return Step("pieces", (blocks, 1, 1), values, {"BYTES": size}, THREADS)
+    counted = chunked(found, 1 if how == _RAGGED else vec)
+    values = {**params, **counted, "how": how, "apart": axes.strides[1][-1]}
+    blocks = -(-axes.count // (vec * THREADS)) if how == _RAGGED else -(-(axes.count // vec) // (THREADS * PIECES))
+    return Step("pieces", (max(1, blocks), 1, 1), values, {"BYTES": size}, THREADS)
 
 
 def _across(found: Merged, size: int) -> int | None:
