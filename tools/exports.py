@@ -70,6 +70,9 @@ HOST = {  # functions of the host that belong to an op
         "hanning", "kaiser", "kaiser_window",
     ],
     "ops.layout.edits": ["mask_indices"],
+    "ops.layout.structured": [
+        "dft", "fiedler", "hadamard", "helmert", "invhilbert", "invpascal", "pascal",
+    ],
     "ops.layout.parts": [
         "array_split", "chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind",
         "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unstack", "vsplit",

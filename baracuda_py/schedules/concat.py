@@ -40,9 +40,13 @@ def _wide(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize)}
 
 
+def _ends(kind: ElementKind) -> Mapping[str, Any]:
+    return {"BYTES": tuple(dict.fromkeys((kind.itemsize, 16)))}
+
+
 KERNELS = (
     Kernel("rows", "concat_rows<{BYTES}>", ROWS, _wide, threads=THREADS),
-    Kernel("part", "concat_part<{BYTES}>", PART, _wide, threads=THREADS),
+    Kernel("part", "concat_part<{BYTES}>", PART, _ends, threads=THREADS),
 )
 
 

@@ -3,13 +3,14 @@
 Axes are put in the order in which y lies in memory and merged. What is dense in both moves flat. Where y and x are
 contiguous along different axes, tiles of the two pass through shared memory. Else y is written in words as wide as its
 last axis allows: 16 bytes or less where x has them too, or 16 bytes put together of elements that x has repeated, in
-the opposite order or apart. `kernels/include/baracuda/copy.cuh` has the kernels.
+the opposite order, apart, or anywhere. `kernels/include/baracuda/copy.cuh` has the kernels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..core.element import ElementKind
@@ -22,7 +23,7 @@ from .map import THREADS, chunked, lay_out, map_params, takes
 SOURCE = "layout/copy.cu"
 WORDS, PIECES = 4, 2  # that a thread has in flight, as in copy.cuh
 _SECTOR = 32  # bytes that memory moves at least
-_SPREAD, _TURNED, _APART = range(3)  # `Pieces` of copy.cuh
+_SPREAD, _TURNED, _APART, _RAGGED = range(4)  # `Pieces` of copy.cuh
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,10 @@ def _wide(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize)}
 
 
+def _ends(kind: ElementKind) -> Mapping[str, Any]:
+    return {"BYTES": tuple(dict.fromkeys((kind.itemsize, 16)))}
+
+
 def _flat(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": (kind.itemsize,), "VEC": (16 // kind.itemsize,)}
 
@@ -85,6 +90,9 @@ KERNELS = (
     Kernel("tile", "copy_tile<{BYTES}>", TILE, _one, threads=THREADS, source=SOURCE),
 )
 
+PLAIN = (KERNELS[0], Kernel("words", "copy_words<{BYTES}>", COPY, _ends, threads=THREADS, source=SOURCE))
+"""Those of an op whose copies are parts of wholes: no tiles, no pieces, and words of 16 bytes or of one element."""
+
 
 def shifted(view: View, elements: int) -> View:
     """The same view, so many elements further."""
@@ -92,11 +100,13 @@ def shifted(view: View, elements: int) -> View:
 
 
 def copy_step(
-    y: View, x: View, to: tuple[str, int] = ("y", 0), of: tuple[str, int] = ("x", 0), moving: Moving | None = None
-) -> Step | str | None:
+    y: View, x: View, to: tuple[str, int] = ("y", 0), of: tuple[str, int] = ("x", 0), moving: Moving | None = None,
+    plain: bool = False,
+) -> Step | str | None:  # fmt: skip
     """The launch that copies view x to view y of its shape; None where nothing moves, a string says why not.
 
-    to, of: their operands, and how many elements the views begin further than these.
+    to, of: their operands, and how many elements the views begin further than these. plain: of an op that has the
+    kernels `PLAIN` alone, as views that move want it.
     """
     if 0 in y.shape:
         return None
@@ -107,7 +117,7 @@ def copy_step(
     places = {"y": (to[0], to[1] * size), "x": (of[0], of[1] * size)}
     idle = {**still(), "apart": 0, "how": 0}
     if moving is not None:
-        vec = _word(found, size, moving)
+        vec = _whole(_word(found, size, moving), size)
         return _words(found, vec, size, {**places, **idle, **_moved(moving, vec)})
     (axes,) = found.groups
     if found.dense and (not axes.shape or found.access(16 // size)):
@@ -115,18 +125,24 @@ def copy_step(
         blocks = max(1, -(-(axes.count // vec) // THREADS))
         params = {**places, **idle, **chunked(found, vec)}
         return Step("flat", (blocks, 1, 1), params, {"BYTES": size, "VEC": vec}, THREADS)
+    if plain:
+        return _words(found, _whole(_word(found, size), size), size, {**places, **idle})
     across = _across(found, size)
     if across is not None:
         return _tile(found, across, size, places)
     vec = _word(found, size)
-    if vec * size < 16 and (how := _pieces(found, size)) is not None:
+    how = _pieces(found, size) if vec * size < 16 else None
+    if how is not None and (how != _RAGGED or vec * size < 8):
         return _in_pieces(found, how, size, {**places, **idle})
     return _words(found, vec, size, {**places, **idle})
 
 
+plain_step = partial(copy_step, plain=True)
+
+
 def zeros_step(y: View, to: tuple[str, int] = ("y", 0)) -> Step | str | None:
-    """The launch that makes the elements of a view 0."""
-    return copy_step(y, View(0, y.shape, y.strides, y.element), to, ("@null", 0))
+    """The launch that makes the elements of a view 0, by the kernels `PLAIN`."""
+    return plain_step(y, View(0, y.shape, y.strides, y.element), to, ("@null", 0))
 
 
 def launched(steps: Sequence[Step | str | None], views: Sequence[View]) -> Geometry | str:
@@ -153,8 +169,13 @@ def _word(found: Merged, size: int, moving: Moving | None = None) -> int:
 
 
 def words(found: Merged, size: int) -> Step:
-    """The launch in words as wide as both views allow, without operands."""
-    return _words(found, _word(found, size), size, {})
+    """The launch in words of 16 bytes, or of one element, without operands."""
+    return _words(found, _whole(_word(found, size), size), size, {})
+
+
+def _whole(vec: int, size: int) -> int:
+    """A word of 16 bytes, else of one element."""
+    return vec if vec * size == 16 else 1
 
 
 def _moved(moving: Moving, vec: int) -> Mapping[str, Any]:
@@ -176,8 +197,10 @@ def _pieces(found: Merged, size: int) -> int | None:
     (axes,) = found.groups
     vec, (y, x) = 16 // size, axes.strides
     alone = replace(found, views=(found.views[0], None))
-    if vec == 1 or not axes.shape or y[-1] != 1 or axes.shape[-1] % vec or not alone.access(vec):
+    if vec == 1 or not axes.shape or y[-1] != 1:
         return None
+    if axes.shape[-1] % vec or not alone.access(vec):
+        return _RAGGED if alone.dense and found.views[0].ptr % 16 == 0 else None  # type: ignore[union-attr]
     if x[-1] == 0:
         return _SPREAD
     source = found.views[1]
@@ -189,9 +212,10 @@ def _pieces(found: Merged, size: int) -> int | None:
 def _in_pieces(found: Merged, how: int, size: int, params: Mapping[str, Any]) -> Step:
     (axes,) = found.groups
     vec = 16 // size
-    values = {**params, **chunked(found, vec), "how": how, "apart": axes.strides[1][-1]}
-    blocks = max(1, -(-(axes.count // vec) // (THREADS * PIECES)))
-    return Step("pieces", (blocks, 1, 1), values, {"BYTES": size}, THREADS)
+    counted = chunked(found, 1 if how == _RAGGED else vec)
+    values = {**params, **counted, "how": how, "apart": axes.strides[1][-1]}
+    blocks = -(-axes.count // (vec * THREADS)) if how == _RAGGED else -(-(axes.count // vec) // (THREADS * PIECES))
+    return Step("pieces", (max(1, blocks), 1, 1), values, {"BYTES": size}, THREADS)
 
 
 def _across(found: Merged, size: int) -> int | None:

@@ -93,5 +93,13 @@ LAYOUT: dict[str, Callable[[], Call]] = {
     "resize": lambda: ([_x(2, 3), (4, 4)], {}),
     "combinations": lambda: ([_x(4)], {}),
     "concat_mla_k": lambda: ([_x(3, 2, 4), _x(3, 1, 2, seed=1)], {}),
+    "packbits": lambda: ([np.array([[1, 0, 2], [0, 1, 1]], np.uint8)], {"axis": 1}),
+    "unpackbits": lambda: ([np.array([[1, 255]], np.uint8)], {"axis": 1}),
+    "toeplitz": lambda: ([_x(4), _x(5, seed=1)], {}),
+    "hankel": lambda: ([_x(4), _x(5, seed=1)], {}),
+    "circulant": lambda: ([_x(4)], {}),
+    "convolution_matrix": lambda: ([_x(3), 5], {}),
+    "leslie": lambda: ([_x(4), _x(3, seed=1)], {}),
+    "companion": lambda: ([_x(4)], {}),
     "generate": lambda: ([_x(6)], {"steps": (1,), "form": "counted"}),
 }

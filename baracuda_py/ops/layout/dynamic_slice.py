@@ -17,7 +17,7 @@ from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX, INDICES
 from ...core.errors import InvalidProblemError
 from ...core.tensor import AXES, Shape
-from ...schedules.copy import KERNELS, Moving, copy_step, launched, zeros_step
+from ...schedules.copy import PLAIN, Moving, launched, plain_step, zeros_step
 from ..indexing.indexed import MOVED
 
 POLICY = "an index below 0 counts from the end; then it is held so that the part lies inside"
@@ -87,7 +87,7 @@ def read_part(p: Problem, to: str, of: str) -> Step | str | None:
     """The launch that copies the part of a whole."""
     part, whole = p.views[to], p.views[of]
     seen = replace(whole, shape=part.shape)
-    return copy_step(part, seen, (to, 0), (of, 0), moving(p.desc, whole, p.starts, False) if p.desc.movable else None)
+    return plain_step(part, seen, (to, 0), (of, 0), moving(p.desc, whole, p.starts, False) if p.desc.movable else None)
 
 
 def write_part(p: Problem, to: str, of: str) -> Step | str | None:
@@ -96,14 +96,14 @@ def write_part(p: Problem, to: str, of: str) -> Step | str | None:
     seen = replace(whole, shape=p.desc.sizes)
     moves = moving(p.desc, whole, p.starts, True) if p.desc.movable else None
     if of:
-        return copy_step(seen, p.views[of], (to, 0), (of, 0), moves)
+        return plain_step(seen, p.views[of], (to, 0), (of, 0), moves)
     nothing = View(0, seen.shape, seen.strides, seen.element)
-    return copy_step(seen, nothing, (to, 0), ("@null", 0), moves)
+    return plain_step(seen, nothing, (to, 0), ("@null", 0), moves)
 
 
 def _row(geometry: Any, elements: tuple[ElementKind, ...]) -> tuple[Variant, ...]:
     guarantee = Guarantee(Exact(), native=True, batch_invariant=True)
-    return (Variant("copy", geometry, "layout/copy.cu", KERNELS, elements=elements, guarantee=guarantee),)
+    return (Variant("copy", geometry, "layout/copy.cu", PLAIN, elements=elements, guarantee=guarantee),)
 
 
 def drawn(draw: Any) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def update_reference(desc: Any, *, x: Any, update: Any, starts: Any) -> Mapping[
 
 
 def _update_geometry(p: Problem) -> Geometry | str:
-    copied = [copy_step(p.y, p.x)] if p.desc.movable else []
+    copied = [plain_step(p.y, p.x)] if p.desc.movable else []
     return launched([*copied, write_part(p, "y", "update")], (p.x, p.y, p.update))
 
 
@@ -314,7 +314,7 @@ def update_backward_reference(desc: Any, *, dy: Any, starts: Any, wanted: set[st
 def _update_backward_geometry(p: Problem) -> Geometry | str:
     steps = [] if p.dupdate is None else [read_part(p, "dupdate", "dy")]
     if p.dx is not None:
-        steps += [copy_step(p.dx, p.dy, ("dx", 0), ("dy", 0))] if p.desc.movable else []
+        steps += [plain_step(p.dx, p.dy, ("dx", 0), ("dy", 0))] if p.desc.movable else []
         steps.append(write_part(p, "dx", ""))
     return launched(steps, [v for v in (p.dy, p.dx, p.dupdate) if v is not None])
 
@@ -369,7 +369,7 @@ def _write_geometry(p: Problem) -> Geometry | str:
     if p.update.size:
         return launched([write_part(p, "x", "update")], (p.x, p.update))
     ones = (1,) * p.desc.rank  # nothing is written, by a launch that has nothing to do
-    step = copy_step(replace(p.x, shape=ones), replace(p.update, shape=ones), ("x", 0), ("update", 0))
+    step = plain_step(replace(p.x, shape=ones), replace(p.update, shape=ones), ("x", 0), ("update", 0))
     assert isinstance(step, Step)
     return launched([replace(step, params={**step.params, "count": 0, "chunks": 0})], (p.x, p.update))
 

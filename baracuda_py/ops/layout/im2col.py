@@ -283,7 +283,7 @@ def _im2col_back(dy: Any, x: Any, kernel_size: Any, dilation: Any, padding: Any,
 
 
 def _rank(kernel_size: Any) -> int:
-    return 2 if isinstance(kernel_size, (int, np.integer)) else len(tuple(kernel_size))
+    return 2 if isinstance(kernel_size, (int, np.integer)) else len(wholes("kernel_size", kernel_size))
 
 
 @composed(_im2col_back, "x", reads=())

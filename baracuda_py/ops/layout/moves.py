@@ -14,7 +14,7 @@ from ...core.keywords import entry, unexpected
 from ...core.memo import memo
 from ...core.views import shape_of
 from .view_copy import ViewCopyPlan, view_copy
-from .views import Shape, expanded, full_order, listed, order_of, place, places
+from .views import Shape, bounds, expanded, full_order, listed, order_of, place, places
 from .walk import Walk
 
 _KNOWN = 4096  # walks that are remembered, by the shape and the arguments
@@ -198,10 +198,8 @@ def slice_copy(
         raise unexpected(slice_copy, unknown)
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
-    if whole("step", step) == 0:
-        raise InvalidProblemError("step must not be 0")
-    found = range(shape[at])[start:stop:step]
-    cuts = tuple((found.start, len(found), step) if a == at else (0, n, 1) for a, n in enumerate(shape))
+    here = bounds(shape[at], start, stop, step)
+    cuts = tuple(here if a == at else (0, n, 1) for a, n in enumerate(shape))
     return _copied(x, _cut(shape, cuts), out=out, stream=stream, preference=preference)
 
 

@@ -15,7 +15,7 @@ from ...core import (
     extents, functional, operand, output, pairs, per_axis,
 )  # fmt: skip
 from ...core.benchmark import BYTES, Benchmark
-from ...core.checked import INT32, INT64, checked, shown, whole, wholes
+from ...core.checked import INT32, INT64, checked, sequence, shown, whole, wholes
 from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError, UnsupportedError
@@ -286,7 +286,8 @@ def pad_in_dim(
     """x with (before, after, between) elements of `padding_value` along each axis (jax.lax.pad), below 0 taken away."""
     if unknown:
         raise unexpected(pad_in_dim, unknown)
-    each = [wholes(f"padding_config[{i}]", one, -INT64, INT64, "integers") for i, one in enumerate(padding_config)]
+    config = sequence("padding_config", padding_config, "(before, after, between)")
+    each = [wholes(f"padding_config[{i}]", one, -INT64, INT64, "integers") for i, one in enumerate(config)]
     if any(len(one) != 3 for one in each):
         raise InvalidProblemError(
             f"padding_config must have (before, after, between) for each axis, got {padding_config}"
@@ -312,8 +313,8 @@ def roll(
         seen = None if out is None else reshape(out, (-1,))
         made = roll(flat, shifts, 0, out=seen, stream=stream, preference=preference)
         return reshape(made, shape) if out is None else out
-    axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
-    many = (shifts,) * len(axes) if isinstance(shifts, (int, np.integer)) else tuple(shifts)
+    axes = (axis,) if isinstance(axis, (int, np.integer)) else sequence("axis", axis, "axes")
+    many = (shifts,) * len(axes) if isinstance(shifts, (int, np.integer)) else sequence("shifts", shifts, "integers")
     if len(many) != len(axes):
         raise InvalidProblemError(f"shifts and axis must be as many, got {shifts} and {axis}")
     by = [0] * len(shape)

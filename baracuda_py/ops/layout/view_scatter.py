@@ -16,7 +16,7 @@ from ...core import (
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
-from ...schedules.copy import KERNELS, copy_step, launched, zeros_step
+from ...schedules.copy import PLAIN, launched, plain_step, zeros_step
 from ..indexing.indexed import MOVED
 from .view_copy import ViewCopyDescriptor, drawn, walked
 from .walk import Walk, apart, seen, unfolded
@@ -64,9 +64,9 @@ def _covers(desc: Any) -> bool:
 def _geometry(p: Problem) -> Geometry | str:
     desc, steps = p.desc, list[Step | str | None]()
     if not _covers(desc):
-        steps.append(zeros_step(p.y) if p.x is None else copy_step(p.y, p.x))
+        steps.append(zeros_step(p.y) if p.x is None else plain_step(p.y, p.x))
     place, begin = seen(p.y, *desc.walk)
-    steps.append(copy_step(place, unfolded(p.src, desc.counts, desc.loops), ("y", begin), ("src", 0)))
+    steps.append(plain_step(place, unfolded(p.src, desc.counts, desc.loops), ("y", begin), ("src", 0)))
     return launched(steps, [v for v in (p.y, p.src, p.x) if v is not None])
 
 
@@ -96,7 +96,7 @@ class ViewScatterPlan(Plan):
     vjp = Vjp("ViewScatterBackwardPlan", grads={"x": "dx", "src": "dsrc"})
     variants = (
         Variant(
-            "copy", _geometry, "layout/copy.cu", KERNELS, elements=MOVED,
+            "copy", _geometry, "layout/copy.cu", PLAIN, elements=MOVED,
             guarantee=Guarantee(Exact(), native=True, batch_invariant=True),
         ),
     )  # fmt: skip
@@ -153,10 +153,10 @@ def _backward_geometry(p: Problem) -> Geometry | str:
     desc, steps = p.desc, list[Step | str | None]()
     if p.dsrc is not None:
         place, begin = seen(p.dy, *desc.walk)
-        steps.append(copy_step(unfolded(p.dsrc, desc.counts, desc.loops), place, ("dsrc", 0), ("dy", begin)))
+        steps.append(plain_step(unfolded(p.dsrc, desc.counts, desc.loops), place, ("dsrc", 0), ("dy", begin)))
     if p.dx is not None:
         if not _covers(desc):
-            steps.append(copy_step(p.dx, p.dy, ("dx", 0), ("dy", 0)))
+            steps.append(plain_step(p.dx, p.dy, ("dx", 0), ("dy", 0)))
         place, begin = seen(p.dx, *desc.walk)
         steps.append(zeros_step(place, ("dx", begin)))
     return launched(steps, [v for v in (p.dy, p.dx, p.dsrc) if v is not None])
@@ -173,7 +173,7 @@ class ViewScatterBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "copy", _backward_geometry, "layout/copy.cu", KERNELS, elements=(*FLOATS, *COMPLEX),
+            "copy", _backward_geometry, "layout/copy.cu", PLAIN, elements=(*FLOATS, *COMPLEX),
             guarantee=Guarantee(Exact(), native=True, batch_invariant=True),
         ),
     )  # fmt: skip

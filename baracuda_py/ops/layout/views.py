@@ -132,7 +132,7 @@ def rollaxis(x: Array, axis: int, start: int = 0) -> Array:
 
 def unsqueeze(x: Array, axis: Any) -> Array:
     """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
-    several = 1 if isinstance(axis, (int, np.integer)) else len(tuple(axis))
+    several = 1 if isinstance(axis, (int, np.integer)) else len(wholes("axis", axis, -MAX_AXES, MAX_AXES - 1, "axes"))
     for at in sorted(places(axis, len(shape_of(x, "x")) + several)):
         x = with_axis(x, at, "x")
     return x
@@ -177,6 +177,16 @@ def seen_as(x: Array, shape: Shape) -> Array:
 
         seen = reshaped(copy(x), shape, "x")
     return seen
+
+
+def bounds(extent: int, start: Any, stop: Any, step: Any) -> tuple[int, int, int]:
+    """Where start:stop:step of an axis begins, how many elements it has, and the step, which is not 0."""
+    first = None if start is None else whole("start", start)
+    last = None if stop is None else whole("stop", stop)
+    if whole("step", step) == 0:
+        raise InvalidProblemError("step must not be 0")
+    found = range(extent)[first:last:step]
+    return found.start if len(found) else 0, len(found), int(step)
 
 
 def contiguous(x: Array) -> Array:
@@ -348,7 +358,8 @@ def slice_in_dim(x: Array, start: int | None, stop: int | None, step: int = 1, a
     """The view x[start:stop:step] along one axis (jax.lax.slice_in_dim); step is above 0."""
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
-    return cut(x, [slice(None)] * at + [slice(start, stop, whole("step", step, 1))], "x")
+    first, count, step = bounds(shape[at], start, stop, whole("step", step, 1))
+    return part(x, at, first, first + max(count - 1, 0) * step + (count > 0), step)
 
 
 def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:

@@ -24,7 +24,7 @@ from .dynamic_slice import (
 from .moves import diagonal_copy
 from .view_copy import ViewCopyPlan, view_copy
 from .view_scatter import ViewScatterPlan, view_scatter
-from .views import diagonal, place, ravel, reshape
+from .views import bounds, diagonal, place, ravel, reshape
 from .walk import Walk
 
 _integers = (int, np.integer)
@@ -156,10 +156,7 @@ def slice_scatter(
         raise unexpected(slice_scatter, unknown)
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
-    if whole("step", step) == 0:
-        raise InvalidProblemError("step must not be 0")
-    found = range(shape[at])[start:stop:step]
-    walk = Walk.of(shape).sliced(at, found.start if len(found) else 0, len(found), step)
+    walk = Walk.of(shape).sliced(at, *bounds(shape[at], start, stop, step))
     return _written(x, src, walk, out, stream, preference)
 
 

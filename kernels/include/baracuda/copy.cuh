@@ -5,7 +5,8 @@
 // copy_words   words of BYTES along the last axis, four in flight a thread. Where `moving` axes begin at an index that
 //              the device holds, the view of x (or of y, if `target`) is shifted first.
 // copy_pieces  words of 16 bytes of y, each of elements of BYTES that x has otherwise: one for the whole word (spread),
-//              in the opposite order (turned), or `apart` elements from one another.
+//              in the opposite order (turned), `apart` elements from one another, or, where a word of a dense y goes
+//              beyond the end of a row, anywhere (ragged).
 // copy_tile    y and x are contiguous along different axes: tiles of both axes pass through shared memory, so that
 //              whole sectors are read and written. The rows of a tile follow y's axis, its columns x's.
 // Elements are words, whatever they mean. Without x, y becomes 0 (copy_flat, copy_words). No sums.
@@ -66,7 +67,7 @@ template <int BYTES, class P> BARACUDA_D void copy_words(const P& p) { copy_word
 
 // ---- pieces ---------------------------------------------------------------------------------------------------------
 
-enum class Pieces { spread, turned, apart };
+enum class Pieces { spread, turned, apart, ragged };
 
 template <int BYTES> BARACUDA_D u32 turned_word(u32 w) {
   if constexpr (BYTES == 1) return __byte_perm(w, 0, 0x0123);
@@ -79,7 +80,30 @@ template <int BYTES> BARACUDA_D uint4 turned(const uint4& w) {
   else return uint4{turned_word<BYTES>(w.w), turned_word<BYTES>(w.z), turned_word<BYTES>(w.y), turned_word<BYTES>(w.x)};
 }
 
+// Words of a dense y across the ends of its rows: each element is looked for alone, up to eight at once.
+template <int BYTES, class P> BARACUDA_D void copy_ragged(const P& p) {
+  using W = Word<BYTES>;
+  constexpr int width = 16 / BYTES, some = width < 8 ? width : 8;
+  const i64 first = (static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x) * width;
+  if (first >= p.count) return;
+  Vec<W, width> chunk;
+#pragma unroll
+  for (int k0 = 0; k0 < width; k0 += some) {
+    i64 e[some], at[some][2];
+#pragma unroll
+    for (int k = 0; k < some; ++k) e[k] = min(first + k0 + k, p.count - 1);
+    map_offsets(p, e, at);
+#pragma unroll
+    for (int k = 0; k < some; ++k) chunk[k0 + k] = static_cast<const W*>(p.x)[at[k][1]];
+  }
+  store_vec<W, width, true, Access::streaming>(static_cast<W*>(p.y) + first, chunk, p.count - first);
+}
+
 template <int BYTES, class P> BARACUDA_D void copy_pieces(const P& p) {
+  if (static_cast<Pieces>(p.how) == Pieces::ragged) {
+    copy_ragged<BYTES>(p);
+    return;
+  }
   using W = Word<BYTES>;
   constexpr int width = 16 / BYTES, words = 2;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * words) + threadIdx.x;
