@@ -28,6 +28,15 @@ trace: input
 gather: input dim index
 index_select: input dim index:indices
 scatter scatter_add: input dim index src
+index_add: input dim index source:src alpha
+index_copy: input dim index source:src
+index_fill: input dim index value
+index_reduce: input dim index source:src reduce include_self
+take_along_dim: input indices dim
+masked_scatter: input mask source
+index_put: input indices:key values accumulate
+put: input index:indices source:values accumulate
+unravel_index: indices:x shape:dims
 embedding: input:indices weight padding_idx
 layer_norm: input normalized_shape weight bias eps
 batch_norm: input running_mean running_var weight bias training momentum eps

@@ -11,7 +11,7 @@ from ...core import Array, functional
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.views import broadcast, permuted, reshaped, shape_of
+from ...core.views import broadcast, permuted, reshaped, shape_of, with_axis
 from ..elementwise.binary_functions import mul
 from .gather import gather
 from .index import IndexPlan
@@ -20,6 +20,7 @@ from .indexed import broadcast_together
 from .key import FULL, Key, broadcast_to, is_array, number_like, numbers_like, trailing
 from .positions import unravel_index
 from .scatter import ScatterKind, ScatterPlan, scatter
+from .scatter_reduce import scatter_reduce
 
 _index = functional(IndexPlan, "index")
 _PUT: dict[ScatterKind, Any] = {
@@ -217,20 +218,30 @@ def index_fill(
     return _put(ScatterKind.SET, x, tuple(key), value, None, **options)
 
 
-@entry(IndexPutPlan)
+@entry(ScatterPlan)
 def index_reduce(
     x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Any = None,
     stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with the slices of src combined with those that `index` names along `axis` (torch.index_reduce).
 
-    reduce: sum, prod, mean, amax or amin. include_self: whether what x has there is one of them.
+    reduce: sum, prod, mean, amax or amin. include_self: whether what x has there is one of them. It is
+    `scatter_reduce` of an index that all elements of a slice share, and has its gradients.
     """
     if unknown:
         raise unexpected(index_reduce, unknown)
-    kind = _named(reduce, ("sum", "prod", "mean", "amax", "amin"))
+    shape, given = list(shape_of(x, "x")), shape_of(src, "src")
+    if len(shape_of(index, "index")) != 1 or not -len(shape) <= axis < len(shape):
+        raise InvalidProblemError(f"index must be a vector along an axis of {tuple(shape)}, axis {axis} is asked for")
+    axis %= len(shape)
+    shape[axis] = shape_of(index, "index")[0]
+    if given != tuple(shape):
+        raise InvalidProblemError(f"src must have shape {tuple(shape)}, got {given}")
+    for other in range(len(shape)):
+        index = index if other == axis else with_axis(index, other, "index")
+    index = broadcast_to(index, shape, "index")
     options = {"out": out, "stream": stream, "preference": preference}
-    return _PUT[kind](x, [index], src, axes=(axis,), include_self=include_self, **options)
+    return scatter_reduce(x, index, src, reduce, axis=axis, include_self=include_self, **options)
 
 
 # ---- along an axis ---------------------------------------------------------------------------------------------------

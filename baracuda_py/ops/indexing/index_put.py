@@ -129,7 +129,9 @@ class IndexPutBackwardDescriptor(IndexPutDescriptor):
     def validate(self) -> None:
         """As the forward, for kinds with a gradient."""
         if self.kind not in BACKWARD_KINDS or not self.include_self:
-            raise UnsupportedError(f"index_put has no gradient for kind {self.kind.value}: see index_reduce_backward")
+            raise UnsupportedError(
+                f"index_put has no gradient for kind {self.kind.value}, but for set and add; see index_reduce"
+            )
         IndexPutDescriptor.validate(self)
 
 
