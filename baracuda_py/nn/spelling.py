@@ -31,6 +31,15 @@ scatter scatter_add: input dim index src
 embedding: input:indices weight padding_idx max_norm norm_type scale_grad_by_freq sparse
 embedding_bag: input:indices weight offsets max_norm norm_type scale_grad_by_freq mode sparse per_sample_weights \
 include_last_offset padding_idx
+index_add: input dim index source:src alpha
+index_copy: input dim index source:src
+index_fill: input dim index value
+index_reduce: input dim index source:src reduce include_self
+take_along_dim: input indices dim
+masked_scatter: input mask source
+index_put: input indices:key values accumulate
+put: input index:indices source:values accumulate
+unravel_index: indices:x shape:dims
 layer_norm: input normalized_shape weight bias eps
 batch_norm: input running_mean running_var weight bias training momentum eps
 native_batch_norm: input weight bias running_mean running_var training momentum eps

@@ -11,14 +11,16 @@ from ...core import Array, functional
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.views import broadcast, permuted, reshaped, shape_of
+from ...core.views import broadcast, permuted, reshaped, shape_of, with_axis
 from ..elementwise.binary_functions import mul
 from .gather import gather
 from .index import IndexPlan
 from .index_put import IndexPutPlan
-from .key import FULL, Key, is_array, number_like, numbers_like, trailing
+from .indexed import broadcast_together
+from .key import FULL, Key, broadcast_to, is_array, number_like, numbers_like, trailing
 from .positions import unravel_index
 from .scatter import ScatterKind, ScatterPlan, scatter
+from .scatter_reduce import scatter_reduce
 
 _index = functional(IndexPlan, "index")
 _PUT: dict[ScatterKind, Any] = {
@@ -69,14 +71,11 @@ def index_put(
 
 
 def _put(kind: ScatterKind, x: Any, key: Any, values: Any, size: int | None, **options: Any) -> Any:
-    given = key if isinstance(key, (tuple, list)) else (key,)
-    sizes = [math.prod(item.shape) for item in given if hasattr(item, "shape")]
-    size = max(sizes, default=None) if size is None else size  # of a mask all that may be
-    said = Key.of(x, key, size)
+    said = Key.of(x, key, size, bounded=True)
     if None in [item if item is None else 0 for item in said.items]:
         raise InvalidProblemError("key must name axes of x, got None: give values the axes of the others")
-    values = number_like(x, values) if isinstance(values, (bool, int, float, complex, np.generic)) else values
-    own = np.broadcast_shapes(*(shape_of(array, "key") for array in said.arrays))
+    values = number_like(x, values)
+    own = broadcast_together([shape_of(array, "key") for array in said.arrays])
     # Axes taken in part, and their axes in the result, which has those of the indices in one place.
     ranges = {
         a: range(n)[s] for a, (n, s) in enumerate(zip(said.shape, said.items, strict=True)) if isinstance(s, slice)
@@ -85,7 +84,7 @@ def _put(kind: ScatterKind, x: Any, key: Any, values: Any, size: int | None, **o
     partial = [a for a in kept if len(ranges[a]) != said.shape[a] or ranges[a].step != 1]
     lead = kept[: said.place]
     shape = (*(len(ranges[a]) for a in lead), *own, *(len(ranges[a]) for a in kept[said.place :]))
-    values = broadcast(values, shape, "values")
+    values = broadcast_to(values, shape, "values")
     number = {a: n if n < said.place else n + len(own) for n, a in enumerate(kept)}
     order = [*range(said.place, said.place + len(own)), *(number[a] for a in partial)]
     order += [number[a] for a in kept if a not in partial]
@@ -117,8 +116,8 @@ def put(
         raise unexpected(put, unknown)
     options = {"stream": stream, "preference": preference}
     shape, places = shape_of(x, "x"), shape_of(indices, "indices")
-    values = number_like(x, values) if isinstance(values, (bool, int, float, complex, np.generic)) else values
-    values = broadcast(values, places, "values")
+    values = number_like(x, values)
+    values = broadcast_to(values, places, "values")
     kind = _PUT[ScatterKind.ADD if accumulate else ScatterKind.SET]
     size = (math.prod(shape),)
     flat, target = reshaped(x, size, "x"), None if out is None else reshaped(out, size, "out")
@@ -219,20 +218,30 @@ def index_fill(
     return _put(ScatterKind.SET, x, tuple(key), value, None, **options)
 
 
-@entry(IndexPutPlan)
+@entry(ScatterPlan)
 def index_reduce(
     x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Any = None,
     stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with the slices of src combined with those that `index` names along `axis` (torch.index_reduce).
 
-    reduce: sum, prod, mean, amax or amin. include_self: whether what x has there is one of them.
+    reduce: sum, prod, mean, amax or amin. include_self: whether what x has there is one of them. It is
+    `scatter_reduce` of an index that all elements of a slice share, and has its gradients.
     """
     if unknown:
         raise unexpected(index_reduce, unknown)
-    kind = _named(reduce, ("sum", "prod", "mean", "amax", "amin"))
+    shape, given = list(shape_of(x, "x")), shape_of(src, "src")
+    if len(shape_of(index, "index")) != 1 or not -len(shape) <= axis < len(shape):
+        raise InvalidProblemError(f"index must be a vector along an axis of {tuple(shape)}, axis {axis} is asked for")
+    axis %= len(shape)
+    shape[axis] = shape_of(index, "index")[0]
+    if given != tuple(shape):
+        raise InvalidProblemError(f"src must have shape {tuple(shape)}, got {given}")
+    for other in range(len(shape)):
+        index = index if other == axis else with_axis(index, other, "index")
+    index = broadcast_to(index, shape, "index")
     options = {"out": out, "stream": stream, "preference": preference}
-    return _PUT[kind](x, [index], src, axes=(axis,), include_self=include_self, **options)
+    return scatter_reduce(x, index, src, reduce, axis=axis, include_self=include_self, **options)
 
 
 # ---- along an axis ---------------------------------------------------------------------------------------------------
@@ -246,7 +255,7 @@ def put_along_axis(
     """x with `values` at positions along `axis` (numpy.put_along_axis, whose result is in place); see `scatter`."""
     if unknown:
         raise unexpected(put_along_axis, unknown)
-    values = number_like(x, values) if isinstance(values, (bool, int, float, complex, np.generic)) else values
+    values = number_like(x, values)
     shape = list(shape_of(x, "x"))
     places = shape_of(indices, "indices")
     if len(places) != len(shape) or not -len(shape) <= axis < len(shape):
@@ -255,7 +264,9 @@ def put_along_axis(
         )
     shape[axis] = places[axis]
     options = {"out": out, "stream": stream, "preference": preference}
-    return scatter(x, broadcast(indices, shape, "indices"), broadcast(values, shape, "values"), axis=axis, **options)
+    return scatter(
+        x, broadcast_to(indices, shape, "indices"), broadcast_to(values, shape, "values"), axis=axis, **options
+    )
 
 
 def along(x: Any, indices: Any, axis: int | None, **options: Any) -> Any:

@@ -129,7 +129,8 @@ class IndexPutBackwardDescriptor(IndexPutDescriptor):
     def validate(self) -> None:
         """As the forward, for kinds with a gradient."""
         if self.kind not in BACKWARD_KINDS or not self.include_self:
-            raise UnsupportedError(f"index_put has no gradient for kind {self.kind.value}: see index_reduce_backward")
+            said = "without include_self" if not self.include_self else f"for kind {self.kind.value}"
+            raise UnsupportedError(f"index_put has no gradient {said}; scatter_reduce has one")
         IndexPutDescriptor.validate(self)
 
 

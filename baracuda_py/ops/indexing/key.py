@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...core.args import broadcasts_to
 from ...core.checked import shown
-from ...core.element import INDICES, ElementKind
+from ...core.element import INDICES, ElementKind, cast
 from ...core.errors import InvalidProblemError
-from ...core.views import shape_of
+from ...core.views import broadcast, shape_of
 from ...interop.arrays import package_name, read
 from .nonzero import nonzero
 
@@ -28,13 +30,16 @@ class Key:
     items: tuple[Any, ...]
 
     @classmethod
-    def of(cls, x: Any, key: Any, size: int | None = None) -> Key:
-        """A key checked against x. Arrays of bool become the positions of what they choose, `size` of them."""
+    def of(cls, x: Any, key: Any, size: int | None = None, bounded: bool = False) -> Key:
+        """A key checked against x. Arrays of bool become the positions of what they choose, `size` of them.
+
+        bounded: without a size they are as many as may be.
+        """
         shape = shape_of(x, "x")
         given = list(key) if isinstance(key, (tuple, list)) else [key]
         items: list[Any] = []
         for n, item in enumerate(given):
-            items += _item(item, f"key[{n}]", size)
+            items += _item(item, f"key[{n}]", size, bounded)
         taken = sum(item is not None and item is not Ellipsis for item in items)
         dots = [n for n, item in enumerate(items) if item is Ellipsis]
         if taken > len(shape) or len(dots) > 1:
@@ -88,7 +93,7 @@ def is_array(item: Any) -> bool:
     return not (item is None or item is Ellipsis or isinstance(item, (slice, int)))
 
 
-def _item(item: Any, name: str, size: int | None) -> list[Any]:
+def _item(item: Any, name: str, size: int | None, bounded: bool) -> list[Any]:
     """An item checked: a mask is an index for each of its axes."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return [item]
@@ -101,7 +106,7 @@ def _item(item: Any, name: str, size: int | None) -> list[Any]:
         return [item]
     if found.element is not ElementKind.BOOL:
         raise InvalidProblemError(f"{name} must be int64, int32 or bool, got {found.element}")
-    if size is None:
+    if size is None and not bounded:
         raise InvalidProblemError(f"{name} is a mask, and how many it chooses is known on the device: give size=")
     if not found.shape:
         raise InvalidProblemError(f"{name} must have an axis at least, got a mask without")
@@ -123,17 +128,33 @@ def numbers_like(x: Any, values: range) -> Any:
     return made.arange(values.start, values.stop, values.step, dtype=np.int64)
 
 
-def number_like(x: Any, value: Any) -> Any:
-    """A number as an array without axes, of x's element, package and device."""
+def number_like(x: Any, value: Any, name: str = "values") -> Any:
+    """A number as an array without axes, of x's element, package and device; an array as it is."""
+    if not isinstance(value, (bool, int, float, complex, np.generic)):
+        return value
     package, element = package_name(type(x)), read(x, "x").element
+    if package not in ("numpy", "cupy", "jax", "torch"):
+        raise InvalidProblemError(f"{name} must be an array where x is a {type(x).__name__}, got {shown(value)}")
+    if isinstance(value, (complex, np.complexfloating)) and not element.is_complex:
+        raise InvalidProblemError(f"{name} {shown(value)} is complex and x is {element}; give its real part")
+    try:
+        with np.errstate(all="ignore"):
+            made = np.asarray(cast(np.asarray(value), element))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidProblemError(f"{name} must be a number of {element}, got {shown(value)} ({error})") from None
     if package == "torch":
-        return sys.modules["torch"].tensor(value, dtype=x.dtype, device=x.device)
-    if package not in ("numpy", "cupy", "jax"):
-        raise InvalidProblemError(f"values must be an array where x is a {type(x).__name__}, got {shown(value)}")
+        return sys.modules["torch"].tensor(made.item(), dtype=x.dtype, device=x.device)
     if package == "jax":
-        return sys.modules["jax"].numpy.asarray(value, x.dtype)
-    made = np.asarray(value).astype(element.dtype)
+        return sys.modules["jax"].numpy.asarray(made)
     return made if package == "numpy" else sys.modules["cupy"].asarray(made)
+
+
+def broadcast_to(x: Any, shape: Sequence[int], name: str) -> Any:
+    """x as a view of a shape that it broadcasts to."""
+    own = shape_of(x, name)
+    if not broadcasts_to(own, tuple(shape)):
+        raise InvalidProblemError(f"{name} must broadcast to shape {tuple(shape)}, got {own}")
+    return broadcast(x, shape, name)
 
 
 def trailing(array: Any, count: int) -> Any:

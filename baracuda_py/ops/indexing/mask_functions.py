@@ -10,10 +10,11 @@ import numpy as np
 from ...core import Array, functional
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.outputs import each_of
 from ...core.views import broadcast, permuted, reshaped, shape_of
 from .gather import GatherPlan
 from .index_functions import along
-from .key import NOWHERE
+from .key import NOWHERE, broadcast_to
 from .masked_scatter import MaskedScatterPlan
 from .masked_select import MaskedSelectPlan
 from .nonzero import NonzeroPlan, nonzero
@@ -68,7 +69,7 @@ def masked_scatter(
     if unknown:
         raise unexpected(masked_scatter, unknown)
     options = {"out": out, "stream": stream, "preference": preference}
-    return _masked_scatter(x, broadcast(mask, shape_of(x, "x"), "mask"), source, **options)
+    return _masked_scatter(x, broadcast_to(mask, shape_of(x, "x"), "mask"), source, **options)
 
 
 @entry(TakePlan)
@@ -108,7 +109,10 @@ def argwhere(
         raise unexpected(argwhere, unknown)
     options = {"size": size, "fill_value": fill_value, "stream": stream, "preference": preference}
     if out is not None:
-        out = {"y": permuted(out[0], (1, 0), "out"), "count": out[1]}
+        places, number = each_of(out, 2)
+        if len(shape_of(places, "out")) != 2:
+            raise InvalidProblemError(f"out[0] must have two axes, got shape {shape_of(places, 'out')}")
+        out = permuted(places, (1, 0), "out"), number
     y, count = nonzero(x, out=out, **options)
     return permuted(y, (1, 0), "y"), count
 

@@ -183,7 +183,7 @@ def scatter_rows(geometry: Any, atomic: Any, params: Params, *also: Kernel) -> t
     return (
         Variant(
             "words", geometry, source, (*sorting, *moving_kernels(params, "words")), MOVED, kinds=(ScatterKind.SET,),
-            guarantee=Guarantee(native=True),
+            guarantee=Guarantee(bound),
         ),
         atomic_row(atomic, params, (ScatterKind.ADD,), *also),
         Variant(
