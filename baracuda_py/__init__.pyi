@@ -615,9 +615,18 @@ from .ops.softmax.sparsemax import SparsemaxBackwardPlan as SparsemaxBackwardPla
 from .ops.softmax.sparsemax import SparsemaxDescriptor as SparsemaxDescriptor
 from .ops.softmax.sparsemax import SparsemaxKind as SparsemaxKind
 from .ops.softmax.sparsemax import SparsemaxPlan as SparsemaxPlan
+from .ops.sort.histogram import BinIndexArgs as BinIndexArgs
+from .ops.sort.histogram import BinIndexPlan as BinIndexPlan
+from .ops.sort.histogram import BinsDescriptor as BinsDescriptor
+from .ops.sort.histogram import HistogramArgs as HistogramArgs
+from .ops.sort.histogram import HistogramPlan as HistogramPlan
 from .ops.sort.isin import MemberArgs as MemberArgs
 from .ops.sort.isin import MemberDescriptor as MemberDescriptor
 from .ops.sort.isin import MemberPlan as MemberPlan
+from .ops.sort.median import SortedPlaceArgs as SortedPlaceArgs
+from .ops.sort.median import SortedPlaceDescriptor as SortedPlaceDescriptor
+from .ops.sort.median import SortedPlaceKind as SortedPlaceKind
+from .ops.sort.median import SortedPlacePlan as SortedPlacePlan
 from .ops.sort.order import RowDescriptor as RowDescriptor
 from .ops.sort.searchsorted import SearchsortedArgs as SearchsortedArgs
 from .ops.sort.searchsorted import SearchsortedDescriptor as SearchsortedDescriptor
@@ -628,6 +637,11 @@ from .ops.sort.sort import SortPlan as SortPlan
 from .ops.sort.sort_backward import SortBackwardArgs as SortBackwardArgs
 from .ops.sort.sort_backward import SortBackwardDescriptor as SortBackwardDescriptor
 from .ops.sort.sort_backward import SortBackwardPlan as SortBackwardPlan
+from .ops.sort.sorted_quantile import SortedQuantileArgs as SortedQuantileArgs
+from .ops.sort.sorted_quantile import SortedQuantileBackwardArgs as SortedQuantileBackwardArgs
+from .ops.sort.sorted_quantile import SortedQuantileBackwardPlan as SortedQuantileBackwardPlan
+from .ops.sort.sorted_quantile import SortedQuantileDescriptor as SortedQuantileDescriptor
+from .ops.sort.sorted_quantile import SortedQuantilePlan as SortedQuantilePlan
 from .ops.sort.topk import TopkArgs as TopkArgs
 from .ops.sort.topk import TopkDescriptor as TopkDescriptor
 from .ops.sort.topk import TopkPlan as TopkPlan
@@ -898,6 +912,8 @@ def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def bin_index(x: Array, edges: Array | None = None, outer: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = the bin of x[i] as `HistogramPlan` has them, -1 of none; with `outer` the bin of several axes."""
 def binary_cross_entropy(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """binary_cross_entropy of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -906,6 +922,8 @@ def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array | No
     """binary_cross_entropy_with_logits of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_with_logits_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of binary_cross_entropy_with_logits by its operands; see `PointwiseLossBackwardPlan`."""
+def bincount(x: Array, weights: Array | None = None, *, length: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount)."""
 def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution binomial of count, p, numbers or arrays."""
 def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
@@ -1585,6 +1603,18 @@ def hinge_embedding_loss(x: Array, target: Array, weight: Array | None = None, *
     """hinge_embedding_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
 def hinge_embedding_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradients of hinge_embedding_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def histc(x: Array, bins: int = 100, min: Array | float = 0, max: Array | float = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How many elements of x are in each of `bins` equal parts of [min, max], in x's element (torch.histc)."""
+def histogram(x: Array, bins: int = 10, range: Any = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How many elements of x are in every bin, and the edges of the bins, float64 (torch.histogram, numpy.histogram)."""
+def histogram2d(x: Array, y: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Counts of the points (x[i], y[i]) by bins along both axes, and the edges along each (numpy.histogram2d)."""
+def histogram_bin_edges(x: Array, bins: int = 10, range: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The edges of the bins of `histogram`, float64 (numpy.histogram_bin_edges, for a number of bins)."""
+def histogram_counts(x: Array, edges: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, return_y: bool = True, return_bin_edges: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[b] = how many elements of x are in bin b (numpy.histogram, torch.histogram, torch.histc)."""
+def histogramdd(x: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Counts of points by bins along every axis, and a tuple of the edges along each (torch.histogramdd)."""
 def hsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 1, of a vector along its axis (torch.hsplit, numpy.hsplit)."""
 def hstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1665,6 +1695,8 @@ def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, pre
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
+def intersect1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements that a and b have both, ascending, and how many there are (numpy.intersect1d)."""
 def invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_not(x) element by element, also called invert, also called bitwise_invert; see `UnaryPlan`."""
 def is_finite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1767,6 +1799,8 @@ def less(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = lt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def less_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = le(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def lexsort(keys: Any, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Where elements stand in the order of several keys, the last of which counts most (numpy.lexsort)."""
 def lgamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def lgamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1940,8 +1974,12 @@ def mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int
     """The mean of x along `axis` (all axes by default); see `ReducePlan`."""
 def mean_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of mean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def median(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The median of every row along `axis`, and where it stands; without an axis that of all elements (torch.median)."""
 def member(x: Array, elements: Array, *, shape: int | Sequence[int] = ..., count: int = ..., invert: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = whether x[i] is one of the elements, sorted ones: a binary search. A NaN is none, -0 equals +0."""
+def merge_sorted(a: Array, b: Array, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sorted rows of a and b as one, along `axis`: equal elements of a first. See `sort` for the order."""
 def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
 def min_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1972,6 +2010,8 @@ def mm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def mod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = remainder(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def mode(x: Array, axis: int = -1, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The most frequent element of every row along `axis`, and where it stands last (torch.mode)."""
 modf: Expression  # fraction = where(isinf(x), copysign(0, x), where(signbit(x), -(trunc(x) - x), x - trunc(x))); whole = trunc(x)
 def modified_bessel_i0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = i0(x) element by element, also called modified_bessel_i0; see `UnaryPlan`."""
@@ -2049,14 +2089,20 @@ def nanmean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[
     """The nanmean of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmean_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanmean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanmedian(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`median` of the numbers of every row, NaN aside; NaN where there are none (torch.nanmedian)."""
 def nanmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanmin of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanmin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanpercentile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`nanquantile` of levels that are counted in hundredths (numpy.nanpercentile)."""
 def nanprod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanprod of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanprod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanprod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanquantile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
 def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanstd of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanstd_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2155,6 +2201,8 @@ def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, ele
     """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
 def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
+def percentile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`quantile` of levels that are counted in hundredths (numpy.percentile)."""
 def permute(x: Array, *axes: Any) -> Array:
     """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
 def permute_copy(x: Array, *axes: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2233,6 +2281,8 @@ def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Ar
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
+def quantile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
@@ -2268,6 +2318,8 @@ def random_loggamma(concentration: Array | float, *, shape: int | Sequence[int] 
     """Draws of the distribution loggamma of concentration, numbers or arrays."""
 def random_logistic(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution logistic of loc, scale, numbers or arrays."""
+def rankdata(x: Array, axis: int = -1, method: str = 'average', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The rank of every element in its row along `axis`, counted from 1 (scipy.stats.rankdata)."""
 def ravel(x: Array) -> Array:
     """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
 def ravel_multi_index(indices: Sequence[Array], *, index_shapes: Sequence[Sequence[int]] = ..., dims: int | Sequence[int] = ..., mode: Any = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2486,6 +2538,10 @@ def selu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ...,
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def selu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def setdiff1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements of a that b has not, ascending, and how many there are (numpy.setdiff1d)."""
+def setxor1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements that one of a and b has, ascending, and how many there are (numpy.setxor1d)."""
 def sgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = sign(x) element by element, also called sgn; see `UnaryPlan`."""
 def sgn_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2596,6 +2652,14 @@ def sort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descendi
     """y = x with every row along `axis` sorted; indices[…, j, …] is where y[…, j, …] stood in its row (torch.sort)."""
 def sort_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, picked_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, indices[…, j, …], …] = dy[…, j, …] along `axis`, and 0 elsewhere: the gradient of sorts and selections."""
+def sort_key_val(keys: Array, values: Array, axis: int = -1, descending: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """keys sorted along `axis`, and the values of the same shape that go with them (jax.lax.sort_key_val): stable."""
+def sorted_place(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, kind: SortedPlaceKind | str = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """place = where an element of a sorted row stands, by one of `SortedPlaceKind`."""
+def sorted_quantile(x: Array, q: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, q_shape: int | Sequence[int] = ..., interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint', 'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', 'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased', 'normal_unbiased'] = 'linear', percent: bool = False, ignore_nan: bool = False, level: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[k, …] = the quantile of level q[k] of every sorted row: between two of its elements, by `interpolation`."""
+def sorted_quantile_backward(dy: Array, x: Array, q: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, q_shape: int | Sequence[int] = ..., interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint', 'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', 'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased', 'normal_unbiased'] = 'linear', percent: bool = False, ignore_nan: bool = False, level: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy shared by the two elements that a quantile lies between, summed over the levels in their order."""
 def space_to_depth(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
 def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2793,6 +2857,8 @@ def unfold_copy(x: Array, axis: int, size: int, step: int, *, out: Out = None, s
     """What `unfold` sees, in memory of its own (torch.unfold_copy). Its gradient adds up where windows overlap."""
 def uniform(low: Array | float = 0.0, high: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution uniform of low, high, numbers or arrays."""
+def union1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements of a and b, ascending, and how many there are (numpy.union1d, as JAX's with `size`)."""
 def unique(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`)."""
 def unique_consecutive(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -125,10 +125,12 @@ from baracuda_py import betaln_backward as betaln_backward
 from baracuda_py import bilinear as bilinear
 from baracuda_py import bilinear_glu as bilinear_glu
 from baracuda_py import bilinear_glu_backward as bilinear_glu_backward
+from baracuda_py import bin_index as bin_index
 from baracuda_py import binary_cross_entropy as binary_cross_entropy
 from baracuda_py import binary_cross_entropy_backward as binary_cross_entropy_backward
 from baracuda_py import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from baracuda_py import binary_cross_entropy_with_logits_backward as binary_cross_entropy_with_logits_backward
+from baracuda_py import bincount as bincount
 from baracuda_py import binomial as binomial
 from baracuda_py import bits as bits
 from baracuda_py import bitwise_and as bitwise_and
@@ -450,6 +452,12 @@ from baracuda_py import hermite_polynomial_h as hermite_polynomial_h
 from baracuda_py import hermite_polynomial_he as hermite_polynomial_he
 from baracuda_py import hinge_embedding_loss as hinge_embedding_loss
 from baracuda_py import hinge_embedding_loss_backward as hinge_embedding_loss_backward
+from baracuda_py import histc as histc
+from baracuda_py import histogram as histogram
+from baracuda_py import histogram2d as histogram2d
+from baracuda_py import histogram_bin_edges as histogram_bin_edges
+from baracuda_py import histogram_counts as histogram_counts
+from baracuda_py import histogramdd as histogramdd
 from baracuda_py import hstack as hstack
 from baracuda_py import huber_loss as huber_loss
 from baracuda_py import huber_loss_backward as huber_loss_backward
@@ -488,6 +496,7 @@ from baracuda_py import inner_backward as inner_backward
 from baracuda_py import instance_norm as instance_norm
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
+from baracuda_py import intersect1d as intersect1d
 from baracuda_py import invert as invert
 from baracuda_py import is_finite as is_finite
 from baracuda_py import isclose as isclose
@@ -537,6 +546,7 @@ from baracuda_py import lerp as lerp
 from baracuda_py import lerp_backward as lerp_backward
 from baracuda_py import less as less
 from baracuda_py import less_equal as less_equal
+from baracuda_py import lexsort as lexsort
 from baracuda_py import lgamma as lgamma
 from baracuda_py import lgamma_backward as lgamma_backward
 from baracuda_py import linear as linear
@@ -623,7 +633,9 @@ from baracuda_py import maximum_backward as maximum_backward
 from baracuda_py import maxwell as maxwell
 from baracuda_py import mean as mean
 from baracuda_py import mean_backward as mean_backward
+from baracuda_py import median as median
 from baracuda_py import member as member
+from baracuda_py import merge_sorted as merge_sorted
 from baracuda_py import min as min
 from baracuda_py import min_norm as min_norm
 from baracuda_py import min_norm_backward as min_norm_backward
@@ -639,6 +651,7 @@ from baracuda_py import mish_glu as mish_glu
 from baracuda_py import mish_glu_backward as mish_glu_backward
 from baracuda_py import mm as mm
 from baracuda_py import mod as mod
+from baracuda_py import mode as mode
 from baracuda_py import modf as modf
 from baracuda_py import modified_bessel_i0 as modified_bessel_i0
 from baracuda_py import modified_bessel_i1 as modified_bessel_i1
@@ -676,10 +689,13 @@ from baracuda_py import nanmax as nanmax
 from baracuda_py import nanmax_backward as nanmax_backward
 from baracuda_py import nanmean as nanmean
 from baracuda_py import nanmean_backward as nanmean_backward
+from baracuda_py import nanmedian as nanmedian
 from baracuda_py import nanmin as nanmin
 from baracuda_py import nanmin_backward as nanmin_backward
+from baracuda_py import nanpercentile as nanpercentile
 from baracuda_py import nanprod as nanprod
 from baracuda_py import nanprod_backward as nanprod_backward
+from baracuda_py import nanquantile as nanquantile
 from baracuda_py import nanstd as nanstd
 from baracuda_py import nanstd_backward as nanstd_backward
 from baracuda_py import nansum as nansum
@@ -728,6 +744,7 @@ from baracuda_py import pareto as pareto
 from baracuda_py import partition as partition
 from baracuda_py import pdist as pdist
 from baracuda_py import pdist_backward as pdist_backward
+from baracuda_py import percentile as percentile
 from baracuda_py import permute_copy as permute_copy
 from baracuda_py import piecewise as piecewise
 from baracuda_py import pixel_shuffle as pixel_shuffle
@@ -764,6 +781,7 @@ from baracuda_py import put_along_axis as put_along_axis
 from baracuda_py import putmask as putmask
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
+from baracuda_py import quantile as quantile
 from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
@@ -782,6 +800,7 @@ from baracuda_py import random_gamma as random_gamma
 from baracuda_py import random_gamma_grad as random_gamma_grad
 from baracuda_py import random_loggamma as random_loggamma
 from baracuda_py import random_logistic as random_logistic
+from baracuda_py import rankdata as rankdata
 from baracuda_py import ravel_multi_index as ravel_multi_index
 from baracuda_py import rayleigh as rayleigh
 from baracuda_py import real as real
@@ -884,6 +903,8 @@ from baracuda_py import selu as selu
 from baracuda_py import selu_backward as selu_backward
 from baracuda_py import selu_glu as selu_glu
 from baracuda_py import selu_glu_backward as selu_glu_backward
+from baracuda_py import setdiff1d as setdiff1d
+from baracuda_py import setxor1d as setxor1d
 from baracuda_py import sgn as sgn
 from baracuda_py import sgn_backward as sgn_backward
 from baracuda_py import shift_left as shift_left
@@ -938,6 +959,10 @@ from baracuda_py import softsign_glu as softsign_glu
 from baracuda_py import softsign_glu_backward as softsign_glu_backward
 from baracuda_py import sort as sort
 from baracuda_py import sort_backward as sort_backward
+from baracuda_py import sort_key_val as sort_key_val
+from baracuda_py import sorted_place as sorted_place
+from baracuda_py import sorted_quantile as sorted_quantile
+from baracuda_py import sorted_quantile_backward as sorted_quantile_backward
 from baracuda_py import space_to_depth as space_to_depth
 from baracuda_py import spacing as spacing
 from baracuda_py import sparse_plus as sparse_plus
@@ -1027,6 +1052,7 @@ from baracuda_py import truncated_normal as truncated_normal
 from baracuda_py import typical_p_mask as typical_p_mask
 from baracuda_py import unfold_copy as unfold_copy
 from baracuda_py import uniform as uniform
+from baracuda_py import union1d as union1d
 from baracuda_py import unique as unique
 from baracuda_py import unique_consecutive as unique_consecutive
 from baracuda_py import unravel_index as unravel_index

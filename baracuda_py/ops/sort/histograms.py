@@ -119,9 +119,13 @@ def histc(
 
 
 def _joint(
-    columns: Sequence[Any], bins: Any, ranges: Any, weight: Any, density: bool, options: dict[str, Any]
-) -> tuple[Any, list[Any]]:
-    """Counts of points by bins along every axis, and the edges along each; a column has the places along an axis."""
+    columns: Sequence[Any], bins: Any, ranges: Any, weight: Any, density: bool, out: Sequence[Any],
+    options: dict[str, Any],
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """Counts of points by bins along every axis, and the edges along each; a column has the places along an axis.
+
+    out: what counts and edges are written to, None for what is made.
+    """
     count = len(columns)
     each = list(bins) if isinstance(bins, (tuple, list)) else [bins] * count
     pairs = [None] * count if ranges is None else list(ranges)
@@ -130,9 +134,9 @@ def _joint(
     if len(each) != count or len(pairs) != count:
         raise InvalidProblemError(f"bins and range must be for {count} axes, got {len(each)} and {len(pairs)}")
     index, edges, sizes = None, [], []
-    for column, number, given in zip(columns, each, pairs, strict=True):
+    for column, number, given, to in zip(columns, each, pairs, out[1:], strict=True):
         facts = _bins(column, number, given, options)
-        edges.append(histogram_counts(column, return_y=False, return_bin_edges=True, **facts, **options))
+        edges.append(histogram_counts(column, return_y=False, return_bin_edges=True, out=to, **facts, **options))
         sizes.append(int(edges[-1].shape[0]) - 1)
         index = bin_index(column, facts.pop("edges", None), index, **facts, **options)
     hist = bincount(index, weight, length=int(np.prod(sizes)), **options).reshape(tuple(sizes))
@@ -142,13 +146,13 @@ def _joint(
         for axis, edge in enumerate(edges):
             width = _call("diff")(edge, **options)[(slice(None),) + (None,) * (count - 1 - axis)]
             hist = _call("div")(hist, width, **options)
-    return hist, edges
+    return hist if out[0] is None else cast(hist, read(hist, "y").element, out=out[0], **options), edges
 
 
 @entry(BinIndexPlan)
 def histogramdd(
     x: Array, bins: Any = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Counts of points by bins along every axis, and a tuple of the edges along each (torch.histogramdd).
 
@@ -161,20 +165,21 @@ def histogramdd(
     if len(shape) != 2 or not shape[1]:
         raise InvalidProblemError(f"x must have shape (points, axes), got {shape}")
     columns, options = [x[:, axis] for axis in _count(shape[1])], {"stream": stream, "preference": preference}
-    hist, edges = _joint(columns, bins, range, weight, density, options)
+    to, to_edges = each_of(out, 2)
+    hist, edges = _joint(columns, bins, range, weight, density, (to, *each_of(to_edges, len(columns))), options)
     return hist, tuple(edges)
 
 
 @entry(BinIndexPlan)
 def histogram2d(
     x: Array, y: Array, bins: Any = 10, range: Sequence[Any] | None = None, weight: Array | None = None,
-    density: bool = False, *, stream: Any = None, preference: Any = None, **unknown: Any,
+    density: bool = False, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Counts of the points (x[i], y[i]) by bins along both axes, and the edges along each (numpy.histogram2d)."""
     if unknown:
         raise unexpected(histogram2d, unknown)
     options = {"stream": stream, "preference": preference}
-    hist, edges = _joint((x, y), bins, range, weight, density, options)
+    hist, edges = _joint((x, y), bins, range, weight, density, each_of(out, 3), options)
     return hist, edges[0], edges[1]
 
 

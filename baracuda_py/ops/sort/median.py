@@ -30,7 +30,7 @@ from .sort import SortPlan, sort
 _ROW = 256  # threads that look for the longest run of a row
 
 
-class PlaceKind(enum.Enum):
+class SortedPlaceKind(enum.Enum):
     """Which element of a sorted row is looked for."""
 
     MEDIAN = "median"
@@ -47,7 +47,7 @@ class PlaceKind(enum.Enum):
 class SortedPlaceDescriptor(RowDescriptor):
     """x has shape `shape` and rows sorted along `axis`; place has one element along it."""
 
-    kind: PlaceKind = choice(PlaceKind)
+    kind: SortedPlaceKind = choice(SortedPlaceKind)
     element: ElementKind = element(EVERY)
 
     def validate(self) -> None:
@@ -74,9 +74,9 @@ def reference(desc: SortedPlaceDescriptor, *, x: Any) -> Mapping[str, Any]:
     rows = rows_last(desc, x)
     n = rows.shape[-1]
     numbers = (rows == rows).sum(-1)
-    if desc.kind is PlaceKind.MEDIAN:
+    if desc.kind is SortedPlaceKind.MEDIAN:
         place = np.where(numbers < n, numbers, (n - 1) // 2)
-    elif desc.kind is PlaceKind.NANMEDIAN:
+    elif desc.kind is SortedPlaceKind.NANMEDIAN:
         place = np.where(numbers == 0, 0, (numbers - 1) // 2)
     else:
         place = np.zeros(rows.shape[:-1], np.int64)
@@ -100,7 +100,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "extent": desc.count, "step": p.x.strides[axis], "order": key_order(desc.element),
         "floats": desc.element.is_float,
     }  # fmt: skip
-    if desc.kind is not PlaceKind.MODE:
+    if desc.kind is not SortedPlaceKind.MODE:
         return one_each("place", views, params)
     found = lay_out(views)
     if isinstance(found, str):
@@ -115,9 +115,9 @@ def in_torch(torch: Any, desc: SortedPlaceDescriptor, *, x: Any) -> Any:
     """Counts of equal elements, all pairs of a row compared: torch has no function of sorted rows."""
     rows = x.movedim(desc.axis, -1)
     n, numbers = rows.shape[-1], (rows == rows).sum(-1)
-    if desc.kind is PlaceKind.MEDIAN:
+    if desc.kind is SortedPlaceKind.MEDIAN:
         place = torch.where(numbers < n, numbers, (n - 1) // 2)
-    elif desc.kind is PlaceKind.NANMEDIAN:
+    elif desc.kind is SortedPlaceKind.NANMEDIAN:
         place = ((numbers - 1) // 2).clamp(0)
     else:
         nan = rows != rows
@@ -128,7 +128,7 @@ def in_torch(torch: Any, desc: SortedPlaceDescriptor, *, x: Any) -> Any:
 
 
 class SortedPlacePlan(Plan):
-    """place = where an element of a sorted row stands, by one of `PlaceKind`.
+    """place = where an element of a sorted row stands, by one of `SortedPlaceKind`.
 
     median: the lower of two middle ones, or the first NaN of a row that has one; nanmedian: of the numbers alone, 0
     where there are none; mode: the last of the most frequent elements, of equally frequent ones the smallest; every
@@ -136,19 +136,19 @@ class SortedPlacePlan(Plan):
     """
 
     op = "sort.sorted_place"
-    kinds = PlaceKind
+    kinds = SortedPlaceKind
     descriptor = SortedPlaceDescriptor
     args = SortedPlaceArgs
     reference = staticmethod(reference)
     variants = (
         Variant(
             "halves", _geometry, source="sort/statistics.cu", elements=EVERY,
-            kinds=(PlaceKind.MEDIAN, PlaceKind.NANMEDIAN),
+            kinds=(SortedPlaceKind.MEDIAN, SortedPlaceKind.NANMEDIAN),
             kernels=(Kernel("place", "place_of<{KIND}, key_word<{T}>>", PARAMS, threads=THREADS),),
             guarantee=Guarantee(Exact(), batch_invariant=True, native=True),
         ),
         Variant(
-            "runs", _geometry, source="sort/statistics.cu", elements=EVERY, kinds=(PlaceKind.MODE,),
+            "runs", _geometry, source="sort/statistics.cu", elements=EVERY, kinds=(SortedPlaceKind.MODE,),
             kernels=(Kernel("mode", f"mode_of<key_word<{{T}}>, {_ROW}>", PARAMS, threads=_ROW),),
             guarantee=Guarantee(Exact(), batch_invariant=True, native=True),
         ),
@@ -175,7 +175,7 @@ class SortedPlacePlan(Plan):
 sorted_place = functional(SortedPlacePlan)
 
 
-def _middle(x: Any, kind: PlaceKind, axis: Any, keepdims: bool, out: Any, stream: Any, preference: Any) -> Any:
+def _middle(x: Any, kind: SortedPlaceKind, axis: Any, keepdims: bool, out: Any, stream: Any, preference: Any) -> Any:
     """The element of every row and its index: a sort, where in it, and what stood there."""
     shape, options = read(x, "x").shape, {"stream": stream, "preference": preference}
     at, count = axis_of(x, axis)
@@ -191,7 +191,7 @@ def _middle(x: Any, kind: PlaceKind, axis: Any, keepdims: bool, out: Any, stream
 
 
 def _median(
-    name: str, kind: PlaceKind, x: Any, axis: Any, keepdims: bool, out: Any, stream: Any, preference: Any
+    name: str, kind: SortedPlaceKind, x: Any, axis: Any, keepdims: bool, out: Any, stream: Any, preference: Any
 ) -> Any:
     if axis is not None:
         return _middle(x, kind, axis, keepdims, out, stream, preference)
@@ -215,7 +215,7 @@ def median(
     """
     if unknown:
         raise unexpected(median, unknown)
-    return _median("median", PlaceKind.MEDIAN, x, axis, keepdims, out, stream, preference)
+    return _median("median", SortedPlaceKind.MEDIAN, x, axis, keepdims, out, stream, preference)
 
 
 @entry(SortPlan)
@@ -226,7 +226,7 @@ def nanmedian(
     """`median` of the numbers of every row, NaN aside; NaN where there are none (torch.nanmedian)."""
     if unknown:
         raise unexpected(nanmedian, unknown)
-    return _median("nanmedian", PlaceKind.NANMEDIAN, x, axis, keepdims, out, stream, preference)
+    return _median("nanmedian", SortedPlaceKind.NANMEDIAN, x, axis, keepdims, out, stream, preference)
 
 
 @entry(SortPlan)
@@ -241,4 +241,4 @@ def mode(
     """
     if unknown:
         raise unexpected(mode, unknown)
-    return _middle(x, PlaceKind.MODE, axis, keepdims, out, stream, preference)
+    return _middle(x, SortedPlaceKind.MODE, axis, keepdims, out, stream, preference)

@@ -234,8 +234,10 @@ def unique_consecutive(
     if unknown:
         raise unexpected(unique_consecutive, unknown)
     row = row_of(x, "x")
-    return _runs_of(row, None, None, return_inverse, return_counts, return_index, size, fill_value, equal_nan, out,
-                    stream, preference)  # fmt: skip
+    return runs_of(
+        row, None, None, inverse=return_inverse, counts=return_counts, index=return_index, size=size, fill=fill_value,
+        equal_nan=equal_nan, out=out, stream=stream, preference=preference,
+    )  # fmt: skip
 
 
 @entry(UniqueConsecutivePlan)
@@ -253,17 +255,19 @@ def unique(
         raise unexpected(unique, unknown)
     row = row_of(x, "x")
     y, indices = sort(row, stream=stream, preference=preference)
-    return _runs_of(y, indices, None, return_inverse, return_counts, return_index, size, fill_value, equal_nan, out,
-                    stream, preference)  # fmt: skip
+    return runs_of(
+        y, indices, None, inverse=return_inverse, counts=return_counts, index=return_index, size=size, fill=fill_value,
+        equal_nan=equal_nan, out=out, stream=stream, preference=preference,
+    )  # fmt: skip
 
 
-def _runs_of(
-    row: Any, indices: Any, keep: Any, inverse: bool, counts: bool, index: bool, size: int | None, fill: Any,
-    equal_nan: bool, out: Any, stream: Any, preference: Any,
+def runs_of(
+    row: Any, indices: Any, keep: Any, *, inverse: bool = False, counts: bool = False, index: bool = False,
+    size: int | None = None, fill: Any = None, equal_nan: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """The runs of a row that may have been sorted from another."""
+    """The runs of a row that may have been sorted from another; options are out, stream and preference."""
     facts = {} if size is None else {"size": size}
     return _unique_consecutive(
-        row, indices, keep, fill, return_inverse=inverse, return_counts=counts, return_first=index, out=out,
-        equal_nan=equal_nan, stream=stream, preference=preference, **facts,
+        row, indices, keep, fill, return_inverse=inverse, return_counts=counts, return_first=index, equal_nan=equal_nan,
+        **options, **facts,
     )  # fmt: skip
