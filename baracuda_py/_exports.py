@@ -44,6 +44,7 @@ EXPORTS = {
     "BatchRaggedPrefillPlan": "ops.attention.packed.batch_ragged_prefill",
     "BatchedGemmPlan": "ops.gemm.gemm",
     "BinIndexArgs": "ops.sort.histogram",
+    "BinIndexDescriptor": "ops.sort.histogram",
     "BinIndexPlan": "ops.sort.histogram",
     "BinaryArgs": "ops.elementwise.binary",
     "BinaryBackwardArgs": "ops.elementwise.binary_backward",

@@ -18,6 +18,7 @@ from .histogram import BinIndexPlan, HistogramPlan, bin_index, histogram_counts
 from .seen import row_of
 
 _count = range  # a keyword of the functions has its name
+_NONE = -(2**62)  # an index that names no place, from the end neither
 _ENDS = (ElementKind.F32, ElementKind.F64, ElementKind.I32, ElementKind.I64)
 
 
@@ -79,7 +80,7 @@ def histogram(
     if weight is not None:
         length = int(edges.shape[0]) - 1
         into = {} if density or to is None else {"out": to}
-        counts = _sums(weight, bin_index(x, **facts, **options), length, {**options, **into})
+        counts = _sums(weight, bin_index(x, none=_NONE, **facts, **options), length, {**options, **into})
     if not density:
         return counts, edges
     wide = cast(counts, ElementKind.F64, **options)
@@ -200,7 +201,7 @@ def bincount(
     if not element.is_integer:
         raise InvalidProblemError(f"x must be integers, got {element}; cast counts of bools or floats first")
     if weights is not None:
-        index = x if element in (ElementKind.I32, ElementKind.I64) else cast(x, ElementKind.I64, **options)
+        index = bin_index(x, bins=max(count, 1), low=0, high=count, closed=False, none=_NONE, **options)
         return _sums(weights, index, count, {**options, "out": out})
     if count == 0:
         raise InvalidProblemError("length must be at least 1, got 0")
