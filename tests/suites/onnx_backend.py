@@ -34,6 +34,7 @@ from .onnx_families import FAMILIES, UNMAPPED
 from .onnx_node import Node, NotCovered, element, need
 from .onnx_reductions import REDUCTIONS
 from .onnx_rows import ROWS
+from .onnx_sort import SORTS
 from .onnx_unary import UNARY
 from .scoreboard import Outcome
 
@@ -58,7 +59,7 @@ def onnx_op(*names: str) -> Callable[[Handler], Handler]:
 
 # -- elementwise ----------------------------------------------------------------------------------------------------
 
-OPS |= {**UNARY, **BINARY, **REDUCTIONS, **ROWS, "Cast": cast, "CastLike": cast}
+OPS |= {**UNARY, **BINARY, **REDUCTIONS, **ROWS, **SORTS, "Cast": cast, "CastLike": cast}
 
 
 @onnx_op("ConstantOfShape")

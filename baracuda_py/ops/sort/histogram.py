@@ -237,7 +237,7 @@ class BinIndexDescriptor(BinsDescriptor):
 class BinIndexArgs(Args):
     """Any strides. edges, low and high as `HistogramArgs` has them.
 
-    outer: bins along other axes so far, of which these are the next: y becomes outer * bins + bin, `none` where either is
+    outer: bins along other axes so far, of which these are the next: y becomes outer * bins + bin, `none` where one is
     below 0.
     """
 
