@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from ...core import Array, ElementKind, InvalidProblemError
-from ...core.checked import shown, whole
+from ...core.checked import shown, truth, whole
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
+from ...core.views import reshaped, with_axis
 from ...interop.arrays import read
 from ..elementwise.cast import cast
 from ..indexing.gather_backward import gather_backward
 from .histogram import BinIndexPlan, HistogramPlan, bin_index, histogram_counts
-from .seen import row_of
+from .seen import numbered, row_of
 
 _count = range  # a keyword of the functions has its name
 _NONE = -(2**62)  # an index that names no place, from the end neither
@@ -70,6 +71,7 @@ def histogram(
         raise unexpected(histogram, unknown)
     options = {"stream": stream, "preference": preference}
     to, to_edges = each_of(out, 2)
+    density = truth("density", density)
     facts = _bins(x, bins, range, options)
     plain = weight is None and not density
     given = {n: one for n, one in (("y", to if plain else None), ("bin_edges", to_edges)) if one is not None}
@@ -128,6 +130,8 @@ def _joint(
     out: what counts and edges are written to, None for what is made.
     """
     count = len(columns)
+    if ranges is not None and not isinstance(ranges, (tuple, list)):
+        raise InvalidProblemError(f"range must be (low, high) of every axis, got {shown(ranges)}")
     each = list(bins) if isinstance(bins, (tuple, list)) else [bins] * count
     pairs = [None] * count if ranges is None else list(ranges)
     if len(pairs) == 2 * count and not isinstance(pairs[0], (tuple, list)):
@@ -140,12 +144,15 @@ def _joint(
         edges.append(histogram_counts(column, return_y=False, return_bin_edges=True, out=to, **facts, **options))
         sizes.append(int(edges[-1].shape[0]) - 1)
         index = bin_index(column, facts.pop("edges", None), index, **facts, **options)
-    hist = bincount(index, weight, length=int(np.prod(sizes)), **options).reshape(tuple(sizes))
-    if density:
+    hist = bincount(index, weight, length=int(np.prod(sizes)), **options)
+    hist = reshaped(hist, sizes, "y")
+    if truth("density", density):
         wide = cast(hist, ElementKind.F64, **options)
         hist = _call("div")(wide, _call("sum")(wide, **options), **options)
         for axis, edge in enumerate(edges):
-            width = _call("diff")(edge, **options)[(slice(None),) + (None,) * (count - 1 - axis)]
+            width = _call("diff")(edge, **options)
+            for _ in _count(count - 1 - axis):
+                width = with_axis(width, -1, "width")
             hist = _call("div")(hist, width, **options)
     return hist if out[0] is None else cast(hist, read(hist, "y").element, out=out[0], **options), edges
 
@@ -165,7 +172,7 @@ def histogramdd(
     shape = read(x, "x").shape
     if len(shape) != 2 or not shape[1]:
         raise InvalidProblemError(f"x must have shape (points, axes), got {shape}")
-    columns, options = [x[:, axis] for axis in _count(shape[1])], {"stream": stream, "preference": preference}
+    columns, options = [numbered(x, 1, a, "x") for a in _count(shape[1])], {"stream": stream, "preference": preference}
     to, to_edges = each_of(out, 2)
     hist, edges = _joint(columns, bins, range, weight, density, (to, *each_of(to_edges, len(columns))), options)
     return hist, tuple(edges)

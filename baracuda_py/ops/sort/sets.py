@@ -8,6 +8,7 @@ from ...core import Array, ElementKind, InvalidProblemError, registry
 from ...core.checked import shown
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
+from ...core.views import with_axis, without_axes
 from ...interop.arrays import read
 from ..indexing.gather import gather
 from ..elementwise.cast import cast
@@ -15,7 +16,7 @@ from ..layout.concat import concat
 from ..layout.views import movedim
 from .isin import member
 from .searchsorted import SearchsortedPlan, searchsorted
-from .seen import axis_of, row_of
+from .seen import axis_of, numbered, row_of
 from .sort import SortPlan, argsort, sort
 from .unique import UniqueConsecutivePlan, runs_of
 
@@ -95,6 +96,12 @@ def setxor1d(
     return _kept(row, gather(concat(alone, **options), indices, axis=0, **options), size, fill_value, out, options)
 
 
+def _each(keys: Any) -> list[Any]:
+    """The arrays along the first axis of one."""
+    shape = read(keys, "keys").shape
+    return [numbered(keys, 0, i, "keys") for i in range(shape[0] if shape else 0)]
+
+
 @entry(SortPlan)
 def lexsort(
     keys: Any, axis: int = -1, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
@@ -107,7 +114,7 @@ def lexsort(
     if unknown:
         raise unexpected(lexsort, unknown)
     options = {"stream": stream, "preference": preference}
-    given = list(keys) if isinstance(keys, (list, tuple)) else [keys[i] for i in range(read(keys, "keys").shape[0])]
+    given = list(keys) if isinstance(keys, (list, tuple)) else _each(keys)
     if not given:
         raise InvalidProblemError("keys must have an array, got none")
     shapes = [read(key, f"keys[{i}]").shape for i, key in enumerate(given)]
@@ -184,7 +191,9 @@ def rankdata(
 
     def turned(array: Any) -> Any:
         """Rows along the last axis, of which there is one."""
-        return None if array is None else array[None] if flat else movedim(array, at, -1)
+        if array is None or not flat:
+            return None if array is None else movedim(array, at, -1)
+        return with_axis(array, 0, "out")
 
     rows, to = turned(x), turned(out)
     ordered = sort(rows, return_indices=False, **options)
@@ -197,4 +206,4 @@ def rankdata(
         else:
             both = add(add(low, searchsorted(ordered, rows, right=True, **options), **options), 1, **options)
             ranks = scale(cast(both, ElementKind.F64, **options), 0.5, out=to, **options)
-    return out if out is not None else ranks[0] if flat else movedim(ranks, -1, at)
+    return out if out is not None else without_axes(ranks, (0,), "y") if flat else movedim(ranks, -1, at)
