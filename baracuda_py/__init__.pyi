@@ -750,6 +750,10 @@ def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int]
     """The any of x along `axis` (all axes by default); see `ReducePlan`."""
 def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
+def approx_max_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The k largest elements of every row, exactly (jax.lax.approx_max_k); see `TopkPlan`."""
+def approx_min_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The k smallest elements of every row, exactly (jax.lax.approx_min_k); see `TopkPlan`."""
 def arccos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = acos(x) element by element, also called arccos; see `UnaryPlan`."""
 def arccosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2862,8 +2866,16 @@ def union1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | 
     """The different elements of a and b, ascending, and how many there are (numpy.union1d, as JAX's with `size`)."""
 def unique(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`)."""
+def unique_all(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`unique` with inverse, counts and first places (jax.numpy.unique_all)."""
 def unique_consecutive(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """An element of every run of equal neighbours in x, seen as a row (torch.unique_consecutive)."""
+def unique_counts(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`unique` with the counts of the elements (jax.numpy.unique_counts)."""
+def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`unique` with the number of every element of x (jax.numpy.unique_inverse)."""
+def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
 def unravel_index(x: Array, *, shape: int | Sequence[int] = ..., dims: int | Sequence[int] = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
 def unsafe_chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:

@@ -49,6 +49,8 @@ from baracuda_py import angle as angle
 from baracuda_py import angle_backward as angle_backward
 from baracuda_py import any as any
 from baracuda_py import append as append
+from baracuda_py import approx_max_k as approx_max_k
+from baracuda_py import approx_min_k as approx_min_k
 from baracuda_py import arccos as arccos
 from baracuda_py import arccosh as arccosh
 from baracuda_py import arcsin as arcsin
@@ -1054,7 +1056,11 @@ from baracuda_py import unfold_copy as unfold_copy
 from baracuda_py import uniform as uniform
 from baracuda_py import union1d as union1d
 from baracuda_py import unique as unique
+from baracuda_py import unique_all as unique_all
 from baracuda_py import unique_consecutive as unique_consecutive
+from baracuda_py import unique_counts as unique_counts
+from baracuda_py import unique_inverse as unique_inverse
+from baracuda_py import unique_values as unique_values
 from baracuda_py import unravel_index as unravel_index
 from baracuda_py import unwrap as unwrap
 from baracuda_py import update_slice_at as update_slice_at

@@ -261,6 +261,54 @@ def unique(
     )  # fmt: skip
 
 
+@entry(UniqueConsecutivePlan)
+def unique_values(
+    x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
+    if unknown:
+        raise unexpected(unique_values, unknown)
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return unique(x, **options)
+
+
+@entry(UniqueConsecutivePlan)
+def unique_counts(
+    x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`unique` with the counts of the elements (jax.numpy.unique_counts)."""
+    if unknown:
+        raise unexpected(unique_counts, unknown)
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return unique(x, return_counts=True, **options)
+
+
+@entry(UniqueConsecutivePlan)
+def unique_inverse(
+    x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`unique` with the number of every element of x (jax.numpy.unique_inverse)."""
+    if unknown:
+        raise unexpected(unique_inverse, unknown)
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return unique(x, return_inverse=True, **options)
+
+
+@entry(UniqueConsecutivePlan)
+def unique_all(
+    x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`unique` with inverse, counts and first places (jax.numpy.unique_all)."""
+    if unknown:
+        raise unexpected(unique_all, unknown)
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return unique(x, return_inverse=True, return_counts=True, return_index=True, **options)
+
+
 def runs_of(
     row: Any, indices: Any, keep: Any, *, inverse: bool = False, counts: bool = False, index: bool = False,
     size: int | None = None, fill: Any = None, equal_nan: bool = False, **options: Any,
