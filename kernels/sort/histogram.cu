@@ -79,12 +79,9 @@ template <class T, class P> BARACUDA_D void bin_index(const P& p) {
   if (c[0] >= p.chunks) return;
   i64 at[1][3];
   map_offsets(p, c, at);
-  i64 b = Bins(p).of(cast<double>(static_cast<const T*>(p.x)[at[0][1]]));
-  if (p.outer != nullptr) {
-    const i64 before = static_cast<const i64*>(p.outer)[at[0][2]];
-    b = b < 0 || before < 0 ? -1 : before * p.bins + b;
-  }
-  static_cast<i64*>(p.y)[at[0][0]] = b;
+  const i64 b = Bins(p).of(cast<double>(static_cast<const T*>(p.x)[at[0][1]]));
+  const i64 before = p.outer == nullptr ? 0 : static_cast<const i64*>(p.outer)[at[0][2]];
+  static_cast<i64*>(p.y)[at[0][0]] = b < 0 || before < 0 ? p.none : before * p.bins + b;
 }
 
 }  // namespace baracuda

@@ -1,6 +1,6 @@
-// place_of   where the median of a sorted row stands; mode_of: where its longest run of equal elements ends.
-// quantile   y = between two elements of a sorted row; quantile_backward: dx of the row's elements, a sum over the levels
-//            in their order. Schedule map, but for mode_of, which has a block for every row and merges counts, by a tree.
+// statistics  of sorted rows. place_of: where the median stands; mode_of: where the longest run of equal elements ends;
+//             quantile: y between two elements; quantile_backward: dx, a sum over the levels in their order. Schedule
+//             map, but for mode_of, which has a block for every row and merges counts by a tree.
 #include <baracuda/map.cuh>
 
 #include "sort/sorted_row.cuh"

@@ -36,6 +36,7 @@ from .onnx_layout import LAYOUT
 from .onnx_node import Node, NotCovered, element, need
 from .onnx_reductions import REDUCTIONS
 from .onnx_rows import ROWS
+from .onnx_sort import SORTS
 from .onnx_unary import UNARY
 from .scoreboard import Outcome
 
@@ -60,7 +61,7 @@ def onnx_op(*names: str) -> Callable[[Handler], Handler]:
 
 # -- elementwise ----------------------------------------------------------------------------------------------------
 
-OPS |= {**UNARY, **BINARY, **REDUCTIONS, **ROWS, **LAYOUT, **INDEXING, "Cast": cast, "CastLike": cast}
+OPS |= {**UNARY, **BINARY, **REDUCTIONS, **ROWS, **LAYOUT, **INDEXING, **SORTS, "Cast": cast, "CastLike": cast}
 
 
 @onnx_op("ConstantOfShape")

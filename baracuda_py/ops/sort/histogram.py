@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan,
-    Problem, Scalar, Variant, element, extent, extents, flag, functional, operand, output, scalar,
+    Problem, Scalar, Variant, element, extent, extents, flag, functional, integer, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape
@@ -226,11 +226,19 @@ class HistogramPlan(Plan):
         _infer(shapes, facts)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BinIndexDescriptor(BinsDescriptor):
+    """x and y have shape `shape`. none: what y is for an element in no bin, below 0."""
+
+    none: int = integer(-1, maximum=-1)
+
+
 @dataclass(slots=True, kw_only=True)
 class BinIndexArgs(Args):
     """Any strides. edges, low and high as `HistogramArgs` has them.
 
-    outer: bins along other axes so far, of which these are the next: y becomes outer * bins + bin, -1 where either is.
+    outer: bins along other axes so far, of which these are the next: y becomes outer * bins + bin, `none` where one is
+    below 0.
     """
 
     x: Array = operand("*shape", values=_near)
@@ -243,42 +251,44 @@ class BinIndexArgs(Args):
 
 
 def index_reference(
-    desc: BinsDescriptor, *, x: Any, edges: Any, outer: Any, low: Any, high: Any, widen: Any
+    desc: BinIndexDescriptor, *, x: Any, edges: Any, outer: Any, low: Any, high: Any, widen: Any
 ) -> Mapping[str, Any]:
     """NumPy, in float64."""
     index = bins_of(desc, x, edges_of(desc, edges, low, high, widen))
-    if outer is not None:
-        index = np.where((outer < 0) | (index < 0), -1, outer * desc.bins + index)
-    return {"y": index.astype(np.int64)}
+    outer = 0 if outer is None else outer
+    return {"y": np.where((outer < 0) | (index < 0), desc.none, outer * desc.bins + index).astype(np.int64)}
 
 
-INDEX_PARAMS = Params("BinIndexParams", y="ptr", x="ptr", outer="ptr", widen="scalar", **_FIELDS, **map_params(3))
+INDEX_PARAMS = Params(
+    "BinIndexParams", y="ptr", x="ptr", outer="ptr", widen="scalar", none="i64", **_FIELDS, **map_params(3)
+)
 
 
 def _index_geometry(p: Problem) -> Geometry | str:
-    return one_each("index", (p.y, p.x, p.outer), _bins(p))
+    return one_each("index", (p.y, p.x, p.outer), {**_bins(p), "none": p.desc.none})
 
 
 def index_in_torch(
-    torch: Any, desc: BinsDescriptor, *, x: Any, edges: Any, outer: Any, low: Any, high: Any, widen: Any
+    torch: Any, desc: BinIndexDescriptor, *, x: Any, edges: Any, outer: Any, low: Any, high: Any, widen: Any
 ) -> Any:
     """torch's bucketize in float64."""
     index = _torch_bins(torch, desc, x, _torch_edges(torch, desc, edges, low, high, widen))
-    return index if outer is None else torch.where((outer < 0) | (index < 0), -1, outer * desc.bins + index)
+    outer = torch.zeros_like(index) if outer is None else outer
+    return torch.where((outer < 0) | (index < 0), desc.none, outer * desc.bins + index)
 
 
 class BinIndexPlan(Plan):
-    """y[i] = the bin of x[i] as `HistogramPlan` has them, -1 of none; with `outer` the bin of several axes.
+    """y[i] = the bin of x[i] as `HistogramPlan` has them, `none` of no bin; with `outer` the bin of several axes.
 
     Sums of weights by bin are `gather_backward` of the weights at this index, in the order of the elements.
     """
 
     op = "sort.bin_index"
-    descriptor = BinsDescriptor
+    descriptor = BinIndexDescriptor
     args = BinIndexArgs
     raw = True
     reference = staticmethod(index_reference)
-    value_policy = "an element beyond the edges, or NaN, has bin -1"
+    value_policy = "an element beyond the edges, or NaN, has the bin `none`"
     variants = (
         Variant(
             "map", _index_geometry, source="sort/histogram.cu", elements=EVERY,
@@ -290,8 +300,8 @@ class BinIndexPlan(Plan):
     benchmarks = (Benchmark("64 Mi f32 into 100", shape=(1 << 26,), bins=100, element="float32"),)
 
     @staticmethod
-    def case(draw: Any) -> BinsDescriptor:
-        return BinsDescriptor(**_bins_case(draw), element=draw.element)
+    def case(draw: Any) -> BinIndexDescriptor:
+        return BinIndexDescriptor(**_bins_case(draw), none=-draw.integer(1, 2), element=draw.element)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

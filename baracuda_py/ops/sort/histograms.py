@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 
 from ...core import Array, ElementKind, InvalidProblemError
-from ...core.checked import shown, whole
+from ...core.checked import shown, truth, whole
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
+from ...core.views import reshaped, with_axis
 from ...interop.arrays import read
 from ..elementwise.cast import cast
 from ..indexing.gather_backward import gather_backward
 from .histogram import BinIndexPlan, HistogramPlan, bin_index, histogram_counts
-from .seen import row_of
+from .seen import numbered, row_of
 
 _count = range  # a keyword of the functions has its name
+_NONE = -(2**62)  # an index that names no place, from the end neither
 _ENDS = (ElementKind.F32, ElementKind.F64, ElementKind.I32, ElementKind.I64)
 
 
@@ -69,6 +71,7 @@ def histogram(
         raise unexpected(histogram, unknown)
     options = {"stream": stream, "preference": preference}
     to, to_edges = each_of(out, 2)
+    density = truth("density", density)
     facts = _bins(x, bins, range, options)
     plain = weight is None and not density
     given = {n: one for n, one in (("y", to if plain else None), ("bin_edges", to_edges)) if one is not None}
@@ -79,7 +82,7 @@ def histogram(
     if weight is not None:
         length = int(edges.shape[0]) - 1
         into = {} if density or to is None else {"out": to}
-        counts = _sums(weight, bin_index(x, **facts, **options), length, {**options, **into})
+        counts = _sums(weight, bin_index(x, none=_NONE, **facts, **options), length, {**options, **into})
     if not density:
         return counts, edges
     wide = cast(counts, ElementKind.F64, **options)
@@ -119,10 +122,16 @@ def histc(
 
 
 def _joint(
-    columns: Sequence[Any], bins: Any, ranges: Any, weight: Any, density: bool, options: dict[str, Any]
-) -> tuple[Any, list[Any]]:
-    """Counts of points by bins along every axis, and the edges along each; a column has the places along an axis."""
+    columns: Sequence[Any], bins: Any, ranges: Any, weight: Any, density: bool, out: Sequence[Any],
+    options: dict[str, Any],
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """Counts of points by bins along every axis, and the edges along each; a column has the places along an axis.
+
+    out: what counts and edges are written to, None for what is made.
+    """
     count = len(columns)
+    if ranges is not None and not isinstance(ranges, (tuple, list)):
+        raise InvalidProblemError(f"range must be (low, high) of every axis, got {shown(ranges)}")
     each = list(bins) if isinstance(bins, (tuple, list)) else [bins] * count
     pairs = [None] * count if ranges is None else list(ranges)
     if len(pairs) == 2 * count and not isinstance(pairs[0], (tuple, list)):
@@ -130,25 +139,28 @@ def _joint(
     if len(each) != count or len(pairs) != count:
         raise InvalidProblemError(f"bins and range must be for {count} axes, got {len(each)} and {len(pairs)}")
     index, edges, sizes = None, [], []
-    for column, number, given in zip(columns, each, pairs, strict=True):
+    for column, number, given, to in zip(columns, each, pairs, out[1:], strict=True):
         facts = _bins(column, number, given, options)
-        edges.append(histogram_counts(column, return_y=False, return_bin_edges=True, **facts, **options))
+        edges.append(histogram_counts(column, return_y=False, return_bin_edges=True, out=to, **facts, **options))
         sizes.append(int(edges[-1].shape[0]) - 1)
         index = bin_index(column, facts.pop("edges", None), index, **facts, **options)
-    hist = bincount(index, weight, length=int(np.prod(sizes)), **options).reshape(tuple(sizes))
-    if density:
+    hist = bincount(index, weight, length=int(np.prod(sizes)), **options)
+    hist = reshaped(hist, sizes, "y")
+    if truth("density", density):
         wide = cast(hist, ElementKind.F64, **options)
         hist = _call("div")(wide, _call("sum")(wide, **options), **options)
         for axis, edge in enumerate(edges):
-            width = _call("diff")(edge, **options)[(slice(None),) + (None,) * (count - 1 - axis)]
+            width = _call("diff")(edge, **options)
+            for _ in _count(count - 1 - axis):
+                width = with_axis(width, -1, "width")
             hist = _call("div")(hist, width, **options)
-    return hist, edges
+    return hist if out[0] is None else cast(hist, read(hist, "y").element, out=out[0], **options), edges
 
 
 @entry(BinIndexPlan)
 def histogramdd(
     x: Array, bins: Any = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Counts of points by bins along every axis, and a tuple of the edges along each (torch.histogramdd).
 
@@ -160,21 +172,22 @@ def histogramdd(
     shape = read(x, "x").shape
     if len(shape) != 2 or not shape[1]:
         raise InvalidProblemError(f"x must have shape (points, axes), got {shape}")
-    columns, options = [x[:, axis] for axis in _count(shape[1])], {"stream": stream, "preference": preference}
-    hist, edges = _joint(columns, bins, range, weight, density, options)
+    columns, options = [numbered(x, 1, a, "x") for a in _count(shape[1])], {"stream": stream, "preference": preference}
+    to, to_edges = each_of(out, 2)
+    hist, edges = _joint(columns, bins, range, weight, density, (to, *each_of(to_edges, len(columns))), options)
     return hist, tuple(edges)
 
 
 @entry(BinIndexPlan)
 def histogram2d(
     x: Array, y: Array, bins: Any = 10, range: Sequence[Any] | None = None, weight: Array | None = None,
-    density: bool = False, *, stream: Any = None, preference: Any = None, **unknown: Any,
+    density: bool = False, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Counts of the points (x[i], y[i]) by bins along both axes, and the edges along each (numpy.histogram2d)."""
     if unknown:
         raise unexpected(histogram2d, unknown)
     options = {"stream": stream, "preference": preference}
-    hist, edges = _joint((x, y), bins, range, weight, density, options)
+    hist, edges = _joint((x, y), bins, range, weight, density, each_of(out, 3), options)
     return hist, edges[0], edges[1]
 
 
@@ -195,7 +208,7 @@ def bincount(
     if not element.is_integer:
         raise InvalidProblemError(f"x must be integers, got {element}; cast counts of bools or floats first")
     if weights is not None:
-        index = x if element in (ElementKind.I32, ElementKind.I64) else cast(x, ElementKind.I64, **options)
+        index = bin_index(x, bins=max(count, 1), low=0, high=count, closed=False, none=_NONE, **options)
         return _sums(weights, index, count, {**options, "out": out})
     if count == 0:
         raise InvalidProblemError("length must be at least 1, got 0")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...core import Array, InvalidProblemError
-from ...core.checked import shown
+from ...core.checked import shown, truth
 from ...core.keywords import entry, unexpected
 from ...interop.arrays import read
 from .seen import Outs, axis_of
@@ -29,7 +29,7 @@ def kthvalue(
     at, count = axis_of(x, axis)
     if not isinstance(k, (int, np.integer)) or not 1 <= k <= count:
         raise InvalidProblemError(f"k must be in [1, {count}], the elements of a row, got {shown(k)}")
-    outs = Outs(out, 2, at, keepdims, len(read(x, "x").shape))
+    outs = Outs(out, 2, at, truth("keepdims", keepdims), len(read(x, "x").shape))
     given = {name: one for number, name in enumerate(("y", "indices")) if (one := outs.seen(number)) is not None}
     made = sort(x, axis=axis, start=int(k) - 1, stop=int(k), out=given or None, stream=stream, preference=preference)
     return tuple(outs.result(number, one) for number, one in enumerate(made))

@@ -13,10 +13,12 @@ from ...core import (
     Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Variant,
     choice, element, functional, operand, output,
 )  # fmt: skip
+from ...core.checked import truth
 from ...core.element import decode
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View
 from ...core.variant import Step
+from ...core.views import with_axis
 from ...interop.arrays import read
 from ...schedules.geometry import MOST_BLOCKS
 from ...schedules.map import THREADS, chunked, lay_out, map_params
@@ -178,11 +180,12 @@ sorted_place = functional(SortedPlacePlan)
 def _middle(x: Any, kind: SortedPlaceKind, axis: Any, keepdims: bool, out: Any, stream: Any, preference: Any) -> Any:
     """The element of every row and its index: a sort, where in it, and what stood there."""
     shape, options = read(x, "x").shape, {"stream": stream, "preference": preference}
+    keepdims = truth("keepdims", keepdims)
     at, count = axis_of(x, axis)
     if not count:
         raise InvalidProblemError(f"axis {axis} of x must have an element, got shape {shape}")
     outs = Outs(out, 2, at, keepdims and bool(shape), max(len(shape), 1))
-    seen = x if shape else x[None]
+    seen = x if shape else with_axis(x, 0, "x")
     order, indices = sort(seen, axis=at, **options)
     place = sorted_place(order, kind=kind, axis=at, **options)
     where = gather(indices, place, axis=at, out=outs.seen(1), **options)
@@ -195,7 +198,7 @@ def _median(
 ) -> Any:
     if axis is not None:
         return _middle(x, kind, axis, keepdims, out, stream, preference)
-    if keepdims:
+    if truth("keepdims", keepdims):
         raise InvalidProblemError(f"keepdims of {name} goes with an axis, got None")
     both = None if out is None else (out, None)
     row = row_of(x, "x") if read(x, "x").shape else x

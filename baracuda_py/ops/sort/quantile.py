@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...core import Array
+from ...core.checked import truth
 from ...core.keywords import entry, unexpected
+from ...core.views import with_axis, without_axes
 from ...interop.arrays import read
 from .seen import axis_of, row_of
 from .sort import SortPlan, sort
@@ -19,19 +21,24 @@ def _quantile(
     stream: Any, preference: Any,
 ) -> Any:  # fmt: skip
     shape, options = read(x, "x").shape, {"stream": stream, "preference": preference}
+    keepdims = truth("keepdims", keepdims)
     at = 0 if axis is None else axis_of(x, axis)[0]
-    seen = x[None] if not shape else x if axis is not None else row_of(x, "x")
+    seen = with_axis(x, 0, "x") if not shape else x if axis is not None else row_of(x, "x")
     ordered = sort(seen, axis=at, return_indices=False, **options)
     number = isinstance(q, (int, float, np.integer, np.floating))
     levels = None if number else q
     many = 0 if number else len(read(q, "q").shape)
-    added = () if not keepdims else (slice(None),) * (many + at) + (None,) * (1 if axis is not None else len(shape))
-    dropped = tuple(0 if one is None else one for one in added)
+    places = range(many + at, many + at + (1 if axis is not None else len(shape))) if keepdims and shape else ()
     y = sorted_quantile(
         ordered, levels, axis=at, interpolation=interpolation, percent=percent, ignore_nan=ignore_nan,
-        level=float(q) if number else 0.5, out=out[dropped] if out is not None and keepdims else out, **options,
+        level=float(q) if number else 0.5, out=None if out is None else without_axes(out, tuple(places), "out"),
+        **options,
     )  # fmt: skip
-    return out if out is not None else y[added] if keepdims and shape else y
+    if out is not None:
+        return out
+    for place in places:
+        y = with_axis(y, place, "y")
+    return y
 
 
 @entry(SortPlan)

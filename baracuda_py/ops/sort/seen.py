@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from ...core import InvalidProblemError, View
+from ...core import InvalidProblemError
 from ...core.checked import shown
 from ...core.outputs import each_of
-from ...interop.arrays import read
+from ...core.views import cut, reshaped, shape_of, with_axis, without_axes
 
 
 def axis_of(x: Any, axis: Any) -> tuple[int, int]:
     """An axis of x in [0, rank), and its extent; of rank 0 axis 0 is one element."""
-    shape = read(x, "x").shape
+    shape = shape_of(x, "x")
     rank = max(len(shape), 1)
     if not isinstance(axis, (int, np.integer)) or not -rank <= axis < rank:
         raise InvalidProblemError(f"axis must be in [{-rank}, {rank - 1}] for x of shape {shape}, got {shown(axis)}")
@@ -31,24 +32,29 @@ class Outs:
     def seen(self, number: int) -> Any:
         """One of them, with the axis, for a call."""
         array = self.given[number]
-        return array if self.axis is None or array is None else array[(slice(None),) * self.axis + (None,)]
+        return array if self.axis is None or array is None else with_axis(array, self.axis, "out")
 
     def result(self, number: int, made: Any) -> Any:
         """What was given, or what was made without the axis."""
         if self.given[number] is not None:
             return self.given[number]
-        return made if self.axis is None else made[(slice(None),) * self.axis + (0,)]
+        return made if self.axis is None else without_axes(made, (self.axis,), "y")
 
 
 def row_of(array: Any, name: str) -> Any:
     """All elements in a row: a view, as nothing is copied unasked."""
-    seen = read(array, name)
-    if len(seen.shape) == 1:
+    shape = shape_of(array, name)
+    if len(shape) == 1:
         return array
-    view = View(0, tuple(seen.shape), tuple(seen.strides), seen.element)
-    if not hasattr(array, "reshape") or view.reshaped((view.size,)) is None:
+    row = reshaped(array, (math.prod(shape),), name)
+    if row is None:
         raise InvalidProblemError(
-            f"{name} of shape {view.shape} is not one row and cannot be seen as one without a copy; give a contiguous "
-            "array, or reshape it first"
+            f"{name} of shape {shape} is no row and cannot be seen as one without a copy; give a contiguous array, "
+            "or reshape it first"
         )
-    return array.reshape(-1)
+    return row
+
+
+def numbered(array: Any, axis: int, number: int, name: str) -> Any:
+    """Element `number` along an axis, which is no axis then."""
+    return without_axes(cut(array, (slice(None),) * axis + (slice(number, number + 1),), name), (axis,), name)

@@ -198,3 +198,13 @@ def topk(
         if k <= count:
             return sort(x, descending=largest, stop=int(k), **options)
     return _topk(x, k=k, largest=largest, **options)
+
+
+approx_max_k = functional(
+    TopkPlan, "approx_max_k", "The k largest elements of every row, exactly (jax.lax.approx_max_k); see `TopkPlan`.",
+    returns=("y", "indices"), largest=True,
+)  # fmt: skip
+approx_min_k = functional(
+    TopkPlan, "approx_min_k", "The k smallest elements of every row, exactly (jax.lax.approx_min_k); see `TopkPlan`.",
+    returns=("y", "indices"), largest=False,
+)  # fmt: skip

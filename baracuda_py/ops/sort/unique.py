@@ -234,8 +234,10 @@ def unique_consecutive(
     if unknown:
         raise unexpected(unique_consecutive, unknown)
     row = row_of(x, "x")
-    return _runs_of(row, None, None, return_inverse, return_counts, return_index, size, fill_value, equal_nan, out,
-                    stream, preference)  # fmt: skip
+    return runs_of(
+        row, None, None, inverse=return_inverse, counts=return_counts, index=return_index, size=size, fill=fill_value,
+        equal_nan=equal_nan, out=out, stream=stream, preference=preference,
+    )  # fmt: skip
 
 
 @entry(UniqueConsecutivePlan)
@@ -253,17 +255,67 @@ def unique(
         raise unexpected(unique, unknown)
     row = row_of(x, "x")
     y, indices = sort(row, stream=stream, preference=preference)
-    return _runs_of(y, indices, None, return_inverse, return_counts, return_index, size, fill_value, equal_nan, out,
-                    stream, preference)  # fmt: skip
+    return runs_of(
+        y, indices, None, inverse=return_inverse, counts=return_counts, index=return_index, size=size, fill=fill_value,
+        equal_nan=equal_nan, out=out, stream=stream, preference=preference,
+    )  # fmt: skip
 
 
-def _runs_of(
-    row: Any, indices: Any, keep: Any, inverse: bool, counts: bool, index: bool, size: int | None, fill: Any,
-    equal_nan: bool, out: Any, stream: Any, preference: Any,
+@entry(UniqueConsecutivePlan)
+def unique_values(
+    x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """The runs of a row that may have been sorted from another."""
+    """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
+    if unknown:
+        raise unexpected(unique_values, unknown)
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return unique(x, **options)
+
+
+@entry(UniqueConsecutivePlan)
+def unique_counts(
+    x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`unique` with the counts of the elements (jax.numpy.unique_counts)."""
+    if unknown:
+        raise unexpected(unique_counts, unknown)
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return unique(x, return_counts=True, **options)
+
+
+@entry(UniqueConsecutivePlan)
+def unique_inverse(
+    x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`unique` with the number of every element of x (jax.numpy.unique_inverse)."""
+    if unknown:
+        raise unexpected(unique_inverse, unknown)
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return unique(x, return_inverse=True, **options)
+
+
+@entry(UniqueConsecutivePlan)
+def unique_all(
+    x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`unique` with inverse, counts and first places (jax.numpy.unique_all)."""
+    if unknown:
+        raise unexpected(unique_all, unknown)
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return unique(x, return_inverse=True, return_counts=True, return_index=True, **options)
+
+
+def runs_of(
+    row: Any, indices: Any, keep: Any, *, inverse: bool = False, counts: bool = False, index: bool = False,
+    size: int | None = None, fill: Any = None, equal_nan: bool = False, **options: Any,
+) -> Any:  # fmt: skip
+    """The runs of a row that may have been sorted from another; options are out, stream and preference."""
     facts = {} if size is None else {"size": size}
     return _unique_consecutive(
-        row, indices, keep, fill, return_inverse=inverse, return_counts=counts, return_first=index, out=out,
-        equal_nan=equal_nan, stream=stream, preference=preference, **facts,
+        row, indices, keep, fill, return_inverse=inverse, return_counts=counts, return_first=index, equal_nan=equal_nan,
+        **options, **facts,
     )  # fmt: skip
