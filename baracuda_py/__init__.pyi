@@ -651,6 +651,7 @@ from .ops.softmax.sparsemax import SparsemaxDescriptor as SparsemaxDescriptor
 from .ops.softmax.sparsemax import SparsemaxKind as SparsemaxKind
 from .ops.softmax.sparsemax import SparsemaxPlan as SparsemaxPlan
 from .ops.sort.histogram import BinIndexArgs as BinIndexArgs
+from .ops.sort.histogram import BinIndexDescriptor as BinIndexDescriptor
 from .ops.sort.histogram import BinIndexPlan as BinIndexPlan
 from .ops.sort.histogram import BinsDescriptor as BinsDescriptor
 from .ops.sort.histogram import HistogramArgs as HistogramArgs
@@ -786,6 +787,10 @@ def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int]
     """The any of x along `axis` (all axes by default); see `ReducePlan`."""
 def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
+def approx_max_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The k largest elements of every row, exactly (jax.lax.approx_max_k); see `TopkPlan`."""
+def approx_min_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The k smallest elements of every row, exactly (jax.lax.approx_min_k); see `TopkPlan`."""
 def arange(start: Any, stop: Any = None, step: Any = 1, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
     """start, start + step, … below stop; of one number those from 0 below it (torch.arange, numpy.arange)."""
 def arccos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -955,8 +960,8 @@ def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def bin_index(x: Array, edges: Array | None = None, outer: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i] = the bin of x[i] as `HistogramPlan` has them, -1 of none; with `outer` the bin of several axes."""
+def bin_index(x: Array, edges: Array | None = None, outer: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, none: int = -1, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = the bin of x[i] as `HistogramPlan` has them, `none` of no bin; with `outer` the bin of several axes."""
 def binary_cross_entropy(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """binary_cross_entropy of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1081,6 +1086,8 @@ def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, s
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
 def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
     """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
+def circulant(c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix whose columns are c, each rolled by one more than the one before (scipy.linalg.circulant)."""
 def clamp(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """min(max(x, min), max), either bound an array that broadcasts, a number, or None for none (torch.clamp)."""
 def clamp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1107,6 +1114,8 @@ def comb(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = comb(a, b) with broadcasting: a! / (b! (a - b)!); one of them may be a number. See `SpecialFunctionPlan`."""
 def combinations(x: Array, r: int = 2, with_replacement: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """All choices of r elements of a vector, as rows, in order (torch.combinations). The host counts them out."""
+def companion(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The companion matrix of a polynomial's coefficients, the highest power first (scipy.linalg.companion)."""
 def complex(real: Array, imag: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1135,6 +1144,8 @@ def contiguous(x: Array) -> Array:
     """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
 def convert_element_type(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
+def convolution_matrix(a: Array, n: int, mode: str = 'full', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix whose product with a vector of n is its convolution with a (scipy.linalg.convolution_matrix)."""
 def copy(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def copysign(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1229,6 +1240,8 @@ def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None
     """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
 def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
+def dft(n: int, scale: str | None = None, element: Any = 'complex64', *, like: Any = None) -> Array:
+    """The n × n matrix of the discrete Fourier transform (scipy.linalg.dft); scale: None, 'sqrtn' or 'n'."""
 def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """A diagonal of a matrix, copied, or a matrix with a vector as a diagonal, 0 elsewhere (torch.diag, numpy.diag)."""
 def diag_embed(x: Array, offset: int = 0, axis1: int = -2, axis2: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1438,6 +1451,8 @@ def feature_alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offs
     """`alpha_dropout` of whole channels of x [batch, channel, …] (torch.nn.functional.feature_alpha_dropout)."""
 def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
+def fiedler(a: Array) -> Array:
+    """|a_i - a_j| of a vector (scipy.linalg.fiedler)."""
 def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
 def fill_diagonal(x: Array, value: Scalar, wrap: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1638,12 +1653,16 @@ def gumbel_softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
 def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
+def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis."""
 def hamming(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
     """The Hamming window that is not periodic, in float64 (numpy.hamming)."""
 def hamming_window(n: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, element: Any = None, *, like: Any = None) -> Array:
     """alpha - beta cos(2π i / N) (torch.hamming_window)."""
+def hankel(c: Array, r: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix with first column c and last row r, 0 without, whose anti-diagonals are constant (scipy's hankel)."""
 def hann_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
     """½ - ½ cos(2π i / N), N being n where periodic, else n - 1 (torch.hann_window)."""
 def hanning(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
@@ -1690,6 +1709,8 @@ def hardtanh_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: in
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def heaviside(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = heaviside(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def helmert(n: int, full: bool = False, element: Any = None, *, like: Any = None) -> Array:
+    """The Helmert matrix of n, without its first row unless `full` (scipy.linalg.helmert)."""
 def hermite_polynomial_h(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hermite_polynomial_h(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def hermite_polynomial_he(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1704,13 +1725,13 @@ def histc(x: Array, bins: int = 100, min: Array | float = 0, max: Array | float 
     """How many elements of x are in each of `bins` equal parts of [min, max], in x's element (torch.histc)."""
 def histogram(x: Array, bins: int = 10, range: Any = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """How many elements of x are in every bin, and the edges of the bins, float64 (torch.histogram, numpy.histogram)."""
-def histogram2d(x: Array, y: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def histogram2d(x: Array, y: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Counts of the points (x[i], y[i]) by bins along both axes, and the edges along each (numpy.histogram2d)."""
 def histogram_bin_edges(x: Array, bins: int = 10, range: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The edges of the bins of `histogram`, float64 (numpy.histogram_bin_edges, for a number of bins)."""
 def histogram_counts(x: Array, edges: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, return_y: bool = True, return_bin_edges: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[b] = how many elements of x are in bin b (numpy.histogram, torch.histogram, torch.histc)."""
-def histogramdd(x: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def histogramdd(x: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Counts of points by bins along every axis, and a tuple of the edges along each (torch.histogramdd)."""
 def hsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 1, of a vector along its axis (torch.hsplit, numpy.hsplit)."""
@@ -1800,8 +1821,14 @@ def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, pre
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
+def intersect1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements that a and b have both, ascending, and how many there are (numpy.intersect1d)."""
 def invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_not(x) element by element, also called invert, also called bitwise_invert; see `UnaryPlan`."""
+def invhilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The inverse of `hilbert`, of integers (scipy.linalg.invhilbert)."""
+def invpascal(n: int, kind: str = 'symmetric', element: Any = None, *, like: Any = None) -> Array:
+    """The inverse of `pascal` (scipy.linalg.invpascal)."""
 def iota(element: Any, size: int, *, like: Any = None) -> Array:
     """0, 1, … size - 1 (jax.lax.iota)."""
 def is_finite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1908,10 +1935,14 @@ def lerp(a: Array, b: Array, weight: Any, *, out: Out = None, stream: Stream = N
     """a + weight (b - a) with weight an array or a number (torch.lerp); exactly b for weight 1."""
 def lerp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of lerp by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def leslie(f: Array, s: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix with first row f and s below its main diagonal, 0 elsewhere (scipy.linalg.leslie)."""
 def less(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def less_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = le(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def lexsort(keys: Any, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Where elements stand in the order of several keys, the last of which counts most (numpy.lexsort)."""
 def lgamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def lgamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2095,6 +2126,8 @@ def median(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Ou
     """The median of every row along `axis`, and where it stands; without an axis that of all elements (torch.median)."""
 def member(x: Array, elements: Array, *, shape: int | Sequence[int] = ..., count: int = ..., invert: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = whether x[i] is one of the elements, sorted ones: a binary search. A NaN is none, -0 equals +0."""
+def merge_sorted(a: Array, b: Array, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sorted rows of a and b as one, along `axis`: equal elements of a first. See `sort` for the order."""
 def meshgrid(*arrays: Any, indexing: str = 'ij', sparse: bool = False) -> list[Array]:
     """Vectors as views of the grid that they span (torch.meshgrid, numpy.meshgrid)."""
 def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2308,6 +2341,8 @@ def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def packbits(x: Array, axis: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether elements are not 0, eight along an axis in a byte, those beyond the end 0 (numpy.packbits)."""
 def pad(x: Array, pad: Any, mode: str = 'constant', value: builtins.complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
 def pad_backward(dy: Array, *, shape: int | Sequence[int] = ..., padding: int | Sequence[int | Sequence[int]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: builtins.complex = 0, interior: int | Sequence[int] = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2324,6 +2359,8 @@ def pareto(scale: Array | float = 1.0, alpha: Array | float = 1.0, *, shape: int
     """Draws of the distribution pareto of scale, alpha, numbers or arrays."""
 def partition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x sorted, as numpy.partition leaves open for any kth; see `SortPlan`."""
+def pascal(n: int, kind: str = 'symmetric', element: Any = None, *, like: Any = None) -> Array:
+    """Pascal's triangle as an n × n matrix, 'symmetric', 'lower' or 'upper' (scipy.linalg.pascal)."""
 def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
 def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2449,6 +2486,8 @@ def random_logistic(loc: Array | float = 0.0, scale: Array | float = 1.0, *, sha
     """Draws of the distribution logistic of loc, scale, numbers or arrays."""
 def range(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
     """start, start + step, … up to stop, which may be met (torch.range)."""
+def rankdata(x: Array, axis: int = -1, method: str = 'average', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The rank of every element in its row along `axis`, counted from 1 (scipy.stats.rankdata)."""
 def ravel(x: Array) -> Array:
     """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
 def ravel_multi_index(indices: Sequence[Array], *, index_shapes: Sequence[Sequence[int]] = ..., dims: int | Sequence[int] = ..., mode: Literal['from_end', 'strict', 'wrap', 'clip'] = 'strict', first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2685,6 +2724,10 @@ def selu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ...,
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def selu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def setdiff1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements of a that b has not, ascending, and how many there are (numpy.setdiff1d)."""
+def setxor1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements that one of a and b has, ascending, and how many there are (numpy.setxor1d)."""
 def sgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = sign(x) element by element, also called sgn; see `UnaryPlan`."""
 def sgn_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2797,6 +2840,8 @@ def sort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descendi
     """y = x with every row along `axis` sorted; indices[…, j, …] is where y[…, j, …] stood in its row (torch.sort)."""
 def sort_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, picked_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, indices[…, j, …], …] = dy[…, j, …] along `axis`, and 0 elsewhere: the gradient of sorts and selections."""
+def sort_key_val(keys: Array, values: Array, axis: int = -1, descending: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """keys sorted along `axis`, and the values of the same shape that go with them (jax.lax.sort_key_val): stable."""
 def sorted_place(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, kind: SortedPlaceKind | str = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """place = where an element of a sorted row stands, by one of `SortedPlaceKind`."""
 def sorted_quantile(x: Array, q: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, q_shape: int | Sequence[int] = ..., interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint', 'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', 'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased', 'normal_unbiased'] = 'linear', percent: bool = False, ignore_nan: bool = False, level: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2936,6 +2981,8 @@ def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy threshold'(x) element by element; see `UnaryBackwardPlan`."""
 def tile(x: Array, reps: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x laid out again and again, reps[a] times along axis a (torch.tile, numpy.tile, Tensor.repeat)."""
+def toeplitz(c: Array, r: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix with first column c and first row r whose diagonals are constant (scipy.linalg.toeplitz)."""
 def token_logprobs(logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logprob [B] of tokens [B] (int64 or int32) under softmax(logits / temperature), with no cut-off."""
 def top_k_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3010,10 +3057,22 @@ def unfold_copy(x: Array, axis: int, size: int, step: int, *, out: Out = None, s
     """What `unfold` sees, in memory of its own (torch.unfold_copy). Its gradient adds up where windows overlap."""
 def uniform(low: Array | float = 0.0, high: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution uniform of low, high, numbers or arrays."""
+def union1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements of a and b, ascending, and how many there are (numpy.union1d, as JAX's with `size`)."""
 def unique(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`)."""
+def unique_all(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`unique` with inverse, counts and first places (jax.numpy.unique_all)."""
 def unique_consecutive(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """An element of every run of equal neighbours in x, seen as a row (torch.unique_consecutive)."""
+def unique_counts(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`unique` with the counts of the elements (jax.numpy.unique_counts)."""
+def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`unique` with the number of every element of x (jax.numpy.unique_inverse)."""
+def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
+def unpackbits(x: Array, axis: int | None = None, count: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bits of bytes as uint8, eight for each along an axis (numpy.unpackbits)."""
 def unravel_index(x: Array, *, shape: int | Sequence[int] = ..., dims: int | Sequence[int] = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
 def unsafe_chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:

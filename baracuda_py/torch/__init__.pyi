@@ -50,6 +50,8 @@ from baracuda_py import angle as angle
 from baracuda_py import angle_backward as angle_backward
 from baracuda_py import any as any
 from baracuda_py import append as append
+from baracuda_py import approx_max_k as approx_max_k
+from baracuda_py import approx_min_k as approx_min_k
 from baracuda_py import arccos as arccos
 from baracuda_py import arccosh as arccosh
 from baracuda_py import arcsin as arcsin
@@ -177,6 +179,7 @@ from baracuda_py import chi2 as chi2
 from baracuda_py import chi_square as chi_square
 from baracuda_py import chisquare as chisquare
 from baracuda_py import choose as choose
+from baracuda_py import circulant as circulant
 from baracuda_py import clamp as clamp
 from baracuda_py import clamp_backward as clamp_backward
 from baracuda_py import clamp_max as clamp_max
@@ -189,6 +192,7 @@ from baracuda_py import col2im as col2im
 from baracuda_py import column_stack as column_stack
 from baracuda_py import comb as comb
 from baracuda_py import combinations as combinations
+from baracuda_py import companion as companion
 from baracuda_py import complex as complex
 from baracuda_py import complex_backward as complex_backward
 from baracuda_py import compress as compress
@@ -202,6 +206,7 @@ from baracuda_py import conj_physical as conj_physical
 from baracuda_py import conjugate as conjugate
 from baracuda_py import constant_pad_nd as constant_pad_nd
 from baracuda_py import convert_element_type as convert_element_type
+from baracuda_py import convolution_matrix as convolution_matrix
 from baracuda_py import copy as copy
 from baracuda_py import copysign as copysign
 from baracuda_py import copysign_backward as copysign_backward
@@ -435,6 +440,7 @@ from baracuda_py import gt as gt
 from baracuda_py import gumbel as gumbel
 from baracuda_py import gumbel_softmax as gumbel_softmax
 from baracuda_py import gumbel_softmax_backward as gumbel_softmax_backward
+from baracuda_py import hankel as hankel
 from baracuda_py import hard_sigmoid as hard_sigmoid
 from baracuda_py import hard_silu as hard_silu
 from baracuda_py import hard_swish as hard_swish
@@ -506,6 +512,7 @@ from baracuda_py import insert as insert
 from baracuda_py import instance_norm as instance_norm
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
+from baracuda_py import intersect1d as intersect1d
 from baracuda_py import invert as invert
 from baracuda_py import is_finite as is_finite
 from baracuda_py import isclose as isclose
@@ -554,8 +561,10 @@ from baracuda_py import left_shift as left_shift
 from baracuda_py import legendre_polynomial_p as legendre_polynomial_p
 from baracuda_py import lerp as lerp
 from baracuda_py import lerp_backward as lerp_backward
+from baracuda_py import leslie as leslie
 from baracuda_py import less as less
 from baracuda_py import less_equal as less_equal
+from baracuda_py import lexsort as lexsort
 from baracuda_py import lgamma as lgamma
 from baracuda_py import lgamma_backward as lgamma_backward
 from baracuda_py import linear as linear
@@ -644,6 +653,7 @@ from baracuda_py import mean as mean
 from baracuda_py import mean_backward as mean_backward
 from baracuda_py import median as median
 from baracuda_py import member as member
+from baracuda_py import merge_sorted as merge_sorted
 from baracuda_py import min as min
 from baracuda_py import min_norm as min_norm
 from baracuda_py import min_norm_backward as min_norm_backward
@@ -745,6 +755,7 @@ from baracuda_py import owens_t as owens_t
 from baracuda_py import owens_t_backward as owens_t_backward
 from baracuda_py import p_norm as p_norm
 from baracuda_py import p_norm_backward as p_norm_backward
+from baracuda_py import packbits as packbits
 from baracuda_py import pad as pad
 from baracuda_py import pad_backward as pad_backward
 from baracuda_py import pad_in_dim as pad_in_dim
@@ -812,6 +823,7 @@ from baracuda_py import random_gamma as random_gamma
 from baracuda_py import random_gamma_grad as random_gamma_grad
 from baracuda_py import random_loggamma as random_loggamma
 from baracuda_py import random_logistic as random_logistic
+from baracuda_py import rankdata as rankdata
 from baracuda_py import ravel_multi_index as ravel_multi_index
 from baracuda_py import rayleigh as rayleigh
 from baracuda_py import real as real
@@ -923,6 +935,8 @@ from baracuda_py import selu as selu
 from baracuda_py import selu_backward as selu_backward
 from baracuda_py import selu_glu as selu_glu
 from baracuda_py import selu_glu_backward as selu_glu_backward
+from baracuda_py import setdiff1d as setdiff1d
+from baracuda_py import setxor1d as setxor1d
 from baracuda_py import sgn as sgn
 from baracuda_py import sgn_backward as sgn_backward
 from baracuda_py import shift_left as shift_left
@@ -978,6 +992,7 @@ from baracuda_py import softsign_glu as softsign_glu
 from baracuda_py import softsign_glu_backward as softsign_glu_backward
 from baracuda_py import sort as sort
 from baracuda_py import sort_backward as sort_backward
+from baracuda_py import sort_key_val as sort_key_val
 from baracuda_py import sorted_place as sorted_place
 from baracuda_py import sorted_quantile as sorted_quantile
 from baracuda_py import sorted_quantile_backward as sorted_quantile_backward
@@ -1042,6 +1057,7 @@ from baracuda_py import tensordot as tensordot
 from baracuda_py import threshold as threshold
 from baracuda_py import threshold_backward as threshold_backward
 from baracuda_py import tile as tile
+from baracuda_py import toeplitz as toeplitz
 from baracuda_py import token_logprobs as token_logprobs
 from baracuda_py import top_k_mask as top_k_mask
 from baracuda_py import top_k_renorm as top_k_renorm
@@ -1070,8 +1086,14 @@ from baracuda_py import truncated_normal as truncated_normal
 from baracuda_py import typical_p_mask as typical_p_mask
 from baracuda_py import unfold_copy as unfold_copy
 from baracuda_py import uniform as uniform
+from baracuda_py import union1d as union1d
 from baracuda_py import unique as unique
+from baracuda_py import unique_all as unique_all
 from baracuda_py import unique_consecutive as unique_consecutive
+from baracuda_py import unique_counts as unique_counts
+from baracuda_py import unique_inverse as unique_inverse
+from baracuda_py import unique_values as unique_values
+from baracuda_py import unpackbits as unpackbits
 from baracuda_py import unravel_index as unravel_index
 from baracuda_py import unwrap as unwrap
 from baracuda_py import update_slice_at as update_slice_at
