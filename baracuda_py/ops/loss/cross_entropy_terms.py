@@ -255,8 +255,8 @@ def in_torch(
 class CrossEntropyTermsPlan(Plan):
     """Cross entropy against classes or probabilities, with a z-loss, soft caps and a scale of the logits.
 
-    entropy and argmax of the scaled and capped logits are made on request, of ignored rows, too. Rows are read twice,
-    the second time from the cache. Sums are in float32 (float64 of float64): a row's results depend on it alone.
+    entropy and argmax of the scaled and capped logits are made on request, of ignored rows, too. Rows are read
+    once. Sums are in float32 (float64 of float64): a row's results depend on it alone.
     """
 
     op = "loss.cross_entropy_terms"
