@@ -26,8 +26,8 @@ def moe_permute(
     x: [tokens, ...]; experts: [tokens, k], the experts of each, int32 or int64. y: [tokens · k, ...], rows offsets[e]
     to offsets[e + 1] - 1 for expert e, in the order of tokens; offsets [num_experts + 1]; places [tokens, k], where in
     y the row of a token for an expert is. An expert outside [0, num_experts), of another device, gets nothing: its
-    place is -1, and the rows behind the last expert's are 0. Everything stays on the device: 5 launches. The gradient of x is
-    a sum in a fixed order.
+    place is -1, and the rows behind the last expert's are 0. Everything stays on the device: 5 launches. The
+    gradient of x is a sum in a fixed order.
     """
     if unknown:
         raise unexpected(moe_permute, unknown)
