@@ -21,6 +21,7 @@ from ..core.variant import Geometry, Kernel, Step, Where, aligned
 
 SORT_THREADS = 1024  # as in kernels/include/baracuda/segments.cuh
 RANGE = 4096  # segments that a sorting block counts in shared memory
+FEW_RANGES = 8  # up to which every block that sorts looks at all tokens of its part
 SLOT = 32  # as in kernels/segment/places.cuh
 COMBINE_THREADS = 128  # as in kernels/segment/combine.cuh
 MERGE_THREADS = 256
@@ -72,7 +73,7 @@ def segment_params(name: str, **more: str) -> Params:
         g_row="i64", h_row="i64", arg_row="i64", column_shape="i64[8]", column_strides="i64[5][8]", mode="i32",
         ranges="i32", parts="i32", range_pitch="i32", lanes="i32", tiles="i32", sum_blocks="i32", fill_rows="i32",
         column_rank="i32", index_wide="i32", src_wide="i32", weight_wide="i32", mean="i32", begins="i32", fills="i32",
-        **more,
+        level="i32", coarse="workspace", coarse_starts="workspace", fine="workspace", fine_starts="workspace", **more,
     )  # fmt: skip
 
 
@@ -85,7 +86,7 @@ _ZERO = (
     "tokens", "segments", "rows", "each", "dim", "pitch", "slots", "index_step", "src_step", "weight_step",
     "shares_step", "count_step", "x_row", "y_row", "z_row", "g_row", "h_row", "arg_row", "mode", "ranges", "parts",
     "range_pitch", "lanes", "tiles", "sum_blocks", "fill_rows", "column_rank", "index_wide", "src_wide", "mean",
-    "weight_wide", "begins", "fills",
+    "weight_wide", "begins", "fills", "level", "coarse", "coarse_starts", "fine", "fine_starts",
 )  # fmt: skip
 NOTHING: Mapping[str, Any] = {
     **dict.fromkeys(_ABSENT, "@null"), **dict.fromkeys(_ZERO, 0), "padding": -1, "left_out": -1,
@@ -97,7 +98,7 @@ NOTHING: Mapping[str, Any] = {
 def place_kernels(params: Params, owners: bool = False) -> tuple[Kernel, ...]:
     """The kernels that find the places of segments, and the segment of every token."""
     return (
-        Kernel("count", "segment_sort_count", params, threads=SORT_THREADS),
+        Kernel("count", "segment_sort_count", params, threads=SORT_THREADS, spills=True),
         Kernel("place", "segment_sort_place", params, threads=SORT_THREADS),
         Kernel("bounds", "segment_bounds", params, threads=THREADS),
         *([Kernel("owners", "segment_owners", params, threads=THREADS)] if owners else []),
@@ -201,44 +202,59 @@ class Segments:
             "index_wide": index is not None and index.element is ElementKind.I64,
         }  # fmt: skip
 
-    def places(self, slots: bool = True, **more: Any) -> list[Step]:
+    def places(self, slots: bool = True, one_level: bool = False, **more: Any) -> list[Step]:
         """The launches that find the bounds of segments and slots; `params` has afterwards where they are.
 
-        slots: whether tokens are combined. more: parameters that a page adds.
+        slots: whether tokens are combined. one_level: without the launch for `bounds` after a sort. more: parameters
+        that a page adds.
         """
         take = self.workspace.take
         count = -(-self.tokens // SLOT) if slots else 0
         self.params = {**self.told(), "slots": count}
         steps = []
         if self.by is By.IDS:
-            sort, blocks = self._sort()
-            self.params |= sort
-            steps = [
-                Step(n, (blocks, 1, 1), {**NOTHING, **self.params, **more}, {}, SORT_THREADS)
-                for n in ("count", "place")
-            ]
+            levels = self._sort(one_level or self.segments <= FEW_RANGES * RANGE)
+            for fields, blocks in levels:
+                params = {**NOTHING, **self.params, **fields, **more}
+                steps += [Step(name, (blocks, 1, 1), params, {}, SORT_THREADS) for name in ("count", "place")]
+            self.params |= levels[-1][0]
         else:
             self.params["starts"] = take((self.segments + 1) * 4)
         if count:
             self.params |= {"first": take(count * 4), "last": take(count * 4)}
-        threads = max(count, 0 if self.by is By.IDS else self.segments + 1)
+        threads = count
+        if self.by is not By.IDS or self.params["level"]:
+            threads = max(count, self.segments + 1, self.tokens if self.by is By.IDS else 0)
         if threads:
-            blocks = -(-threads // THREADS)
-            steps.append(Step("bounds", (blocks, 1, 1), {**NOTHING, **self.params, **more}, {}, THREADS))
+            params = {**NOTHING, **self.params, **more}
+            steps.append(Step("bounds", (-(-threads // THREADS), 1, 1), params, {}, THREADS))
         return steps
 
-    def _sort(self) -> tuple[dict[str, Any], int]:
-        """Parameters of the sort, with its places in the workspace, and its blocks."""
+    def _sort(self, one_level: bool) -> list[tuple[dict[str, Any], int]]:
+        """Parameters of the sort's levels, with their places in the workspace, and the blocks of each."""
         take, ranges = self.workspace.take, max(1, -(-self.segments // RANGE))
-        pitch = RANGE if ranges > 1 else max(4, -(-self.segments // 4) * 4)
-        # The counts of each part are read by every part of its range: few parts where a range has many rows.
-        parts = max(1, min(-(-self.tokens // SORT_THREADS), 128 // ranges, 64, 8 * RANGE // pitch))
-        fields: dict[str, Any] = {
-            "counts": take(parts * ranges * pitch * 4), "totals": take(parts * ranges * 4),
-            "starts": take((-(-self.segments // 4) * 4 + 1) * 4), "order": ("@workspace", take(self.tokens * 4)),
-            "ranges": ranges, "parts": parts, "range_pitch": pitch,
+        tiles = -(-self.tokens // SORT_THREADS)
+        shared = {"starts": take((-(-self.segments // 4) * 4 + 1) * 4), "order": ("@workspace", take(self.tokens * 4))}
+
+        def level(number: int, rows: int, ranges: int, parts: int, sorts: int = 1) -> tuple[dict[str, Any], int]:
+            pitch = RANGE if ranges > 1 or number == 2 else max(4, -(-rows // 4) * 4)
+            fields = {
+                **shared, "level": number, "counts": take(sorts * parts * ranges * pitch * 4),
+                "totals": take(sorts * parts * ranges * 4), "ranges": ranges, "parts": parts, "range_pitch": pitch,
+            }  # fmt: skip
+            return fields, sorts * ranges * parts
+
+        if one_level:
+            # The counts of each part are read by every part of its range: few parts where a range has many rows.
+            few = 8 * RANGE // (RANGE if ranges > 1 else max(4, -(-self.segments // 4) * 4))
+            return [level(0, self.segments, ranges, max(1, min(tiles, 128 // ranges, 64, few)))]
+        shared |= {
+            "coarse": take(self.tokens * 4), "coarse_starts": take((-(-ranges // 4) * 4 + 1) * 4),
+            "fine": take(self.tokens * 4), "fine_starts": take(ranges * (RANGE + 4) * 4),
         }  # fmt: skip
-        return fields, ranges * parts
+        coarse = -(-ranges // RANGE)
+        first = level(1, ranges, coarse, max(1, min(tiles, 128 // coarse)))
+        return [first, level(2, RANGE, 1, max(4, min(16, 256 // ranges)), ranges)]
 
     def owners(self) -> tuple[Step, int]:
         """The launch that writes the segment of every token, -1 for none, and where in the workspace."""

@@ -13,6 +13,7 @@ from ...core import (
     View, Vjp, element, extent, extents, flag, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.element import INDICES
+from ...core.checked import real
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.registry import public
@@ -209,6 +210,7 @@ def embedding(
     if unknown:
         raise unexpected(embedding, unknown)
     if max_norm is not None:
+        max_norm, norm_type = real("max_norm", max_norm), real("norm_type", norm_type)
         renorm = public("embedding_renorm")
         renorm(constant(weight), indices, max_norm=max_norm, norm_type=norm_type, stream=stream, preference=preference)
     return _embedding(

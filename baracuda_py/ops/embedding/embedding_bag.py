@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array
-from ...core.checked import shown, truth
+from ...core.checked import real, shown, truth
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import constant, shape_of
@@ -40,6 +40,7 @@ def embedding_bag(
     options = {"stream": stream, "preference": preference}
     shape = shape_of(indices, "indices")
     if max_norm is not None:
+        max_norm, norm_type = real("max_norm", max_norm), real("norm_type", norm_type)
         embedding_renorm(constant(weight), indices, max_norm=max_norm, norm_type=norm_type, **options)
     facts: dict[str, Any] = {
         "padding_idx": padding_idx, "by_frequency": truth("scale_grad_by_freq", scale_grad_by_freq),

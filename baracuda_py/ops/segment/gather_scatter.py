@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp, choice, element,
-    extent, flag, functional, integer, operand, output, scalar, where,
+    extent, extents, flag, functional, integer, operand, output, scalar, where,
 )  # fmt: skip
 from ...core.benchmark import BYTES, EAGER, Benchmark
 from ...core.errors import InvalidProblemError
@@ -52,6 +52,7 @@ class GatherScatterDescriptor(Segmented):
     kind: GatherScatterKind = choice(GatherScatterKind)
     rows: int = extent()
     tokens: int = extent()
+    row_shape: tuple[int, ...] = extents()
     padding_idx: int | None = integer(None)
     by_frequency: bool = flag(False)
     with_empty: bool = flag(False)

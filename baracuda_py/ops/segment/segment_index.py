@@ -44,7 +44,6 @@ class SegmentIndexDescriptor(Segmented):
     tokens: int = extent()
     length: int = extent(0)
     by: str = choice(tuple(by.value for by in By), By.OFFSETS.value)
-    row_shape: tuple[int, ...] = ()
     element: ElementKind = element(INDICES, I64)
 
     def validate(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Descriptor, choice, extent, extents
+from ...core import Descriptor, choice, extent
 from ...core.element import INDICES, ElementKind
 from ...core.errors import InvalidProblemError
 from ...core.views import reshaped, shape_of
@@ -38,7 +38,7 @@ class SegmentKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Segmented(Descriptor):
-    """Tokens of rows of row_shape in num_segments segments; `by` says what the index has.
+    """Tokens in num_segments segments; `by` says what the index has.
 
     ids: the segment of every token; an id outside [0, num_segments) is of none. sorted: the same, ascending. offsets:
     num_segments + 1 numbers, tokens offsets[s] to offsets[s + 1] - 1 being those of segment s. starts: the same without
@@ -47,7 +47,6 @@ class Segmented(Descriptor):
     """
 
     num_segments: int = extent()
-    row_shape: tuple[int, ...] = extents()
     by: str = choice(tuple(by.value for by in By), By.IDS.value)
 
     @property

@@ -84,7 +84,7 @@ def _geometry(p: Problem) -> Geometry | str:
             f"{name}_out": "@null" if view is None else name,
             f"{name}_step": 0 if view is None else view.strides[0],
         }
-    steps = segments.places(slots=False, **own) if desc.tokens else []
+    steps = segments.places(slots=False, one_level=True, **own) if desc.tokens else []
     params = {**NOTHING, **segments.told(), **segments.params, **own}
     if desc.tokens:
         steps.append(Step("fill", (-(-desc.tokens // THREADS), 1, 1), params, {}, THREADS))
@@ -123,7 +123,7 @@ class SegmentOrderPlan(Plan):
             "counted", _geometry, source="segment/segment_order.cu", guarantee=Guarantee(native=True),
             elements=INDICES,
             kernels=(
-                Kernel("count", "segment_sort_count", PARAMS, threads=1024),
+                Kernel("count", "segment_sort_count", PARAMS, threads=1024, spills=True),
                 Kernel("place", "segment_sort_place", PARAMS, threads=1024),
                 Kernel("fill", "segment_order_fill<{T}>", PARAMS, threads=THREADS),
                 Kernel("emit", "segment_order_emit<{T}>", PARAMS, threads=THREADS),

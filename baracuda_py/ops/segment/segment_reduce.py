@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp,
-    choice, element, extent, flag, functional, operand, output, scalar,
+    choice, element, extent, extents, flag, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import REALS
@@ -39,6 +39,7 @@ class SegmentReduceDescriptor(Segmented):
 
     kind: SegmentKind = choice(SegmentKind)
     tokens: int = extent()
+    row_shape: tuple[int, ...] = extents()
     with_initial: bool = flag(False)
     with_empty: bool = flag(False)
     element: ElementKind = element(REALS)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, View, Vjp, choice, element, extent,
-    functional, operand, output,
+    extents, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...schedules.segments import By, Columns, combine_kernels, place_kernels, segment_params, together, tokens_kernel
@@ -37,6 +37,7 @@ class SegmentSoftmaxDescriptor(Segmented):
 
     kind: SegmentSoftmaxKind = choice(SegmentSoftmaxKind)
     tokens: int = extent()
+    row_shape: tuple[int, ...] = extents()
     element: ElementKind = element()
 
     @property
