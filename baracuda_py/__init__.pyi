@@ -688,7 +688,7 @@ def avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int |
 axpby: Expression  # alpha * x + beta * y
 def baddbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
-def ball(d: int, p: float = 2.0, *, shape: int | Sequence[int] = ..., seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def ball(d: int, p: float = 2.0, *, shape: int | Sequence[int] = ..., seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Points [*shape, d] uniform in the unit ball of the p-norm (jax.random.ball; Barthe et al. 2005)."""
 def batch_matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
@@ -806,7 +806,7 @@ def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: 
     """(v_merged [seq, heads, d], lse_merged [seq, heads]) of v [seq, sets, heads, d] and lse [seq, sets, heads]."""
 def cast(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
-def categorical(logits: Array, *, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def categorical(logits: Array, *, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...]."""
 def cauchy(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution cauchy of loc, scale, numbers or arrays."""
@@ -848,7 +848,7 @@ def chi_square(df: Array | float, *, shape: int | Sequence[int] | None = None, s
     """Draws of the distribution chi square of df, numbers or arrays."""
 def chisquare(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution chi square of df, numbers or arrays."""
-def choice(a: Any, shape: int | Sequence[int] = ..., *, replace: bool = True, p: Any = None, seed: Scalar = None, offset: Scalar = 0, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def choice(a: Any, shape: int | Sequence[int] = ..., *, replace: bool = True, p: Any = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice)."""
 def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""

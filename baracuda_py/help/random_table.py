@@ -30,7 +30,6 @@ scores, parents, tokens = bc.beam_step(logprobs, scores)""",
     "dirichlet": "concentration = np.ones(4, np.float32)\ny = bc.dirichlet(concentration, shape=(3, 4), seed=7)",
     "multinomial": f"{_PROBS}ids = bc.multinomial(probs, 5, seed=7)",
     "permutation": f"{_X}y = bc.permutation(x, seed=7)",
-    "shuffle": f"{_X}y = bc.shuffle(x, seed=7)",
     "randperm": "n = 10\ny = bc.randperm(n, seed=7)",
     **{
         name: f"shape = (3, 4)\ny = bc.{name}({f'{given}, ' if given else ''}shape=shape, seed=7)"

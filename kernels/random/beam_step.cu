@@ -32,10 +32,16 @@ template <class T> BARACUDA_D void beam_step(const BeamStepParams& p) {
     const u32 slot = atomicAdd(&listed, 1u);
     if (slot < short_list) list.key[slot] = key, list.col[slot] = at;
   };
-  if (!__syncthreads_or(held.key[3] >= least)) {
+  const bool unsure = __syncthreads_or(held.key[3] >= least);
+  if (!unsure) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) put(held.key[i], held.col[i]);
-  } else {
+  }
+  __syncthreads();
+  if (const bool again = unsure || listed > short_list; again) {
+    __syncthreads();
+    if (threadIdx.x == 0) listed = 0;
+    __syncthreads();
     const auto matching = [&](const auto& f) {
       i64 n = 0;
       for (i64 i = threadIdx.x; i < count; i += 1024) n += f(key_at(i), static_cast<u32>(i)) ? 1 : 0;

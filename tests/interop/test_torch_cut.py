@@ -26,9 +26,8 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "astype": [1], "batch_norm_gather_stats_with_counts": [1], "cast": [1],
     "convert_element_type": [1], "piecewise": [0], "poly_norm_backward": [1, 2],
     "spectral_norm_step": [1],
-    **dict.fromkeys(
-        ("ball", "rademacher", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like"), [0]
-    ),
+    **{name: [0] for name in ("ball", "rademacher", "rand", "rand_like", "randint", "randint_like", "randn",
+                              "randn_like")},
 }  # fmt: skip
 
 

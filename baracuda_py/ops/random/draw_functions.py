@@ -88,11 +88,11 @@ def multinomial(
 @entry(MultinomialPlan)
 def choice(
     a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, seed: Scalar = None, offset: Scalar = 0,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice).
 
-    replace: whether one may come more than once.
+    replace: whether one may come more than once. out must be dense.
     """
     if unknown:
         raise unexpected(choice, unknown)
@@ -104,19 +104,22 @@ def choice(
         raise InvalidProblemError(f"choice takes an array of one axis or a number, got shape {read(a, 'a').shape}")
     n = int(a) if number else read(a, "a").shape[0]
     like = p if p is not None else None if number else a
+    flat = None if out is None else out.reshape(count)
+    drawn["out"] = flat if number else None
     if p is not None:
         at = multinomial(p, count, replace, **drawn)
     elif replace:
         at = randint(0, n, shape=(count,), like=like, **drawn)
     else:
         at = _order(n, count, like, drawn)
-    return (at if number else registry.public("index_select")(a, at, axis=0, **options)).reshape(whole)
+    made = at if number else registry.public("index_select")(a, at, axis=0, out=flat, **options)
+    return made.reshape(whole) if out is None else out
 
 
 @entry(SamplingPlan)
 def categorical(
-    logits: Array, *, seed: Scalar = None, offset: Scalar = 0, index_element: Any = "int64", stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    logits: Array, *, seed: Scalar = None, offset: Scalar = 0, index_element: Any = "int64", out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...]."""
     if unknown:
@@ -125,8 +128,10 @@ def categorical(
     if not shape or not shape[-1]:
         raise InvalidProblemError(f"logits must have shape [..., V] with V >= 1, got {shape}")
     rows = logits.reshape(math.prod(shape[:-1]), shape[-1])
-    made = sample(rows, seed=seed, offset=offset, index_element=index_element, stream=stream, preference=preference)
-    return made.reshape(shape[:-1])
+    options = {"index_element": index_element, "stream": stream, "preference": preference}
+    flat = None if out is None else out.reshape(rows.shape[0])
+    made = sample(rows, seed=seed, offset=offset, out=flat, **options)
+    return made.reshape(shape[:-1]) if out is None else out
 
 
 @entry(RandomPlan)
@@ -152,7 +157,7 @@ def dirichlet(
 @entry(RandomPlan)
 def ball(
     d: int, p: float = 2.0, *, shape: Any = (), seed: Scalar = None, offset: Scalar = 0, element: Any = "float32",
-    like: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    like: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Points [*shape, d] uniform in the unit ball of the p-norm (jax.random.ball; Barthe et al. 2005).
 
@@ -168,4 +173,4 @@ def ball(
     e = exponential(shape=(*whole, 1), offset=offset + 1, like=g if g.size else like, **given)
     add, div, power, size, total = (registry.public(name) for name in ("add", "div", "pow", "abs", "sum"))
     sums = total(power(size(g, **options), p, **options), axis=-1, keepdims=True, **options)
-    return div(g, power(add(sums, e, **options), 1 / p, **options), **options)
+    return div(g, power(add(sums, e, **options), 1 / p, **options), out=out, **options)
