@@ -117,7 +117,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
     def aligned(view: Any) -> bool:
         rows = desc.batch_size == 1 or view.strides[0] % width == 0
-        return view.ptr % 16 == 0 and rows and (shape[1] == 1 or view.strides[1] == 1)
+        return bool(view.ptr % 16 == 0 and rows and (shape[1] == 1 or view.strides[1] == 1))
 
     tokens = (p.history, p.prompt)
     params = {

@@ -14,8 +14,9 @@ from ...core.views import constant
 from ...interop.arrays import read
 from .multinomial import MultinomialPlan
 from .permutation import PermutationPlan
+from .distributions import RandomKind
 from .random_fill import RandomPlan
-from .random_functions import exponential, generalized_normal, in_package, randint, random_loggamma, seeded
+from .random_functions import fill, in_package, randint, seeded
 from .sampling import SamplingPlan
 from .sampling_functions import sample
 
@@ -150,7 +151,8 @@ def dirichlet(
     if not element.is_float:
         raise InvalidProblemError(f"concentration must be a float array, got {element}")
     options = {"stream": stream, "preference": preference}
-    logs = random_loggamma(concentration, shape=shape, seed=seed, offset=offset, element=element, **options)
+    given = {"seed": seed, "offset": offset, "element": element, "like": None, "out": None, **options}
+    logs = fill(RandomKind.LOGGAMMA, {"concentration": concentration}, shape, given)
     return registry.public("softmax")(logs, axis=-1, out=out, **options)
 
 
@@ -167,10 +169,10 @@ def ball(
         raise unexpected(ball, unknown)
     whole = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     options = {"stream": stream, "preference": preference}
-    given = {"seed": seeded("ball", seed), "element": ElementKind.of(element), **options}
+    given = {"seed": seeded("ball", seed), "element": ElementKind.of(element), "out": None, **options}
     like = None if like is None else constant(like)
-    g = generalized_normal(p, shape=(*whole, d), offset=offset, like=like, **given)
-    e = exponential(shape=(*whole, 1), offset=offset + 1, like=g if g.size else like, **given)
+    g = fill(RandomKind.GENERALIZED_NORMAL, {"p": p}, (*whole, d), {**given, "offset": offset, "like": like})
+    e = fill(RandomKind.EXPONENTIAL, {"rate": 1.0}, (*whole, 1), {**given, "offset": offset + 1, "like": like})
     add, div, power, size, total = (registry.public(name) for name in ("add", "div", "pow", "abs", "sum"))
     sums = total(power(size(g, **options), p, **options), axis=-1, keepdims=True, **options)
     return div(g, power(add(sums, e, **options), 1 / p, **options), out=out, **options)
