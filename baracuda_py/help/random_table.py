@@ -19,6 +19,18 @@ _DRAWN = {
 }  # fmt: skip
 
 RANDOM: dict[str, str] = {
+    "adjust_logits": f"""{_LOGITS}history = np.array([[3, 3, 7], [1, -1, -1], [0, 5, 39]])
+y = bc.adjust_logits(logits, history, repetition=1.2, frequency=0.1)""",
+    "ball": "d = 3\ny = bc.ball(d, shape=(4,), seed=7)",
+    "beam_step": f"""{_RNG}logprobs = bc.log_softmax(rng.standard_normal((2, 3, 40), dtype=np.float32))
+scores = np.zeros((2, 3), np.float32)
+scores, parents, tokens = bc.beam_step(logprobs, scores)""",
+    "categorical": f"{_LOGITS}ids = bc.categorical(logits, seed=7)",
+    "choice": f"{_X}y = bc.choice(x[0], (2, 3), seed=7)",
+    "dirichlet": "concentration = np.ones(4, np.float32)\ny = bc.dirichlet(concentration, shape=(3, 4), seed=7)",
+    "multinomial": f"{_PROBS}ids = bc.multinomial(probs, 5, seed=7)",
+    "permutation": f"{_X}y = bc.permutation(x, seed=7)",
+    "randperm": "n = 10\ny = bc.randperm(n, seed=7)",
     **{
         name: f"shape = (3, 4)\ny = bc.{name}({f'{given}, ' if given else ''}shape=shape, seed=7)"
         for name, given in _DRAWN.items()

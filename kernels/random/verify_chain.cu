@@ -27,11 +27,16 @@ template <class T> BARACUDA_D void verify_chain(const VerifyChainParams& p) {
   stop = block_reduce<Min, 1024>(stop);
   const T* const at = target + stop * p.target_strides[1];
   const T* const drafted = draft + stop * p.draft_strides[1];
-  const auto whole = [&](i64 i) { return static_cast<double>(to_acc(at[i * p.target_strides[2]])); };
-  const auto rest = [&](i64 i) { return whole(i) - static_cast<double>(to_acc(drafted[i * p.draft_strides[2]])); };
   const u64 word = one_word(seed, offset, row * (p.steps + 1) + p.steps);
-  i64 id = stop < p.steps ? rows::draw_row(rest, p.cols, p.bits, word, sums) : -1;
-  if (id < 0) id = rows::draw_row(whole, p.cols, p.bits, word, sums);  // all were accepted, or nothing is left
+  i64 id = -1;
+#pragma unroll 1
+  for (int rests = stop < p.steps ? 1 : 0; rests >= 0 && id < 0; --rests) {  // all were accepted, or nothing is left
+    const auto weight = [&](i64 i) {
+      const double x = static_cast<double>(to_acc(at[i * p.target_strides[2]]));
+      return rests ? x - static_cast<double>(to_acc(drafted[i * p.draft_strides[2]])) : x;
+    };
+    id = rows::draw_row(weight, p.cols, p.bits, word, sums);
+  }
   for (i64 i = threadIdx.x; i <= p.steps; i += blockDim.x) {
     const i64 token = i < stop ? whole_at(p, p.draft_ids, row * p.ids_strides[0] + i * p.ids_strides[1]) : -1;
     put_whole(p, p.ids, row * p.out_strides[0] + i * p.out_strides[1], i == stop ? id : token);

@@ -115,12 +115,18 @@ def _strides(view: Any, rank: int) -> tuple[int, ...]:
 
 
 def in_torch(torch: Any, desc: SamplingDescriptor, *, wanted: set[str], **given: Any) -> Any:
-    """The argmax, which temperature 0 asks for, and the log of its probability; torch draws by no Philox of ours."""
-    rows = any(given[name] is not None for name in ROWS)
-    if given["temperature"] > 0 or rows or desc.probabilities or not wanted <= {"ids", "logprob"}:
+    """The argmax, which temperature 0 asks for, alone of its row; torch draws by no Philox of ours."""
+    if given["temperature"] > 0 or desc.probabilities or any(given[name] is not None for name in ROWS):
         return NotImplemented
     logits = given["logits"]
-    return {"ids": torch.argmax(logits, 1), "logprob": torch.zeros_like(logits[:, 0])}
+    ids = torch.argmax(logits, 1)
+    alone = torch.nn.functional.one_hot(ids, desc.vocab_size).to(logits.dtype)
+    logprob = torch.zeros_like(logits[:, 0])
+    rest = (ids.shape[0], max(desc.top_n - 1, 0))
+    top = torch.cat([ids[:, None], torch.full(rest, -1)], 1)[:, : desc.top_n]
+    best = torch.cat([logprob[:, None], torch.full(rest, -torch.inf, dtype=logits.dtype)], 1)[:, : desc.top_n]
+    masked = torch.where(alone > 0, logits, -torch.inf)
+    return {"ids": ids, "logprob": logprob, "top_ids": top, "top_logprobs": best, "probs": alone, "masked": masked}
 
 
 def _bound(kind: ElementKind, _: Any) -> PerOutput:
@@ -207,6 +213,8 @@ class SamplingPlan(Plan):
         arrays["top_n_sigma"] = (0.0, 2.0)[pick // 11 % 2]
         if desc.probabilities:
             arrays["logits"] = likely_rows(desc, arrays["logits"])
+        elif not arrays["temperature"]:
+            arrays.update(dict.fromkeys(ROWS))
 
     @classmethod
     def check_values(cls, desc: SamplingDescriptor, arrays: Mapping[str, Any]) -> str | None:

@@ -1,0 +1,178 @@
+"""Draws that are made of others: random orders, choices, categories, points of a simplex and of a ball."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...core import Array, ElementKind, Scalar, functional, registry
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.views import constant
+from ...interop.arrays import read
+from .multinomial import MultinomialPlan
+from .permutation import PermutationPlan
+from .distributions import RandomKind
+from .random_fill import RandomPlan
+from .random_functions import fill, in_package, randint, seeded
+from .sampling import SamplingPlan
+from .sampling_functions import sample
+
+_permuted = functional(PermutationPlan, "permuted")
+_multinomial = functional(MultinomialPlan, "multinomial")
+
+
+def _order(n: int, count: int, like: Any, options: dict[str, Any], element: Any = "int64") -> Any:
+    given = {} if like is None else {"like": in_package(like, (count,))}
+    return _permuted(n=n, count=count, element=element, **given, **options)
+
+
+@entry(PermutationPlan)
+def randperm(
+    n: int, *, seed: Scalar = None, offset: Scalar = 0, element: Any = "int64", like: Any = None, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """0 … n - 1 in a random order (torch.randperm), int64 or int32. like: an array whose package the result has.
+
+    Up to 4096 all orders are alike; beyond it is a bijection of n numbers, see `PermutationPlan`.
+    """
+    if unknown:
+        raise unexpected(randperm, unknown)
+    options = {"seed": seeded("randperm", seed), "offset": offset, "out": out, "stream": stream,
+               "preference": preference}  # fmt: skip
+    return _order(n, n, like, options, element)
+
+
+@entry(PermutationPlan)
+def permutation(
+    x: Any, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
+    if unknown:
+        raise unexpected(permutation, unknown)
+    options = {"seed": seeded("permutation", seed), "offset": offset, "stream": stream, "preference": preference}
+    if isinstance(x, (int, np.integer)):
+        return _order(int(x), int(x), None, {**options, "out": out})
+    shape = read(x, "x").shape
+    if not -len(shape) <= axis < len(shape):
+        raise InvalidProblemError(f"axis must be in [{-len(shape)}, {len(shape) - 1}], got {axis}")
+    order = _order(shape[axis], shape[axis], x, options)
+    return registry.public("index_select")(x, order, axis=axis, out=out, stream=stream, preference=preference)
+
+
+shuffle = permutation
+
+
+@entry(MultinomialPlan)
+def multinomial(
+    probs: Array, num_samples: int = 1, replacement: bool = False, *, seed: Scalar = None, offset: Scalar = 0,
+    index_element: Any = "int64", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Ids drawn from weights [V] or rows of them [B, V] (torch.multinomial): [num_samples] or [B, num_samples].
+
+    Without replacement at most V. Weights need not sum to 1; see `MultinomialPlan`.
+    """
+    if unknown:
+        raise unexpected(multinomial, unknown)
+    options = {
+        "num_samples": num_samples, "replacement": replacement, "seed": seeded("multinomial", seed), "offset": offset,
+        "index_element": index_element, "stream": stream, "preference": preference,
+    }  # fmt: skip
+    if len(read(probs, "probs").shape) != 1:
+        return _multinomial(probs, out=out, **options)
+    return _multinomial(probs[None, :], out=None if out is None else out[None, :], **options)[0]
+
+
+@entry(MultinomialPlan)
+def choice(
+    a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, seed: Scalar = None, offset: Scalar = 0,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice).
+
+    replace: whether one may come more than once. out must be dense.
+    """
+    if unknown:
+        raise unexpected(choice, unknown)
+    number = isinstance(a, (int, np.integer))
+    whole = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    count, options = math.prod(whole), {"stream": stream, "preference": preference}
+    drawn: dict[str, Any] = {"seed": seeded("choice", seed), "offset": offset, **options}
+    if not number and len(read(a, "a").shape) != 1:
+        raise InvalidProblemError(f"choice takes an array of one axis or a number, got shape {read(a, 'a').shape}")
+    n = int(a) if number else read(a, "a").shape[0]
+    like = p if p is not None else None if number else a
+    flat = None if out is None else out.reshape(count)
+    drawn["out"] = flat if number else None
+    if p is not None:
+        at = multinomial(p, count, replace, **drawn)
+    elif replace:
+        at = randint(0, n, shape=(count,), like=like, **drawn)
+    else:
+        at = _order(n, count, like, drawn)
+    made = at if number else registry.public("index_select")(a, at, axis=0, out=flat, **options)
+    return made.reshape(whole) if out is None else out
+
+
+@entry(SamplingPlan)
+def categorical(
+    logits: Array, *, seed: Scalar = None, offset: Scalar = 0, index_element: Any = "int64", out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...]."""
+    if unknown:
+        raise unexpected(categorical, unknown)
+    shape = read(logits, "logits").shape
+    if not shape or not shape[-1]:
+        raise InvalidProblemError(f"logits must have shape [..., V] with V >= 1, got {shape}")
+    rows = logits.reshape(math.prod(shape[:-1]), shape[-1])
+    options = {"index_element": index_element, "stream": stream, "preference": preference}
+    flat = None if out is None else out.reshape(rows.shape[0])
+    made = sample(rows, seed=seed, offset=offset, out=flat, **options)
+    return made.reshape(shape[:-1]) if out is None else out
+
+
+@entry(RandomPlan)
+def dirichlet(
+    concentration: Array, *, shape: Any = None, seed: Scalar = None, offset: Scalar = 0, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Points of the simplex (torch.distributions.Dirichlet) of concentrations [..., K]: softmax of log-gamma variates.
+
+    shape: of the result, to which the concentrations broadcast. Exact for concentrations so small that gamma variates
+    are 0.
+    """
+    if unknown:
+        raise unexpected(dirichlet, unknown)
+    element = read(concentration, "concentration").element
+    if not element.is_float:
+        raise InvalidProblemError(f"concentration must be a float array, got {element}")
+    options = {"stream": stream, "preference": preference}
+    given = {"seed": seed, "offset": offset, "element": element, "like": None, "out": None, **options}
+    logs = fill(RandomKind.LOGGAMMA, {"concentration": concentration}, shape, given)
+    return registry.public("softmax")(logs, axis=-1, out=out, **options)
+
+
+@entry(RandomPlan)
+def ball(
+    d: int, p: float = 2.0, *, shape: Any = (), seed: Scalar = None, offset: Scalar = 0, element: Any = "float32",
+    like: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """Points [*shape, d] uniform in the unit ball of the p-norm (jax.random.ball; Barthe et al. 2005).
+
+    Takes the offsets `offset` and `offset` + 1 of the stream, numbers both.
+    """
+    if unknown:
+        raise unexpected(ball, unknown)
+    whole = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    options = {"stream": stream, "preference": preference}
+    given = {"seed": seeded("ball", seed), "element": ElementKind.of(element), "out": None, **options}
+    like = None if like is None else constant(like)
+    g = fill(RandomKind.GENERALIZED_NORMAL, {"p": p}, (*whole, d), {**given, "offset": offset, "like": like})
+    e = fill(RandomKind.EXPONENTIAL, {"rate": 1.0}, (*whole, 1), {**given, "offset": offset + 1, "like": like})
+    add, div, power, size, total = (registry.public(name) for name in ("add", "div", "pow", "abs", "sum"))
+    sums = total(power(size(g, **options), p, **options), axis=-1, keepdims=True, **options)
+    return div(g, power(add(sums, e, **options), 1 / p, **options), out=out, **options)
