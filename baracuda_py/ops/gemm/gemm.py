@@ -24,7 +24,7 @@ from ...schedules.gemm import ACTIVATIONS, batch_count, dense, for_precision, ge
 from ...schedules import gemm_copied, gemm_skinny, gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
 from .library import library, refuses, refuses_epilogue
-from . import mma
+from . import mma, mma_f64
 
 _TILE = 64
 
@@ -246,6 +246,10 @@ class GemmPlan(Plan):
             guarantee=_MMA_TF32, refuses=for_precision("tf32"),
         ),
         Variant(
+            "mma_f64", mma_f64.geometry, source="gemm/gemm_mma_f64.cu", kernels=mma_f64.KERNELS,
+            elements=(ElementKind.F64,), guarantee=_MMA,
+        ),
+        Variant(
             "simt", _simt, source="gemm/gemm.cu",
             kernels=(Kernel("gemm", "gemm<{T}, {OUT}, {GATED}>", PARAMS, _instances, min_blocks=2),),
             guarantee=Guarantee(Forward(128), batch_invariant=True),
@@ -289,8 +293,9 @@ class GemmPlan(Plan):
         return 2 * int(np.prod(desc.batch_shape, dtype=np.int64)) * desc.m * desc.n * desc.k
 
 
-# The rows that the products inside of other plans take: bare, and of any number of rows.
-INNER = tuple(v for v in GemmPlan.variants if v.name not in ("cublas_epilogue", "wgmma_few", "wgmma_copied"))
+# The rows that the products inside of other plans take: bare, of any number of rows, and of float64 few instances.
+_ITS_OWN = ("cublas_epilogue", "wgmma_few", "wgmma_copied", "mma_f64")
+INNER = tuple(v for v in GemmPlan.variants if v.name not in _ITS_OWN)
 
 
 class DenseGemmPlan(GemmPlan):
