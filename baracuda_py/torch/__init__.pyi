@@ -95,6 +95,7 @@ from baracuda_py import avg_pool2d as avg_pool2d
 from baracuda_py import avg_pool3d as avg_pool3d
 from baracuda_py import axpby as axpby
 from baracuda_py import baddbmm as baddbmm
+from baracuda_py import ball as ball
 from baracuda_py import batch_matmul as batch_matmul
 from baracuda_py import batch_norm as batch_norm
 from baracuda_py import batch_norm_backward_elemt as batch_norm_backward_elemt
@@ -107,6 +108,7 @@ from baracuda_py import batch_paged_decode as batch_paged_decode
 from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
 from baracuda_py import batch_paged_prefill as batch_paged_prefill
 from baracuda_py import batch_ragged_prefill as batch_ragged_prefill
+from baracuda_py import beam_step as beam_step
 from baracuda_py import bernoulli as bernoulli
 from baracuda_py import bernoulli_number as bernoulli_number
 from baracuda_py import bessel_i0e as bessel_i0e
@@ -157,6 +159,7 @@ from baracuda_py import cascade_attention as cascade_attention
 from baracuda_py import cascade_merge_states as cascade_merge_states
 from baracuda_py import cast as cast
 from baracuda_py import cat as cat
+from baracuda_py import categorical as categorical
 from baracuda_py import cauchy as cauchy
 from baracuda_py import cbrt as cbrt
 from baracuda_py import cbrt_backward as cbrt_backward
@@ -178,6 +181,7 @@ from baracuda_py import chebyshev_polynomial_w as chebyshev_polynomial_w
 from baracuda_py import chi2 as chi2
 from baracuda_py import chi_square as chi_square
 from baracuda_py import chisquare as chisquare
+from baracuda_py import choice as choice
 from baracuda_py import choose as choose
 from baracuda_py import circulant as circulant
 from baracuda_py import clamp as clamp
@@ -265,6 +269,7 @@ from baracuda_py import diff_backward as diff_backward
 from baracuda_py import digamma as digamma
 from baracuda_py import digamma_backward as digamma_backward
 from baracuda_py import digitize as digitize
+from baracuda_py import dirichlet as dirichlet
 from baracuda_py import dist as dist
 from baracuda_py import dist_backward as dist_backward
 from baracuda_py import distillation_loss as distillation_loss
@@ -696,6 +701,7 @@ from baracuda_py import multilabel_margin_loss as multilabel_margin_loss
 from baracuda_py import multilabel_margin_loss_backward as multilabel_margin_loss_backward
 from baracuda_py import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from baracuda_py import multilabel_soft_margin_loss_backward as multilabel_soft_margin_loss_backward
+from baracuda_py import multinomial as multinomial
 from baracuda_py import multiply as multiply
 from baracuda_py import mv as mv
 from baracuda_py import mvlgamma as mvlgamma
@@ -767,6 +773,7 @@ from baracuda_py import partition as partition
 from baracuda_py import pdist as pdist
 from baracuda_py import pdist_backward as pdist_backward
 from baracuda_py import percentile as percentile
+from baracuda_py import permutation as permutation
 from baracuda_py import permute_copy as permute_copy
 from baracuda_py import piecewise as piecewise
 from baracuda_py import pixel_shuffle as pixel_shuffle
@@ -823,6 +830,7 @@ from baracuda_py import random_gamma as random_gamma
 from baracuda_py import random_gamma_grad as random_gamma_grad
 from baracuda_py import random_loggamma as random_loggamma
 from baracuda_py import random_logistic as random_logistic
+from baracuda_py import randperm as randperm
 from baracuda_py import rankdata as rankdata
 from baracuda_py import ravel_multi_index as ravel_multi_index
 from baracuda_py import rayleigh as rayleigh
@@ -946,6 +954,7 @@ from baracuda_py import shifted_chebyshev_polynomial_t as shifted_chebyshev_poly
 from baracuda_py import shifted_chebyshev_polynomial_u as shifted_chebyshev_polynomial_u
 from baracuda_py import shifted_chebyshev_polynomial_v as shifted_chebyshev_polynomial_v
 from baracuda_py import shifted_chebyshev_polynomial_w as shifted_chebyshev_polynomial_w
+from baracuda_py import shuffle as shuffle
 from baracuda_py import sici as sici
 from baracuda_py import sigmoid as sigmoid
 from baracuda_py import sigmoid_backward as sigmoid_backward
