@@ -94,10 +94,10 @@ def test_bits_are_those_of_philox(place) -> None:
     np.testing.assert_array_equal(drawn, philox_uniform(5, 9, 1000))
     words = on(place, bc.bits, **facts, element="uint32", low=0, span=2**32)
     assert np.array_equal(words, philox_bits(5, 0, 1000))
-    pairs = bc.rand((500,), seed=5, element="float64")
+    pairs = on(place, bc.rand, shape=(500,), seed=5, element="float64")
     words = philox_bits(5, 0, 1000).astype(np.uint64).reshape(-1, 2)
     np.testing.assert_array_equal(pairs, ((words[:, 1] << np.uint64(32) | words[:, 0]) >> np.uint64(11)) * 2.0**-53)
-    assert bc.rand((9999,), seed=5, element="bfloat16").astype(np.float32).max() < 1
+    assert on(place, bc.rand, shape=(9999,), seed=5, element="bfloat16").astype(np.float32).max() < 1
 
 
 @pytest.mark.parametrize(("low", "high", "element"), [
