@@ -1081,6 +1081,8 @@ def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, s
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
 def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
     """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
+def circulant(c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix whose columns are c, each rolled by one more than the one before (scipy.linalg.circulant)."""
 def clamp(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """min(max(x, min), max), either bound an array that broadcasts, a number, or None for none (torch.clamp)."""
 def clamp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1107,6 +1109,8 @@ def comb(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = comb(a, b) with broadcasting: a! / (b! (a - b)!); one of them may be a number. See `SpecialFunctionPlan`."""
 def combinations(x: Array, r: int = 2, with_replacement: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """All choices of r elements of a vector, as rows, in order (torch.combinations). The host counts them out."""
+def companion(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The companion matrix of a polynomial's coefficients, the highest power first (scipy.linalg.companion)."""
 def complex(real: Array, imag: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1135,6 +1139,8 @@ def contiguous(x: Array) -> Array:
     """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
 def convert_element_type(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
+def convolution_matrix(a: Array, n: int, mode: str = 'full', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix whose product with a vector of n is its convolution with a (scipy.linalg.convolution_matrix)."""
 def copy(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def copysign(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1229,6 +1235,8 @@ def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None
     """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
 def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
+def dft(n: int, scale: str | None = None, element: Any = 'complex64', *, like: Any = None) -> Array:
+    """The n × n matrix of the discrete Fourier transform (scipy.linalg.dft); scale: None, 'sqrtn' or 'n'."""
 def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """A diagonal of a matrix, copied, or a matrix with a vector as a diagonal, 0 elsewhere (torch.diag, numpy.diag)."""
 def diag_embed(x: Array, offset: int = 0, axis1: int = -2, axis2: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1438,6 +1446,8 @@ def feature_alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offs
     """`alpha_dropout` of whole channels of x [batch, channel, …] (torch.nn.functional.feature_alpha_dropout)."""
 def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
+def fiedler(a: Array) -> Array:
+    """|a_i - a_j| of a vector (scipy.linalg.fiedler)."""
 def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
 def fill_diagonal(x: Array, value: Scalar, wrap: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1638,12 +1648,16 @@ def gumbel_softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
 def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
+def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis."""
 def hamming(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
     """The Hamming window that is not periodic, in float64 (numpy.hamming)."""
 def hamming_window(n: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, element: Any = None, *, like: Any = None) -> Array:
     """alpha - beta cos(2π i / N) (torch.hamming_window)."""
+def hankel(c: Array, r: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix with first column c and last row r, 0 without, whose anti-diagonals are constant (scipy's hankel)."""
 def hann_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
     """½ - ½ cos(2π i / N), N being n where periodic, else n - 1 (torch.hann_window)."""
 def hanning(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
@@ -1690,6 +1704,8 @@ def hardtanh_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: in
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def heaviside(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = heaviside(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def helmert(n: int, full: bool = False, element: Any = None, *, like: Any = None) -> Array:
+    """The Helmert matrix of n, without its first row unless `full` (scipy.linalg.helmert)."""
 def hermite_polynomial_h(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hermite_polynomial_h(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def hermite_polynomial_he(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1802,6 +1818,10 @@ def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream
     """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
 def invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_not(x) element by element, also called invert, also called bitwise_invert; see `UnaryPlan`."""
+def invhilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The inverse of `hilbert`, of integers (scipy.linalg.invhilbert)."""
+def invpascal(n: int, kind: str = 'symmetric', element: Any = None, *, like: Any = None) -> Array:
+    """The inverse of `pascal` (scipy.linalg.invpascal)."""
 def iota(element: Any, size: int, *, like: Any = None) -> Array:
     """0, 1, … size - 1 (jax.lax.iota)."""
 def is_finite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1908,6 +1928,8 @@ def lerp(a: Array, b: Array, weight: Any, *, out: Out = None, stream: Stream = N
     """a + weight (b - a) with weight an array or a number (torch.lerp); exactly b for weight 1."""
 def lerp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of lerp by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def leslie(f: Array, s: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix with first row f and s below its main diagonal, 0 elsewhere (scipy.linalg.leslie)."""
 def less(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def less_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2308,6 +2330,8 @@ def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def packbits(x: Array, axis: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether elements are not 0, eight along an axis in a byte, those beyond the end 0 (numpy.packbits)."""
 def pad(x: Array, pad: Any, mode: str = 'constant', value: builtins.complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
 def pad_backward(dy: Array, *, shape: int | Sequence[int] = ..., padding: int | Sequence[int | Sequence[int]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: builtins.complex = 0, interior: int | Sequence[int] = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2324,6 +2348,8 @@ def pareto(scale: Array | float = 1.0, alpha: Array | float = 1.0, *, shape: int
     """Draws of the distribution pareto of scale, alpha, numbers or arrays."""
 def partition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x sorted, as numpy.partition leaves open for any kth; see `SortPlan`."""
+def pascal(n: int, kind: str = 'symmetric', element: Any = None, *, like: Any = None) -> Array:
+    """Pascal's triangle as an n × n matrix, 'symmetric', 'lower' or 'upper' (scipy.linalg.pascal)."""
 def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
 def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2936,6 +2962,8 @@ def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy threshold'(x) element by element; see `UnaryBackwardPlan`."""
 def tile(x: Array, reps: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x laid out again and again, reps[a] times along axis a (torch.tile, numpy.tile, Tensor.repeat)."""
+def toeplitz(c: Array, r: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix with first column c and first row r whose diagonals are constant (scipy.linalg.toeplitz)."""
 def token_logprobs(logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logprob [B] of tokens [B] (int64 or int32) under softmax(logits / temperature), with no cut-off."""
 def top_k_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3014,6 +3042,8 @@ def unique(x: Array, *, return_inverse: bool = False, return_counts: bool = Fals
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`)."""
 def unique_consecutive(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """An element of every run of equal neighbours in x, seen as a row (torch.unique_consecutive)."""
+def unpackbits(x: Array, axis: int | None = None, count: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bits of bytes as uint8, eight for each along an axis (numpy.unpackbits)."""
 def unravel_index(x: Array, *, shape: int | Sequence[int] = ..., dims: int | Sequence[int] = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
 def unsafe_chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:

@@ -177,6 +177,7 @@ from baracuda_py import chi2 as chi2
 from baracuda_py import chi_square as chi_square
 from baracuda_py import chisquare as chisquare
 from baracuda_py import choose as choose
+from baracuda_py import circulant as circulant
 from baracuda_py import clamp as clamp
 from baracuda_py import clamp_backward as clamp_backward
 from baracuda_py import clamp_max as clamp_max
@@ -189,6 +190,7 @@ from baracuda_py import col2im as col2im
 from baracuda_py import column_stack as column_stack
 from baracuda_py import comb as comb
 from baracuda_py import combinations as combinations
+from baracuda_py import companion as companion
 from baracuda_py import complex as complex
 from baracuda_py import complex_backward as complex_backward
 from baracuda_py import compress as compress
@@ -202,6 +204,7 @@ from baracuda_py import conj_physical as conj_physical
 from baracuda_py import conjugate as conjugate
 from baracuda_py import constant_pad_nd as constant_pad_nd
 from baracuda_py import convert_element_type as convert_element_type
+from baracuda_py import convolution_matrix as convolution_matrix
 from baracuda_py import copy as copy
 from baracuda_py import copysign as copysign
 from baracuda_py import copysign_backward as copysign_backward
@@ -435,6 +438,7 @@ from baracuda_py import gt as gt
 from baracuda_py import gumbel as gumbel
 from baracuda_py import gumbel_softmax as gumbel_softmax
 from baracuda_py import gumbel_softmax_backward as gumbel_softmax_backward
+from baracuda_py import hankel as hankel
 from baracuda_py import hard_sigmoid as hard_sigmoid
 from baracuda_py import hard_silu as hard_silu
 from baracuda_py import hard_swish as hard_swish
@@ -554,6 +558,7 @@ from baracuda_py import left_shift as left_shift
 from baracuda_py import legendre_polynomial_p as legendre_polynomial_p
 from baracuda_py import lerp as lerp
 from baracuda_py import lerp_backward as lerp_backward
+from baracuda_py import leslie as leslie
 from baracuda_py import less as less
 from baracuda_py import less_equal as less_equal
 from baracuda_py import lgamma as lgamma
@@ -745,6 +750,7 @@ from baracuda_py import owens_t as owens_t
 from baracuda_py import owens_t_backward as owens_t_backward
 from baracuda_py import p_norm as p_norm
 from baracuda_py import p_norm_backward as p_norm_backward
+from baracuda_py import packbits as packbits
 from baracuda_py import pad as pad
 from baracuda_py import pad_backward as pad_backward
 from baracuda_py import pad_in_dim as pad_in_dim
@@ -1042,6 +1048,7 @@ from baracuda_py import tensordot as tensordot
 from baracuda_py import threshold as threshold
 from baracuda_py import threshold_backward as threshold_backward
 from baracuda_py import tile as tile
+from baracuda_py import toeplitz as toeplitz
 from baracuda_py import token_logprobs as token_logprobs
 from baracuda_py import top_k_mask as top_k_mask
 from baracuda_py import top_k_renorm as top_k_renorm
@@ -1072,6 +1079,7 @@ from baracuda_py import unfold_copy as unfold_copy
 from baracuda_py import uniform as uniform
 from baracuda_py import unique as unique
 from baracuda_py import unique_consecutive as unique_consecutive
+from baracuda_py import unpackbits as unpackbits
 from baracuda_py import unravel_index as unravel_index
 from baracuda_py import unwrap as unwrap
 from baracuda_py import update_slice_at as update_slice_at
