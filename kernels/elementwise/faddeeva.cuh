@@ -125,10 +125,11 @@ static __device__ __noinline__ Derivative slope(C z) {
   const Derivative rest = slope_above(-z);
   const Gaussian g = gaussian(z);
   if (g.power < -800.0) return rest;
-  if (math::isinf(g.power)) return {math::times_exp(g.power, g.turn * C{-4.0 * z.re, -4.0 * z.im}), 0};
   const int e = math::exponent(math::larger_part(z));
   const C turn = g.turn * (math::scaled(z, -e) * -4.0);
-  if (g.power > 100.0) {  // exp(power) as a square, whose exponent is kept apart
+  // exp(power) as a square whose exponent is kept apart; a power above 2100 counts as 2100, which stays finite so that a
+  // dy of 0 gives 0 and whose product with any other dy overflows.
+  if (g.power > 100.0) {
     const double near = min(g.power, 1400.0), h = math::exp(0.5 * near), last = math::exp(min(g.power - near, 700.0));
     const int k = math::exponent(h), l = math::exponent(last);
     const double part = math::scaled(h, -k);

@@ -94,7 +94,7 @@ def wofz(z: Any) -> Any:
 
 
 def slope(z: Any) -> tuple[Any, Any]:
-    """w'(z) = m 2^e as (m, e)."""
+    """w'(z) = m 2^e as (m, e), where m is never infinite for a finite z, so that a dy of 0 gives 0."""
     low, plain = z.imag < 0, np.where(np.isnan(z), 0, z)
     u = np.where(low, -plain, plain)
     e = exponent(u)
@@ -109,6 +109,6 @@ def slope(z: Any) -> tuple[Any, Any]:
     away = multiply(by(turn, -4 * h * h * rest), scaled(plain, -e))
     beside = multiply(_times_exp(np.where(large, 0, power), turn), -4 * np.where(large, 0, plain)) + scaled(m, k)
     beside = np.where(power < -11000, scaled(m, k), beside)
-    found = np.where(low, np.where(large, np.where(np.isinf(power), np.inf * away, away), beside), m)
+    found = np.where(low, np.where(large, away, beside), m)
     exponents = np.where(low, np.where(large, e + 2 * i + j, 0), k)
     return np.where(np.isnan(z), np.nan, found), exponents

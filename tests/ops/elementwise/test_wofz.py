@@ -7,12 +7,18 @@ from mpmath import mp
 import baracuda_py as bc
 from baracuda_py.core.element import ElementKind
 from baracuda_py.ops.elementwise.complex_unary import ComplexUnaryPlan
+from baracuda_py.ops.elementwise.complex_unary_backward import ComplexUnaryBackwardPlan
 from baracuda_py.testing.places import call
 
 
 def of(place, z):
     desc = ComplexUnaryPlan.descriptor(kind="wofz", shape=z.shape, element=str(ElementKind.of(z.dtype)))
     return call(ComplexUnaryPlan, desc, ("y",), place, x=z)["y"]
+
+
+def gradient(place, dy, z):
+    desc = ComplexUnaryBackwardPlan.descriptor(kind="wofz", shape=z.shape, element=str(ElementKind.of(z.dtype)))
+    return call(ComplexUnaryBackwardPlan, desc, ("dx",), place, dy=dy, x=z)["dx"]
 
 
 def known(z):
@@ -68,6 +74,23 @@ def test_zeros_have_an_absolute_error(place):
     assert (np.abs(of(place, zero)) < 2e-9).all()
     value = known(zero[0])
     assert abs(of(place, zero)[0] - value) < 1e-14
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_the_gradient_where_the_slope_overflows_is_0_for_0_and_infinite_for_other_numbers(place, dtype):
+    end = np.finfo(dtype).max
+    y = np.array([27, 60, 1e4, 1e18, np.sqrt(end) * 1.5, end / 1e5], dtype(0).real.dtype)
+    z = (np.repeat([0, -0.0, 1e-30, -3, 1.25], y.size) - 1j * np.tile(y, 5)).astype(dtype)
+    for zero in (0j, complex(-0.0, 0.0), complex(0.0, -0.0), complex(-0.0, -0.0)):
+        np.testing.assert_array_equal(gradient(place, np.full_like(z, zero), z), 0)
+    steep = z[np.abs(z.imag) > 50]  # exp(y²) is beyond 1e1000, as is its part of the sine of 2xy
+    for dy in (1, -1j, 1e-30 + 1e-20j):
+        dx = gradient(place, np.full_like(steep, dy), steep)
+        assert (np.isinf(dx.real) | np.isinf(dx.imag)).all() and not np.isnan(dx).any()
+    axis = steep[
+        steep.real == 0
+    ]  # of which the slope is -4iy exp(y²), y < 0, whose conjugate is a negative multiple of i
+    np.testing.assert_array_equal(gradient(place, np.ones_like(axis), axis).imag, -np.inf)
 
 
 @pytest.mark.parametrize("scale", [0.5, 3.0, 30.0])
