@@ -38,7 +38,6 @@ class Preset:
     warmup: int = 50
     vocab: int = 256
     eps: float = 1e-5
-    fused_mlp: bool = False  # whether training makes gate, up and their SwiGLU in one product
 
     @property
     def fused_loss(self) -> bool:
@@ -129,24 +128,11 @@ class Decoder:
             branch, stream = self._norm(f"attention{i}", branch, stream, saved)
             branch = bc.matmul(self._attention(i, branch, tokens.shape, saved), w[f"out{i}"])
             branch, stream = self._norm(f"mlp{i}", branch, stream, saved)
-            branch = bc.matmul(self._hidden(i, branch, saved), w[f"down{i}"])
+            packed = saved[f"packed{i}"] = bc.matmul(branch, w[f"up{i}"])
+            hidden = saved[f"hidden{i}"] = bc.swiglu(*self._halves(packed))
+            branch = bc.matmul(hidden, w[f"down{i}"])
         branch, _ = self._norm("final", branch, stream, saved)
         return branch, saved
-
-    def _hidden(self, i: int, x: Any, saved: Weights) -> Any:
-        """SwiGLU of the packed projection, of which both are kept."""
-        weight = self.weights[f"up{i}"]
-        if self.preset.fused_mlp:
-            packed = self.xp.empty((x.shape[0], weight.shape[1]), x.dtype)
-            halves = dict(zip(("pre", "up_pre"), self._halves(packed), strict=True))
-            gate, up = self._halves(weight)
-            options = {"activation": "silu", "return_pre": True, "return_up_pre": True}
-            hidden, _, _ = bc.gemm(x, gate, up=up, out=halves, **options)
-        else:
-            packed = bc.matmul(x, weight)
-            hidden = bc.swiglu(*self._halves(packed))
-        saved[f"packed{i}"], saved[f"hidden{i}"] = packed, hidden
-        return hidden
 
     def _halves(self, packed: Any) -> tuple[Any, Any]:
         """The columns of the gate, and of what it lets through."""

@@ -107,11 +107,11 @@ def test_batches_are_the_text_and_the_byte_after_it(folder: Path) -> None:
 # -- the model ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fused", [{}, {"fused_mlp": True, "vocab": 192}])
-def test_gradients_against_finite_differences(fused: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("vocab", "fused_loss"), [(17, False), (192, True)])
+def test_gradients_against_finite_differences(vocab: int, fused_loss: bool) -> None:
     """d loss along a random direction in each weight, central differences of the float32 loss."""
-    preset = tiny(**fused)
-    assert preset.fused_loss is bool(fused)
+    preset = tiny(vocab=vocab)
+    assert preset.fused_loss is fused_loss
     model = decoder(preset)
     tokens, targets = batch(preset)
     loss, grads = model.loss_and_gradients(tokens, targets)
@@ -170,10 +170,11 @@ def test_decoding_with_the_cache_is_the_forward_pass(compute: str) -> None:
     np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=0, atol=close)
 
 
-@pytest.mark.parametrize("fused", [{}, {"fused_mlp": True, "vocab": 192}])
-def test_mixed_precision_trains(fused: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("vocab", "fused_loss"), [(17, False), (192, True)])
+def test_mixed_precision_trains(vocab: int, fused_loss: bool) -> None:
     """bfloat16 copies follow the float32 masters, gradients are float32, the loss of one batch falls."""
-    preset = tiny(compute="bfloat16", **fused)
+    preset = tiny(compute="bfloat16", vocab=vocab)
+    assert preset.fused_loss is fused_loss
     from gpt_model import Decoder
 
     model = Decoder(preset, np, seed=3)

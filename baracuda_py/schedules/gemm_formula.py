@@ -85,6 +85,7 @@ def _row(row: Variant, of: Embedded) -> Variant:
         row, geometry=geometry, kernels=tuple(_kernel(kernel, of) for kernel in row.kernels),
         prelude=of.code, guarantee=replace(of.guarantee, order=row.guarantee.order),
         elements=lambda kind: tuple(e for e in kind.elements[:1] if e in served),
+        first=None,  # which is about bare products
     )  # fmt: skip
 
 

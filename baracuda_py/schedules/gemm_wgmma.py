@@ -115,11 +115,6 @@ def geometry(p: Problem) -> Geometry | str:
     return Geometry((step,), layout="contiguous" if dense(p) else "strided")
 
 
-def few_rows(p: Problem) -> Geometry | str:
-    """The launch for at most 64 rows whose bits need not be those of more, or why the row does not take these."""
-    return gemm_skinny.geometry(p, operand_map, gemm_skinny.CHAINS_KERNEL)
-
-
 def _better_transposed(p: Problem) -> bool:
     """Whether few rows, or else the dense axis of y, are better the columns of tiles."""
     rows, columns = p.desc.m <= _SKINNY, p.desc.n <= _SKINNY
@@ -181,11 +176,12 @@ def readable(p: Problem, name: str) -> bool:
 
 
 def faster_than_cublas(p: Problem) -> bool:
-    """Dense products for which the row measured at least as fast as cuBLAS in every run (docs/design/gemm.md)."""
+    """Bare dense products for which the row measured at least as fast as cuBLAS in every run (docs/design/gemm.md)."""
     m, n, k = p.desc.m, p.desc.n, p.desc.k
     square = m == n and (k == n >= 4096 or k > n >= 8192)
-    plain = p.views.get("c") is None and batch_count(p) == 1 and p.desc.out_element is p.desc.element
-    return square and plain and all(_plain_rows(view) for view in (p.a, p.b, p.y))
+    bare = p.desc.activation == "none" and p.views.get("bias") is None and p.views.get("c") is None
+    plain = batch_count(p) == 1 and p.desc.out_element is p.desc.element
+    return square and bare and plain and all(_plain_rows(view) for view in (p.a, p.b, p.y))
 
 
 def _plain_rows(view: View) -> bool:

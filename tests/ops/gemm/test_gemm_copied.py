@@ -83,7 +83,8 @@ def taken(m: int, n: int, k: int, *present: str, **preference: Any) -> str:
     """The row that takes dense operands on an H100, a [m, k] and b [n, k]ᵀ."""
     desc = bc.GemmDescriptor(m=m, n=n, k=k, element="bfloat16")
     plan = bc.GemmPlan.select(desc, PlanPreference(**preference), device=fake_device(9.0))
-    shapes = {"a": ((m, k), (k, 1)), "b": ((k, n), (1, k)), "y": ((m, n), (n, 1)), "residual": ((m, n), (n, 1))}
+    shapes = {"a": ((m, k), (k, 1)), "b": ((k, n), (1, k)), "y": ((m, n), (n, 1))}
+    shapes |= {"residual": shapes["y"], "bias": ((n,), (1,))}
     views = {name: None for name in OTHERS if name not in present}
     views |= {name: View(0, *shapes[name], desc.element) for name in ("a", "b", "y", *present)}
     asked = Problem(desc, plan.device, views)
@@ -102,6 +103,7 @@ def taken(m: int, n: int, k: int, *present: str, **preference: Any) -> str:
 def test_the_row_that_measured_faster_is_taken(extents: tuple[int, int, int], row: str) -> None:
     assert taken(*extents) == row
     assert taken(*extents, prefer_backend="cublas") == "cublas"
+    assert taken(*extents, "bias") == ("wgmma_copied" if row == "wgmma_copied" else "cublas_epilogue")
 
 
 def test_a_wish_for_the_same_bits_in_every_batch_keeps_copies_out() -> None:

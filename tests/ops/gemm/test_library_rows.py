@@ -80,12 +80,15 @@ def test_epilogues_that_it_has_not(desc: Any, placed: Any, why: str | None) -> N
         assert re.search(why, found), found
 
 
-def test_a_product_for_every_batch_is_no_library_s() -> None:
-    plan = bc.GemmPlan.select(
-        product(activation="relu"), bc.PlanPreference(batch_invariant=True), device=fake_device(8.0)
-    )
-    assert plan.sku.variant.startswith("mma")
-    assert bc.GemmPlan.select(product(activation="relu"), device=fake_device(8.0)).sku.variant == "cublas_epilogue"
+@pytest.mark.parametrize(("cc", "ours"), [(8.0, "mma"), (9.0, "wgmma")])
+@pytest.mark.parametrize("extents", [{}, {"m": 4096, "n": 4096, "k": 4096}])
+def test_a_product_for_every_batch_is_no_library_s(extents: dict[str, int], cc: float, ours: str) -> None:
+    """Any other, with an epilogue that cuBLAS has, is: of squares too, whose bare products are ours."""
+    desc, invariant = product(activation="gelu_tanh", **extents), bc.PlanPreference(batch_invariant=True)
+    assert bc.GemmPlan.select(desc, device=fake_device(cc)).sku.variant == "cublas_epilogue"
+    assert bc.GemmPlan.select(desc, invariant, device=fake_device(cc)).sku.variant.startswith(ours)
+    exact = product(activation="gelu", **extents)
+    assert bc.GemmPlan.select(exact, device=fake_device(cc)).sku.variant.startswith(ours)
 
 
 ROWS = {"a_scales": (32, 1), "b_scales": (1, 64)}
