@@ -210,8 +210,8 @@ def in_torch(
     if not desc.last or desc.form not in ("spaced", "tent", "reciprocal", "lower", "upper"):
         return NotImplemented
     if desc.form == "spaced":
-        step = (b - a) / last
-        rising, falling = a + n.double() * step, b - (last - n).double() * step
+        each = (b - a) / last
+        rising, falling = a + n.double() * each, b - (last - n).double() * each
         made = torch.where(2 * n < last, rising, falling) if desc.ends else rising
         return {"y": made.to(y.dtype)} if y.dtype.is_floating_point or y.dtype.is_complex else NotImplemented
     return {"y": (1 - (2 * n.double() / last - 1).abs() if desc.form == "tent" else 1 / (n.double() + 1)).to(y.dtype)}

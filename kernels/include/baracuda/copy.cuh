@@ -149,7 +149,8 @@ template <int BYTES> struct CopyTile {
   static constexpr int each = side * chunks / map_threads;
   static constexpr int units = side * pitch + side / width;
   static constexpr int apart = map_threads / side;  // rows, or columns, that the threads take at once, one by one
-  static constexpr int in_flight = side / apart < 16 ? side / apart : 16;
+  static constexpr int most = BYTES == 1 ? 4 : 16;  // more single bytes would cost half of the blocks their registers
+  static constexpr int in_flight = side / apart < most ? side / apart : most;
 
   static BARACUDA_D int row(int r) { return (r * pitch + (width > 1 ? r / width : 0)) * unit; }  // in bytes
 };
