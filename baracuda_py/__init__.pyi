@@ -1046,7 +1046,7 @@ def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: 
 def cast(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
 def cat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
 def categorical(logits: Array, *, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...]."""
 def cauchy(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1134,13 +1134,13 @@ def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int
 def compress(condition: Array, x: Array, *, axis: int | None = None, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(slices of x along `axis` where the vector `condition` is not 0, how many they are) (numpy.compress)."""
 def concat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
 def concat_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """dxs[i] = dy where array i lies in it."""
 def concat_mla_k(k_nope: Array, k_rope: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Keys of latent attention: the part without positions of each head, then the rotated part that all heads share."""
 def concatenate(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense."""
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
 def conj(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def conj_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -2,7 +2,8 @@
 
 A part whose elements, as those of its place, are rows without gaps goes with all others of its kind in one launch,
 whose parameters have a table of the parts; the words are as wide as the part's rows and pitches allow. Any other part
-is a strided copy. `kernels/layout/concat.cu` has the kernels.
+is a strided copy; but arrays that are neighbouring columns of the whole (stack along the last axis) go together through
+tiles in shared memory. `kernels/layout/concat.cu` has the kernels.
 """
 
 from __future__ import annotations
@@ -33,7 +34,16 @@ def rows_params(name: str) -> Params:
 
 
 ROWS = rows_params("ConcatRowsParams")
+ACROSS = Params(
+    "ConcatAcrossParams", parts=f"ptr[{CAPACITY}]", whole="ptr", words="i64", whole_pitch="i64", count="i32",
+    side="i32", wide="i32", dense="i32", apart="i32",
+)  # fmt: skip
+ACROSS_BYTES = 80 * (256 + 16)  # of a tile in shared memory, as in concat.cu
 PART = Params("ConcatPartParams", part="ptr[1]", whole="ptr", apart="i32", **moving_params(), **map_params(2))
+
+
+def _one(kind: ElementKind) -> Mapping[str, Any]:
+    return {"BYTES": (kind.itemsize,)}
 
 
 def _wide(kind: ElementKind) -> Mapping[str, Any]:
@@ -46,6 +56,7 @@ def _ends(kind: ElementKind) -> Mapping[str, Any]:
 
 KERNELS = (
     Kernel("rows", "concat_rows<{BYTES}>", ROWS, _wide, threads=THREADS),
+    Kernel("across", "concat_across<{BYTES}>", ACROSS, _one, threads=THREADS),
     Kernel("part", "concat_part<{BYTES}>", PART, _ends, threads=THREADS),
 )
 
@@ -94,6 +105,9 @@ def concat_geometry(
         places.append(at * whole.strides[axis])
         at += part.shape[axis]
     seen = [shifted(replace(whole, shape=part.shape), place) for part, place in zip(parts, places, strict=True)]
+    columns = _columns(parts, seen, places)
+    if columns is not None:
+        return launched(_across(whole, parts, places[0], columns, names, apart), (whole, *parts))
     rows = [
         _rows(part, own, place) if part.size else None for part, own, place in zip(parts, seen, places, strict=True)
     ]
@@ -121,6 +135,42 @@ def _of_rows(rows: Sequence[_Rows | None], names: tuple[str, str], apart: bool) 
             "first": [*group.first, *(0,) * (CAPACITY - len(own))], "count": len(own), "apart": apart,
         }  # fmt: skip
         steps.append(Step("rows", (group.blocks, 1, 1), params, {"BYTES": one.nbytes}, THREADS))
+    return steps
+
+
+def _columns(parts: Sequence[View], seen: Sequence[View], places: Sequence[int]) -> tuple[int, int] | None:
+    """The elements of each of the parts and how far they are apart in the whole, where all are columns side by side."""
+    kinds = set()
+    for i, (part, own, place) in enumerate(zip(parts, seen, places, strict=True)):
+        found = lay_out((own, part)) if part.size and place - places[0] == i else ""
+        if isinstance(found, str):
+            return None
+        (axes,) = found.groups
+        if axes.rank != 1 or axes.strides[1] != (1,) or axes.strides[0][0] < len(parts):
+            return None
+        kinds.add((axes.shape[0], axes.strides[0][0]))
+    return kinds.pop() if len(kinds) == 1 and len(parts) > 1 else None
+
+
+def _across(
+    whole: View, parts: Sequence[View], place: int, columns: tuple[int, int], names: tuple[str, str], apart: bool
+) -> list[Step]:
+    """The launches of parts that are columns side by side."""
+    words, pitch = columns
+    size, unit = whole.element.itemsize, max(4, whole.element.itemsize)
+    steps = []
+    for start in range(0, len(parts), CAPACITY):
+        own = parts[start : start + CAPACITY]
+        row = 4096  # bytes of each part in a tile
+        while len(own) * (row + unit) > ACROSS_BYTES:
+            row //= 2
+        at = (place + start) * size
+        params = {
+            "parts": (names[1], start, start + len(own)), "whole": (names[0], at), "words": words,
+            "whole_pitch": pitch, "count": len(own), "side": row // size, "apart": apart,
+            "wide": all(part.ptr % 16 == 0 for part in own), "dense": pitch == len(own) and (whole.ptr + at) % 16 == 0,
+        }  # fmt: skip
+        steps.append(Step("across", (-(-words // (row // size)), 1, 1), params, {"BYTES": size}, THREADS))
     return steps
 
 

@@ -2,7 +2,7 @@
 
 Axes are merged where neither is padded, or where the inner one is not and the outer one is padded so that whole runs of
 the inner one go along (a constant, circular). Where words of several elements lie in y as they lie in x, they move as
-one; else a dense y is written 16 bytes at a time, and a strided one element by element.
+one; else a dense y of rows of 16 bytes at least is written so many at a time, and any other one element by element.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def pad_step(
         return axes
     size, params = y.element.itemsize, {"y": names[0], "x": names[1]}
     vec = _word(y, x, axes, mode)
-    if vec * size < 16 and size < 16 and axes and y.dense and y.ptr % 16 == 0:
+    if vec * size < 16 and axes and _near(axes[-1], mode, size) and y.dense and y.ptr % 16 == 0:
         chunks = -(-y.size // (16 // size))
         values = {**params, **constants(axes, mode, value)}
         return Step("pad_pieces", (-(-chunks // THREADS), 1, 1), values, {"BYTES": size}, THREADS)
@@ -131,6 +131,14 @@ def _word(y: View, x: View, axes: Sequence[Axis], mode: str) -> int:
     while vec > 1 and (any(n % vec for n in numbers) or any(v.ptr % (vec * size) for v in (y, x))):
         vec //= 2
     return vec
+
+
+def _near(last: Axis, mode: str, size: int) -> bool:
+    """Whether `pad_pieces` takes the last axis: a row has 16 bytes, and no padding is longer than x (`pad_near`)."""
+    if size == 16 or last.length * size < 16 or last.gap != 1:
+        return False
+    most = last.extent - (mode == "reflect")  # elements of padding at one end
+    return mode in ("constant", "replicate") or max(last.before, last.length - last.before - last.extent) <= most
 
 
 def constants(axes: Sequence[Axis], mode: str, value: bytes) -> dict[str, Any]:

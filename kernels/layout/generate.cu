@@ -1,6 +1,8 @@
 // generate   y[i, j, …] = f(number), a number being a sum of indices times steps; schedule map without inputs.
 //
 // The second operand of the map has no memory: its offset is the number. Floats are computed in double and rounded once.
+// The product and the sum of `along` are rounded one after the other: an fma might fall below a whole number, which an
+// integer would then lose.
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
 
@@ -8,13 +10,15 @@ namespace baracuda {
 
 enum class Form { counted, spaced, powers, ratio, equal, below, cosine, tent, reciprocal, lower, upper };
 
+BARACUDA_D double along(double begin, double number, double step) { return __dadd_rn(begin, __dmul_rn(number, step)); }
+
 // From begin to end in `last` equal steps, counted from the nearer end; without `ends` from begin alone.
 template <class P> BARACUDA_D double spaced(const P& p, i64 n) {
   const double a = p.begin(), b = p.end();
   if (p.last <= 0) return a;
   const double step = (b - a) / static_cast<double>(p.last);
-  if (!p.ends || 2 * n < p.last) return a + static_cast<double>(n) * step;
-  return b - static_cast<double>(p.last - n) * step;
+  if (!p.ends || 2 * n < p.last) return along(a, static_cast<double>(n), step);
+  return along(b, -static_cast<double>(p.last - n), step);
 }
 
 // The largest q with S(q) = q length + sign q (q - 1) / 2 <= t, for S that rises up to it: a root, made exact.
@@ -63,7 +67,7 @@ template <class T, class P> BARACUDA_D T generated(const P& p, Form form, i64 n)
     const double at = static_cast<double>(n), last = static_cast<double>(p.last);
     double value = 0;
     switch (form) {
-      case Form::counted: value = p.begin() + at * p.end(); break;
+      case Form::counted: value = along(p.begin(), at, p.end()); break;
       case Form::spaced: value = spaced(p, n); break;
       case Form::powers: value = pow(p.base(), spaced(p, n)); break;
       case Form::ratio:

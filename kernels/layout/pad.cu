@@ -4,7 +4,8 @@
 // the one a whole number of extents away (circular), a mirrored one (reflect: the ends stand once; symmetric: twice), or
 // none, and it is the padding value. With `gap` elements between neighbours of x those between are the value, too.
 // pad_words     words of BYTES, which lie in x as in y; four in flight a thread.
-// pad_pieces    y dense: 16 bytes of it, of elements that may lie anywhere in x.
+// pad_pieces    y dense: 16 bytes of it, of one row or the ends of two. Where all of them lie in x side by side, words
+//               of x are shifted into place; else each element is looked for, without divisions.
 // pad_backward  a thread for each element of x: it sums the elements of dy that read it, the last axis moving fastest,
 //               along an axis in ascending order, mirrored ones behind the others.
 #include <baracuda/complex.cuh>
@@ -97,42 +98,75 @@ template <int BYTES, class P> BARACUDA_D void pad_words(const P& p) {
   }
 }
 
+// As pad_source along the last axis, whose neighbours lie side by side and whose padding is not longer than x: no
+// divisions.
+BARACUDA_D bool pad_near(PadMode mode, i64 n, i64& j) {
+  const i64 twice = mode == PadMode::reflect ? 1 : 0;
+  if (static_cast<u64>(j) < static_cast<u64>(n)) return true;
+  if (mode == PadMode::constant) return false;
+  if (mode == PadMode::replicate) j = j < 0 ? 0 : n - 1;
+  else if (mode == PadMode::circular) j += j < 0 ? n : -n;
+  else j = (j < 0 ? twice - 1 : 2 * n - 1 - twice) - j;
+  return true;
+}
+
+// 16 bytes from an address that is a multiple of BYTES, by the words of 4 bytes that hold some of them.
+template <int BYTES> BARACUDA_D uint4 load_shifted(const void* from) {
+  constexpr u64 low = 3;
+  const u32* const words = reinterpret_cast<const u32*>(reinterpret_cast<u64>(from) & ~low);
+  const u32 shift = static_cast<u32>(reinterpret_cast<u64>(from) & low) * 8;
+  const u32 a = words[0], b = words[1], c = words[2], d = words[3];
+  if constexpr (BYTES >= 4) return uint4{a, b, c, d};
+  const u32 e = shift ? words[4] : 0;
+  return uint4{__funnelshift_r(a, b, shift), __funnelshift_r(b, c, shift), __funnelshift_r(c, d, shift),
+               __funnelshift_r(d, e, shift)};
+}
+
 template <int BYTES, class P> BARACUDA_D void pad_pieces(const P& p) {
   using W = Word<BYTES>;
-  constexpr int width = 16 / BYTES;
+  constexpr int width = 16 / BYTES, unit = BYTES < 4 ? 4 / BYTES : 1;  // elements of the words that are shifted
   const i64 first = (static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x) * width;
   if (first >= p.count) return;
-  const W value = pad_value<BYTES>(p);
   const int last = p.rank - 1;
-  const i64 columns = p.shape[last], step = p.x_steps[last];
-  u64 column;
-  i64 row = static_cast<i64>(divmod(static_cast<u64>(first), static_cast<u64>(columns), column));
-  i64 i = static_cast<i64>(column), base, unused;
+  const i64 columns = p.shape[last], n = p.extent[last], step = p.x_steps[last];
+  i64 row, i;
+  if (p.narrow) {
+    u32 column;
+    row = divmod(static_cast<u32>(first), p.dividers[last], columns, column), i = column;
+  } else {
+    u64 column;
+    row = static_cast<i64>(divmod(static_cast<u64>(first), static_cast<u64>(columns), column));
+    i = static_cast<i64>(column);
+  }
+  i64 base, unused;
   bool inside = pad_place(p, last, row, base, unused);
   const W* const x = static_cast<const W*>(p.x);
-  Vec<W, width> chunk;
   const i64 j0 = i - p.before[last];
-  if (inside && p.gap[last] == 1 && j0 >= 0 && j0 + width <= p.extent[last] && i + width <= columns) {
+  Vec<W, width> chunk;
+  if (inside && j0 >= 0 && j0 + width <= n && i + width <= columns) {
     const W* const from = x + base + j0 * step;
-    if (step == 1 && (reinterpret_cast<u64>(from) & 15) == 0) {
+    const u64 address = reinterpret_cast<u64>(from);
+    const i64 lead = BYTES < 4 ? static_cast<i64>(address & 3) / BYTES : 0, trail = lead ? unit - lead : 0;
+    if (step == 1 && (address & 15) == 0) {
       chunk = load<width>(from);
+    } else if (step == 1 && j0 >= lead && j0 + width + trail <= n) {
+      reinterpret_cast<uint4&>(chunk) = load_shifted<BYTES>(from);
     } else {
 #pragma unroll
       for (int k = 0; k < width; ++k) chunk[k] = from[k * step];
     }
   } else {
+    const W value = pad_value<BYTES>(p);
+    const PadMode mode = static_cast<PadMode>(p.mode);
+    i64 next = 0;  // where the row begins that a chunk reaches: a row has a chunk at least
+    bool next_inside = false;
+    if (i + width > columns && first + columns - i < p.count) next_inside = pad_place(p, last, row + 1, next, unused);
 #pragma unroll
     for (int k = 0; k < width; ++k) {
+      if (i + k == columns) base = next, inside = next_inside;
+      i64 j = j0 + k - (i + k >= columns ? columns : 0);
       chunk[k] = value;
-      if (first + k < p.count) {
-        if (i == columns) {
-          i = 0;
-          inside = pad_place(p, last, ++row, base, unused);
-        }
-        i64 j;
-        if (inside && pad_source(p, last, i, j)) chunk[k] = x[base + j * step];
-        ++i;
-      }
+      if (first + k < p.count && inside && pad_near(mode, n, j)) chunk[k] = x[base + j * step];
     }
   }
   store_vec<W, width, true, Access::streaming>(static_cast<W*>(p.y) + first, chunk, p.count - first);

@@ -75,7 +75,8 @@ _FIELDS: dict[str, Any] = {"shapes": ((2048, 1024),) * 64, "axis": 1, "element":
 
 
 class ConcatPlan(Plan):
-    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense.
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense,
+    and one for as many that are columns side by side (`stack` along the last axis).
 
     Elements are moved as they are. Arrays of other strides are copied by a launch each.
     """
@@ -112,6 +113,8 @@ def drawn(draw: Any) -> tuple[tuple[Shape, ...], int]:
     """A few arrays, some empty, of rows that have whole words or not; at times more than a launch takes."""
     if draw.rarely():
         return tuple((1, i % 3) for i in range(CAPACITY + 5)), 1
+    if draw.integer(0, 4) == 0:  # columns
+        return ((draw.choice((2, 33, 700)), 1),) * draw.choice((2, 3, 8)), 1
     rank = draw.integer(1, 3)
     at = draw.integer(0, rank - 1)
     even = draw.choice((1, 8, 16, 2))

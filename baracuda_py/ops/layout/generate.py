@@ -210,7 +210,8 @@ def in_torch(
     if not desc.last or desc.form not in ("spaced", "tent", "reciprocal", "lower", "upper"):
         return NotImplemented
     if desc.form == "spaced":
-        rising, falling = a + n * ((b - a) / last), b - (last - n) * ((b - a) / last)
+        each = (b - a) / last
+        rising, falling = a + n.double() * each, b - (last - n).double() * each
         made = torch.where(2 * n < last, rising, falling) if desc.ends else rising
         return {"y": made.to(y.dtype)} if y.dtype.is_floating_point or y.dtype.is_complex else NotImplemented
     return {"y": (1 - (2 * n.double() / last - 1).abs() if desc.form == "tent" else 1 / (n.double() + 1)).to(y.dtype)}
@@ -275,8 +276,9 @@ class GeneratePlan(Plan):
 
     @classmethod
     def complete(cls, desc: GenerateDescriptor, arrays: dict[str, Any]) -> None:
-        """Numbers that the form has values for."""
-        a, b, c = {"powers": (-1.5, 2.0, 3.0), "ratio": (0.25, 1024.0, 0.0)}.get(desc.form, (0.5, 0.5, 0.0625))
+        """Numbers that the form has values for, none of which is 0 only because terms cancel."""
+        others = {"powers": (-1.5, 2.0, 3.0), "ratio": (0.25, 1024.0, 0.0), "spaced": (0.5, 3.0, 0.0)}
+        a, b, c = others.get(desc.form, (0.5, 0.5, 0.0625))
         arrays.update(begin=a, end=b, base=c, first=2**40 + 3, stride=-7)
 
     @classmethod

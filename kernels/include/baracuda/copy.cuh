@@ -148,7 +148,9 @@ template <int BYTES> struct CopyTile {
   static constexpr int chunks = side / width;  // of 16 bytes, along a side
   static constexpr int each = side * chunks / map_threads;
   static constexpr int units = side * pitch + side / width;
-  static constexpr int in_flight = side * side / map_threads < 8 ? side * side / map_threads : 8;
+  static constexpr int apart = map_threads / side;  // rows, or columns, that the threads take at once, one by one
+  static constexpr int most = BYTES == 1 ? 4 : 16;  // more single bytes would cost half of the blocks their registers
+  static constexpr int in_flight = side / apart < most ? side / apart : most;
 
   static BARACUDA_D int row(int r) { return (r * pitch + (width > 1 ? r / width : 0)) * unit; }  // in bytes
 };
@@ -188,18 +190,19 @@ template <int BYTES, class P> BARACUDA_D void copy_tile(const P& p) {
       for (int n = 0; n < 16 / T::unit; ++n) to[n] = reinterpret_cast<const Unit*>(&chunk[k])[n];
     }
   } else {
+    const int c = threadIdx.x % T::side, r0 = threadIdx.x / T::side;
+    const W* from = x + r0 * p.x_steps[0] + c * p.x_steps[1];
+    const i64 down = T::apart * p.x_steps[0];
 #pragma unroll 1
-    for (int j0 = threadIdx.x; j0 < T::side * T::side; j0 += T::in_flight * map_threads) {
+    for (int r = r0; r < T::side; r += T::in_flight * T::apart) {
       W word[T::in_flight];
 #pragma unroll
-      for (int k = 0; k < T::in_flight; ++k) {
-        const int j = j0 + k * map_threads, r = j / T::side, c = j % T::side;
-        if (r < rows && c < columns) word[k] = x[r * p.x_steps[0] + c * p.x_steps[1]];
+      for (int k = 0; k < T::in_flight; ++k, from += down) {
+        if (r + k * T::apart < rows && c < columns) word[k] = *from;
       }
 #pragma unroll
       for (int k = 0; k < T::in_flight; ++k) {
-        const int j = j0 + k * map_threads, r = j / T::side, c = j % T::side;
-        *reinterpret_cast<W*>(tile + T::row(r) + c * BYTES) = word[k];
+        *reinterpret_cast<W*>(tile + T::row(r + k * T::apart) + c * BYTES) = word[k];
       }
     }
   }
@@ -214,12 +217,12 @@ template <int BYTES, class P> BARACUDA_D void copy_tile(const P& p) {
       if (r < rows && c < columns) store_streaming(y + c * p.y_steps[1] + r, words);
     }
   } else {
+    const int r = threadIdx.x % T::side, c0 = threadIdx.x / T::side;
+    W* to = y + c0 * p.y_steps[1] + r * p.y_steps[0];
+    const i64 down = T::apart * p.y_steps[1];
 #pragma unroll 4
-    for (int j = threadIdx.x; j < T::side * T::side; j += map_threads) {
-      const int c = j / T::side, r = j % T::side;
-      if (r < rows && c < columns) {
-        y[c * p.y_steps[1] + r * p.y_steps[0]] = *reinterpret_cast<const W*>(tile + T::row(r) + c * BYTES);
-      }
+    for (int c = c0; c < columns; c += T::apart, to += down) {
+      if (r < rows) *to = *reinterpret_cast<const W*>(tile + T::row(r) + c * BYTES);
     }
   }
 }
