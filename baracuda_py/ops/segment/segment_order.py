@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INDICES
-from ...schedules.segments import NOTHING, THREADS, By, Segments, segment_params
+from ...schedules.segments import NOTHING, THREADS, By, Segments, place_kernels, segment_params
 from .segment_kinds import ELEMENTS, I64
 
 OUTPUTS = ("order", "offsets", "places", "rows")
@@ -74,7 +74,7 @@ PARAMS = segment_params(
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
-    segments = Segments(By.IDS, desc.tokens, desc.num_segments, p.ids, name="ids")
+    segments = Segments(p, By.IDS, desc.tokens, desc.num_segments, p.ids, name="ids")
     if refusal := segments.refusal():
         return refusal
     views = {name: p.views[name] for name in OUTPUTS}
@@ -84,7 +84,9 @@ def _geometry(p: Problem) -> Geometry | str:
             f"{name}_out": "@null" if view is None else name,
             f"{name}_step": 0 if view is None else view.strides[0],
         }
-    steps = segments.places(slots=False, one_level=True, **own) if desc.tokens else []
+    steps = segments.places(slots=False, **own) if desc.tokens else []
+    if isinstance(steps, str):
+        return steps
     params = {**NOTHING, **segments.told(), **segments.params, **own}
     if desc.tokens:
         steps.append(Step("fill", (-(-desc.tokens // THREADS), 1, 1), params, {}, THREADS))
@@ -123,8 +125,7 @@ class SegmentOrderPlan(Plan):
             "counted", _geometry, source="segment/segment_order.cu", guarantee=Guarantee(native=True),
             elements=INDICES,
             kernels=(
-                Kernel("count", "segment_sort_count", PARAMS, threads=1024, spills=True),
-                Kernel("place", "segment_sort_place", PARAMS, threads=1024),
+                *place_kernels(PARAMS),
                 Kernel("fill", "segment_order_fill<{T}>", PARAMS, threads=THREADS),
                 Kernel("emit", "segment_order_emit<{T}>", PARAMS, threads=THREADS),
             ),
@@ -142,8 +143,8 @@ class SegmentOrderPlan(Plan):
     @staticmethod
     def case(draw: Any) -> SegmentOrderDescriptor:
         return SegmentOrderDescriptor(
-            tokens=draw.sizes(0, 1, 40, 300, 1100), num_segments=draw.sizes(1, 3, 0, 20, 300), fan=draw.sizes(1, 2, 8),
-            element=draw.element,
+            tokens=draw.sizes(0, 1, 40, 300, 1100), num_segments=draw.sizes(1, 3, 0, 20, 300, rare=(1100,)),
+            fan=draw.sizes(1, 2, 8), element=draw.element,
         )  # fmt: skip
 
     @classmethod
