@@ -1,9 +1,9 @@
 """Segments: the geometry of combining the tokens (rows) of each segment, in an order fixed by their number alone.
 
 Which token belongs to which segment an index says: the bounds of segments, or an id of every token, sorted or not. Ids
-that are not sorted are sorted by a stable counting sort in the workspace (kernels/include/baracuda/segments.cuh). The
-tokens of all segments in one list are cut into slots of 32, so that the work is even whatever the lengths of segments
-(kernels/segment/combine.cuh).
+that are not sorted are sorted stably in the workspace: by counts (kernels/include/baracuda/segments.cuh), or, of many
+tokens or segments, by a radix sort (schedules/radix_sort.py); both give one order. The tokens of all segments in one
+list are cut into slots of 32, so that the work is even whatever the lengths of segments (kernels/segment/combine.cuh).
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
-from ..core.variant import Geometry, Kernel, Step, Where, aligned
+from ..core.variant import Geometry, Kernel, Problem, Step, Where, aligned
+from .radix_sort import Sort, Strided, sort_kernels, sort_params
 
 SORT_THREADS = 1024  # as in kernels/include/baracuda/segments.cuh
-RANGE = 4096  # segments that a sorting block counts in shared memory
-FEW_RANGES = 8  # up to which every block that sorts looks at all tokens of its part
+_PART_COUNTS = 1 << 15  # counts of all parts
+COUNTED = {"segments": 1 << 10, "tokens": 1 << 19}
+"""Up to how many ids are sorted by counts; more by a radix sort."""
 SLOT = 32  # as in kernels/segment/places.cuh
 COMBINE_THREADS = 128  # as in kernels/segment/combine.cuh
 MERGE_THREADS = 256
@@ -29,7 +31,7 @@ MERGE_SLOTS = 16
 MERGE_COLUMNS = 128  # of a block
 THREADS = 256
 _FILL_BYTES = 65536
-_LIMIT = 2**31 - RANGE
+_LIMIT = 2**31 - 4096
 _OPERANDS = 5
 
 
@@ -73,7 +75,7 @@ def segment_params(name: str, **more: str) -> Params:
         g_row="i64", h_row="i64", arg_row="i64", column_shape="i64[8]", column_strides="i64[5][8]", mode="i32",
         ranges="i32", parts="i32", range_pitch="i32", lanes="i32", tiles="i32", sum_blocks="i32", fill_rows="i32",
         column_rank="i32", index_wide="i32", src_wide="i32", weight_wide="i32", mean="i32", begins="i32", fills="i32",
-        level="i32", coarse="workspace", coarse_starts="workspace", fine="workspace", fine_starts="workspace", **more,
+        keys="workspace", **more,
     )  # fmt: skip
 
 
@@ -86,20 +88,24 @@ _ZERO = (
     "tokens", "segments", "rows", "each", "dim", "pitch", "slots", "index_step", "src_step", "weight_step",
     "shares_step", "count_step", "x_row", "y_row", "z_row", "g_row", "h_row", "arg_row", "mode", "ranges", "parts",
     "range_pitch", "lanes", "tiles", "sum_blocks", "fill_rows", "column_rank", "index_wide", "src_wide", "mean",
-    "weight_wide", "begins", "fills", "level", "coarse", "coarse_starts", "fine", "fine_starts",
+    "weight_wide", "begins", "fills", "keys",
 )  # fmt: skip
 NOTHING: Mapping[str, Any] = {
     **dict.fromkeys(_ABSENT, "@null"), **dict.fromkeys(_ZERO, 0), "padding": -1, "left_out": -1,
     "column_shape": pad(()), "column_strides": [pad(())] * _OPERANDS,
 }  # fmt: skip
 """Every field of `segment_params` where an op has nothing to say."""
+SORT_PARAMS = sort_params("SortParams")
+_PASSES = ("clear", "count", "pass")
 
 
 def place_kernels(params: Params, owners: bool = False) -> tuple[Kernel, ...]:
     """The kernels that find the places of segments, and the segment of every token."""
     return (
-        Kernel("count", "segment_sort_count", params, threads=SORT_THREADS, spills=True),
+        Kernel("tally", "segment_sort_count", params, threads=SORT_THREADS, spills=True),
         Kernel("place", "segment_sort_place", params, threads=SORT_THREADS),
+        Kernel("keys", "segment_keys", params, threads=THREADS),
+        *(kernel for kernel in sort_kernels(SORT_PARAMS, "sort/sort.cu", ElementKind.I32) if kernel.name in _PASSES),
         Kernel("bounds", "segment_bounds", params, threads=THREADS),
         *([Kernel("owners", "segment_owners", params, threads=THREADS)] if owners else []),
     )
@@ -176,6 +182,7 @@ def _rows_aligned(view: View) -> bool:
 class Segments:
     """Tokens and what tells their segments: the parameters and launches that find the places of every segment."""
 
+    problem: Problem
     by: By
     tokens: int
     segments: int
@@ -202,59 +209,68 @@ class Segments:
             "index_wide": index is not None and index.element is ElementKind.I64,
         }  # fmt: skip
 
-    def places(self, slots: bool = True, one_level: bool = False, **more: Any) -> list[Step]:
+    def places(self, slots: bool = True, **more: Any) -> list[Step] | str:
         """The launches that find the bounds of segments and slots; `params` has afterwards where they are.
 
-        slots: whether tokens are combined. one_level: without the launch for `bounds` after a sort. more: parameters
-        that a page adds.
+        slots: whether tokens are combined. more: parameters that a page adds. A string says why not.
         """
         take = self.workspace.take
         count = -(-self.tokens // SLOT) if slots else 0
-        self.params = {**self.told(), "slots": count}
-        steps = []
-        if self.by is By.IDS:
-            levels = self._sort(one_level or self.segments <= FEW_RANGES * RANGE)
-            for fields, blocks in levels:
-                params = {**NOTHING, **self.params, **fields, **more}
-                steps += [Step(name, (blocks, 1, 1), params, {}, SORT_THREADS) for name in ("count", "place")]
-            self.params |= levels[-1][0]
-        else:
-            self.params["starts"] = take((self.segments + 1) * 4)
+        self.params = {**self.told(), "slots": count, "starts": take((-(-self.segments // 4) * 4 + 1) * 4)}
         if count:
             self.params |= {"first": take(count * 4), "last": take(count * 4)}
-        threads = count
-        if self.by is not By.IDS or self.params["level"]:
-            threads = max(count, self.segments + 1, self.tokens if self.by is By.IDS else 0)
+        steps: list[Step] = []
+        sorted_index: dict[str, Any] = {}
+        if self.by is By.IDS:
+            self.params["order"] = ("@workspace", take(self.tokens * 4))
+            if self.counted:
+                steps = self._counting(more)
+            else:
+                sorting = self._radix(more)
+                if isinstance(sorting, str):
+                    return sorting
+                steps, sorted_index = sorting
+        threads = count if self.by is By.IDS and self.counted else max(count, self.segments + 1)
         if threads:
-            params = {**NOTHING, **self.params, **more}
+            params = {**NOTHING, **self.params, **sorted_index, **more}
             steps.append(Step("bounds", (-(-threads // THREADS), 1, 1), params, {}, THREADS))
         return steps
 
-    def _sort(self, one_level: bool) -> list[tuple[dict[str, Any], int]]:
-        """Parameters of the sort's levels, with their places in the workspace, and the blocks of each."""
-        take, ranges = self.workspace.take, max(1, -(-self.segments // RANGE))
-        tiles = -(-self.tokens // SORT_THREADS)
-        shared = {"starts": take((-(-self.segments // 4) * 4 + 1) * 4), "order": ("@workspace", take(self.tokens * 4))}
+    @property
+    def counted(self) -> bool:
+        """Whether ids are sorted by counts."""
+        return self.segments <= COUNTED["segments"] and self.tokens <= COUNTED["tokens"]
 
-        def level(number: int, rows: int, ranges: int, parts: int, sorts: int = 1) -> tuple[dict[str, Any], int]:
-            pitch = RANGE if ranges > 1 or number == 2 else max(4, -(-rows // 4) * 4)
-            fields = {
-                **shared, "level": number, "counts": take(sorts * parts * ranges * pitch * 4),
-                "totals": take(sorts * parts * ranges * 4), "ranges": ranges, "parts": parts, "range_pitch": pitch,
-            }  # fmt: skip
-            return fields, sorts * ranges * parts
-
-        if one_level:
-            # The counts of each part are read by every part of its range: few parts where a range has many rows.
-            few = 8 * RANGE // (RANGE if ranges > 1 else max(4, -(-self.segments // 4) * 4))
-            return [level(0, self.segments, ranges, max(1, min(tiles, 128 // ranges, 64, few)))]
-        shared |= {
-            "coarse": take(self.tokens * 4), "coarse_starts": take((-(-ranges // 4) * 4 + 1) * 4),
-            "fine": take(self.tokens * 4), "fine_starts": take(ranges * (RANGE + 4) * 4),
+    def _counting(self, more: Mapping[str, Any]) -> list[Step]:
+        """The launches of a counting sort."""
+        take, tiles = self.workspace.take, -(-self.tokens // SORT_THREADS)
+        pitch = max(4, -(-self.segments // 4) * 4)
+        # The counts of each part are read by every part: few parts where there are many segments.
+        parts = max(1, min(tiles, 64, _PART_COUNTS // pitch))
+        self.params |= {
+            "counts": take(parts * pitch * 4), "totals": take(parts * 4), "ranges": 1, "parts": parts,
+            "range_pitch": pitch,
         }  # fmt: skip
-        coarse = -(-ranges // RANGE)
-        first = level(1, ranges, coarse, max(1, min(tiles, 128 // coarse)))
-        return [first, level(2, RANGE, 1, max(4, min(16, 256 // ranges)), ranges)]
+        params = {**NOTHING, **self.params, **more}
+        return [Step(name, (parts, 1, 1), params, {}, SORT_THREADS) for name in ("tally", "place")]
+
+    def _radix(self, more: Mapping[str, Any]) -> tuple[list[Step], dict[str, Any]] | str:
+        """The launches of a radix sort, and parameters that name the sorted keys as the index."""
+        index = {"mode": len(By), "index_step": 1, "index_wide": False}
+        if not self.tokens:
+            return [], index
+        keys, ordered = self.workspace.take(self.tokens * 4), self.workspace.take(self.tokens * 4)
+        unsorted, sorted, order = (Strided.at(at, (), 1) for at in (keys, ordered, self.params["order"][1]))
+        sort = Sort.of(
+            self.problem, ElementKind.I32, (), self.tokens, (unsorted, sorted, order), bits=self.segments.bit_length()
+        )
+        if isinstance(sort, str):
+            return sort
+        sorting = sort.passes(unsorted, sorted, order, self.workspace.nbytes)
+        self.workspace.nbytes = aligned(sorting.workspace)
+        params = {**NOTHING, **self.params, "keys": keys, **more}
+        first = Step("keys", (-(-self.tokens // THREADS), 1, 1), params, {}, THREADS)
+        return [first, *sorting.steps], {**index, "index": ("@workspace", ordered)}
 
     def owners(self) -> tuple[Step, int]:
         """The launch that writes the segment of every token, -1 for none, and where in the workspace."""

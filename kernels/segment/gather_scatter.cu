@@ -1,7 +1,7 @@
 // gather_scatter   y[s, :] = weight[t] x[src[t], :] combined over the tokens t of segment s, in their order; the gradients
 //
 // bounds, combine, merge   as in segment_reduce.cu; a token whose row is padding or does not exist has no part.
-// dots                     dweight[t] = Σ dy[s, :] x[src[t], :], a warp a token; the tree is fixed by the columns alone.
+// dots                     dweight[t] = Σ dy[s, :] x[src[t], :], a warp a token, a lane the same columns in every layout.
 #include "segment/combine.cuh"
 #include "segment/functors.cuh"
 
@@ -21,13 +21,19 @@ template <class T, int VEC, bool MASKED, class P> BARACUDA_D void segment_dots(c
     const T* x = static_cast<const T*>(p.x) + at * p.x_row;
     const T* h = static_cast<const T*>(p.h) + segment * p.h_row;
     const i64* arg = static_cast<const i64*>(p.arg) + segment * p.arg_row;
-    for (i64 column = static_cast<i64>(lane) * VEC; column < p.dim; column += warp_size * VEC) {
-      const auto a = to_acc(load<VEC>(x + column_at<VEC>(p, 1, column)));
-      const auto b = to_acc(load<VEC>(h + column_at<VEC>(p, 4, column)));
+    constexpr int own = 16 / static_cast<int>(sizeof(T));  // neighbouring columns of a lane, however they are loaded
+    for (i64 chunk = static_cast<i64>(lane) * own; chunk < p.dim; chunk += warp_size * own) {
 #pragma unroll
-      for (int k = 0; k < VEC; ++k) {
-        const bool counts = !MASKED || arg[column_at<VEC>(p, 3, column) + k] == token;
-        if (counts) sum = math::fma(a[k], b[k], sum);
+      for (int first = 0; first < own; first += VEC) {
+        const i64 column = chunk + first;
+        if (column >= p.dim) break;
+        const auto a = to_acc(load<VEC>(x + column_at<VEC>(p, 1, column)));
+        const auto b = to_acc(load<VEC>(h + column_at<VEC>(p, 4, column)));
+#pragma unroll
+        for (int k = 0; k < VEC; ++k) {
+          const bool counts = !MASKED || arg[column_at<VEC>(p, 3, column) + k] == token;
+          if (counts) sum = math::fma(a[k], b[k], sum);
+        }
       }
     }
     if (p.shares != nullptr)

@@ -12,7 +12,8 @@
 namespace baracuda {
 
 constexpr int slot_places = 32;
-enum class Segmented { offsets, starts, ends, evenly, sorted, ids };  // what p.index has; p.mode
+// What p.index has; p.mode. `keys` are those of `segment_keys`, sorted.
+enum class Segmented { offsets, starts, ends, evenly, sorted, ids, keys };
 
 BARACUDA_D i64 read_index(const void* p, i64 at, int wide) {
   return wide ? static_cast<const i64*>(p)[at] : static_cast<const i32*>(p)[at];
@@ -21,7 +22,8 @@ BARACUDA_D i64 read_index(const void* p, i64 at, int wide) {
 // The id of a token, clamped to [-1, segments]: both ends are no segment.
 template <class P> BARACUDA_D i64 token_id(const P& p, i64 token) {
   const i64 id = read_index(p.index, token * p.index_step, p.index_wide);
-  if (p.status != nullptr && (id < 0 || id >= p.segments)) atomicOr(p.status, 1u);
+  const bool given = static_cast<Segmented>(p.mode) != Segmented::keys;
+  if (given && p.status != nullptr && (id < 0 || id >= p.segments)) atomicOr(p.status, 1u);
   return max<i64>(-1, min<i64>(id, p.segments));
 }
 
@@ -38,60 +40,38 @@ template <class F> BARACUDA_D i64 first_of(i64 n, const F& passes) {
 
 // ---- the sort of ids ------------------------------------------------------------------------------------------------
 
-// Of many segments a sort by ranges of them comes first (level 1), then each range is sorted by itself (level 2): every
-// token is looked at twice in each, however many ranges there are. Level 0 does without.
-constexpr int fine_pitch = range_rows + 4;  // bounds of a range's segments
-
+// The id that a token is sorted by; -1 for none.
 template <class P> BARACUDA_D i64 sorted_row(const P& p, i64 token) {
   const i64 id = token_id(p, token);
   return id < p.segments && id != p.left_out ? id : -1;
 }
-template <bool PLACE, class Row> BARACUDA_D void sort_part(const SegmentSort& sort, int block, const Row& row_of) {
-  if constexpr (PLACE) segment_place(sort, block, row_of);
-  else segment_count(sort, block, row_of);
-}
-template <bool PLACE, class P> BARACUDA_D void sort_ids(const P& p) {
-  i32 *counts = static_cast<i32*>(p.counts), *totals = static_cast<i32*>(p.totals);
-  i32* bounds = static_cast<i32*>(p.coarse_starts);
-  SegmentSort sort{p.tokens, p.segments, p.ranges, p.parts, p.range_pitch, counts, totals, nullptr, nullptr, nullptr};
-  int block = static_cast<int>(blockIdx.x);
-  i32 begin = 0, first = 0;
-  if (p.level == 0) {
-    sort.starts = static_cast<i32*>(p.starts), sort.order = static_cast<i32*>(p.order);
-  } else if (p.level == 1) {
-    sort.num_rows = div_up(p.segments, static_cast<i64>(range_rows));
-    sort.starts = bounds, sort.order = static_cast<i32*>(p.coarse);
-  } else {
-    const i32 range = block / p.parts;
-    block = block % p.parts;
-    begin = bounds[range], first = range * range_rows;
-    sort.tokens = bounds[range + 1] - begin;
-    sort.num_rows = min<i64>(p.segments - first, range_rows);
-    sort.counts += static_cast<i64>(range) * p.parts * range_rows, sort.totals += range * p.parts;
-    sort.starts = static_cast<i32*>(p.fine_starts) + static_cast<i64>(range) * fine_pitch;
-    sort.order = static_cast<i32*>(p.fine) + begin;
-  }
-  sort_part<PLACE>(sort, block, [&](i64 i) -> i64 {
-    const i64 row = sorted_row(p, p.level == 2 ? static_cast<const i32*>(p.coarse)[begin + i] : i);
-    return row < 0 ? row : p.level == 1 ? row / range_rows : row - first;
-  });
-}
-template <class P> BARACUDA_D void segment_sort_count(const P& p) { sort_ids<false>(p); }
-template <class P> BARACUDA_D void segment_sort_place(const P& p) { sort_ids<true>(p); }
 
-// After both levels: the first place of a segment, and the token at a place.
-template <class P> BARACUDA_D i64 sorted_edge(const P& p, i64 segment) {
-  if (p.level == 0) return static_cast<const i32*>(p.starts)[segment];
-  const i32* bounds = static_cast<const i32*>(p.coarse_starts);
-  const i64 range = segment / range_rows;
-  if (segment == p.segments) return bounds[div_up(p.segments, static_cast<i64>(range_rows))];
-  return bounds[range] + static_cast<const i32*>(p.fine_starts)[range * fine_pitch + segment % range_rows];
+// Few tokens, or few segments: a counting sort, which makes `starts` as well.
+template <class P> BARACUDA_D SegmentSort segment_sort(const P& p) {
+  return {p.tokens,
+          p.segments,
+          p.ranges,
+          p.parts,
+          p.range_pitch,
+          static_cast<i32*>(p.counts),
+          static_cast<i32*>(p.totals),
+          static_cast<i32*>(p.starts),
+          static_cast<i32*>(p.order),
+          nullptr};
 }
-template <class P> BARACUDA_D i32 sorted_token(const P& p, i64 place) {
-  const i32* bounds = static_cast<const i32*>(p.coarse_starts);
-  const i64 ranges = div_up(p.segments, static_cast<i64>(range_rows));
-  const i64 range = first_of(ranges, [&](i64 r) { return bounds[r + 1] > place; });
-  return static_cast<const i32*>(p.coarse)[bounds[range] + static_cast<const i32*>(p.fine)[place]];
+template <class P> BARACUDA_D void segment_sort_count(const P& p) {
+  segment_count(segment_sort(p), static_cast<int>(blockIdx.x), [&](i64 token) { return sorted_row(p, token); });
+}
+template <class P> BARACUDA_D void segment_sort_place(const P& p) {
+  segment_place(segment_sort(p), static_cast<int>(blockIdx.x), [&](i64 token) { return sorted_row(p, token); });
+}
+
+// Otherwise a radix sort of these keys: tokens of no segment come last.
+template <class P> BARACUDA_D void segment_keys(const P& p) {
+  const i64 token = thread_index();
+  if (token >= p.tokens) return;
+  const i64 row = sorted_row(p, token);
+  static_cast<i32*>(p.keys)[token] = static_cast<i32>(row < 0 ? p.segments : row);
 }
 
 // ---- what tells segments ----------------------------------------------------------------------------------------------
@@ -99,9 +79,9 @@ template <class P> BARACUDA_D i32 sorted_token(const P& p, i64 place) {
 // The first place of a segment, of the one behind the last: all tokens before it belong to others.
 template <class P> BARACUDA_D i64 segment_edge(const P& p, i64 segment) {
   const Segmented mode = static_cast<Segmented>(p.mode);
-  if (mode == Segmented::ids) return sorted_edge(p, segment);
+  if (mode == Segmented::ids) return static_cast<const i32*>(p.starts)[segment];
   if (mode == Segmented::evenly) return segment * p.each;
-  if (mode == Segmented::sorted) {
+  if (mode == Segmented::sorted || mode == Segmented::keys) {
     return first_of(p.tokens, [&](i64 token) { return token_id(p, token) >= segment; });
   }
   if (mode == Segmented::starts && segment == p.segments) return p.tokens;
@@ -113,7 +93,7 @@ template <class P> BARACUDA_D i64 segment_edge(const P& p, i64 segment) {
 template <class P> BARACUDA_D i64 segment_at(const P& p, i64 place) {
   const Segmented mode = static_cast<Segmented>(p.mode);
   if (mode == Segmented::evenly) return place / max<i64>(p.each, 1);
-  if (mode == Segmented::sorted) return token_id(p, place);
+  if (mode == Segmented::sorted || mode == Segmented::keys) return token_id(p, place);
   return first_of(p.segments + 1, [&](i64 segment) { return segment_edge(p, segment) > place; }) - 1;
 }
 // The segment of a token, or -1 for none.
@@ -125,13 +105,12 @@ template <class P> BARACUDA_D i64 token_segment(const P& p, i64 token) {
 
 // ---- bounds, slots, owners ------------------------------------------------------------------------------------------
 
-// A thread a bound and a slot, and a place after a sort in two levels. After one of one level the bounds are there.
+// A thread a bound and a slot. After a counting sort the bounds are there.
 template <class P> BARACUDA_D void segment_bounds(const P& p) {
   const i64 i = thread_index();
-  if (i <= p.segments && (static_cast<Segmented>(p.mode) != Segmented::ids || p.level != 0)) {
+  if (i <= p.segments && static_cast<Segmented>(p.mode) != Segmented::ids) {
     static_cast<i32*>(p.starts)[i] = static_cast<i32>(segment_edge(p, i));
   }
-  if (p.level != 0 && i < sorted_edge(p, p.segments)) static_cast<i32*>(p.order)[i] = sorted_token(p, i);
   if (i >= p.slots) return;
   const i64 low = i * slot_places;
   i64 high = min<i64>(low + slot_places, p.tokens), last = segment_at(p, high - 1);

@@ -1,6 +1,6 @@
 // segment_order   tokens in the order of their ids: a stable sort (places.cuh), and what it tells
 //
-// fill    -1 in all that is written by token or place: tokens of no segment have no place.
+// fill    -1, in rows `absent`, in all that is written by token or place: tokens of no segment have no place.
 // emit    order[i] the token at place i, rows[i] the row of `fan` tokens it is of, places[token] = i, and the bounds.
 #include "segment/places.cuh"
 
@@ -10,7 +10,7 @@ template <class T> BARACUDA_D void segment_order_fill(const SegmentOrderParams& 
   const i64 i = thread_index();
   if (i >= p.tokens) return;
   static_cast<T*>(p.order_out)[i * p.order_step] = T(-1);
-  if (p.rows_out != nullptr) static_cast<T*>(p.rows_out)[i * p.rows_step] = T(-1);
+  if (p.rows_out != nullptr) static_cast<T*>(p.rows_out)[i * p.rows_step] = static_cast<T>(p.absent);
   if (p.places_out != nullptr) static_cast<T*>(p.places_out)[i * p.places_step] = T(-1);
 }
 

@@ -162,6 +162,8 @@ def _geometry(p: Problem) -> Geometry | str:
         return refusal
     given: dict[str, Any] = {name: name for name, view in p.views.items() if view is not None and name != "index"}
     steps = segments.places()
+    if isinstance(steps, str):
+        return steps
     last = segments.combined(
         columns, 1 + (desc.kind in EXTREMES), desc.acc.itemsize, **given, mean=desc.kind in MEANS, rows=desc.rows,
         padding=desc.padding_row, fills=desc.with_empty, empty=1, src_wide=p.src.element is I64,
@@ -239,7 +241,7 @@ class GatherScatterPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> GatherScatterDescriptor:
-        rows = draw.sizes(1, 4, 30)
+        rows = draw.sizes(1, 4, 30, rare=(1100,))
         padding = draw.integer(-rows, rows - 1) if draw.integer(0, 3) == 3 else None
         return GatherScatterDescriptor(
             kind=draw.kind, rows=rows, padding_idx=padding, with_empty=draw.integer(0, 3) == 3, **segment_case(draw)

@@ -81,7 +81,7 @@ PARAMS = segment_params("GatherScatterBackwardParams")
 
 def _geometry(p: Problem) -> Geometry | str:
     desc, told = p.desc, tokens_of(p)
-    by_row = Segments(By.IDS, desc.tokens, desc.rows, p.src, told.workspace, desc.padding_row, "src")
+    by_row = Segments(p, By.IDS, desc.tokens, desc.rows, p.src, told.workspace, desc.padding_row, "src")
     views = {"x": p.dy, "y": p.dx, "arg": p.arg}
     columns = Columns.of(desc.row_shape, views, desc.element)
     if isinstance(columns, str):
@@ -94,14 +94,16 @@ def _geometry(p: Problem) -> Geometry | str:
     facts["weight_wide"] = p.weight is not None and p.weight.element is desc.acc
     shares: dict[str, Any] = {"shares": "count", "shares_step": p.count.strides[0]} if p.count is not None else {}
     if p.dx is not None and p.dx.size:
-        steps += by_row.places()
+        places = by_row.places()
+        if isinstance(places, str):
+            return places
         more = by_row.combined(
             columns, 1, desc.acc.itemsize, x="dy", y="dx", src=("@workspace", at), src_step=1, rows=desc.num_segments,
             mean=desc.by_frequency, **facts, **shares, **steps_of(p, "weight"),
         )  # fmt: skip
         if isinstance(more, str):
             return more
-        steps += more
+        steps += [*places, *more]
     if p.dweight is not None and p.dweight.size:
         dots = _dots(p, at, {**shares, **({"arg": "arg"} if p.arg is not None else {})})
         if isinstance(dots, str):

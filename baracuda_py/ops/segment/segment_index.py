@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Step, Variant, choice, element, extent,
-    functional, operand, output,
+    functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import INDICES
@@ -38,11 +38,15 @@ class SegmentIndexKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentIndexDescriptor(Segmented):
-    """Tokens in segments one after the other; see `Segmented` for `by`, offsets where not given. length: of a row."""
+    """Tokens in segments one after the other; see `Segmented` for `by`, offsets where not given.
+
+    length: of a row. absent: the number where there is none, below 0.
+    """
 
     kind: SegmentIndexKind = choice(SegmentIndexKind)
     tokens: int = extent()
     length: int = extent(0)
+    absent: int = integer(-1, -(2**31), -1)
     by: str = choice(tuple(by.value for by in By), By.OFFSETS.value)
     element: ElementKind = element(INDICES, I64)
 
@@ -73,14 +77,14 @@ def reference(desc: SegmentIndexDescriptor, *, index: Any) -> Mapping[str, Any]:
     """NumPy."""
     ids = segment_ids_of(desc, index)
     if desc.kind is SegmentIndexKind.IDS:
-        return {"y": ids}
+        return {"y": np.where(ids < 0, desc.absent, ids)}
     tokens = np.flatnonzero(ids >= 0)
     found, first = np.unique(ids[tokens], return_index=True)
     begins = np.zeros(max(desc.num_segments, 1), np.int64)
     begins[found] = tokens[first]
     rank = tokens - begins[ids[tokens]]
     tokens, rank = tokens[rank < desc.length], rank[rank < desc.length]
-    y = np.full(desc.out_shape, -1, np.int64)
+    y = np.full(desc.out_shape, desc.absent, np.int64)
     if desc.kind is SegmentIndexKind.PADDED:
         y[ids[tokens], rank] = tokens
     else:
@@ -88,7 +92,7 @@ def reference(desc: SegmentIndexDescriptor, *, index: Any) -> Mapping[str, Any]:
     return {"y": y}
 
 
-PARAMS = segment_params("SegmentIndexParams", length="i64", y_column="i64")
+PARAMS = segment_params("SegmentIndexParams", length="i64", y_column="i64", absent="i64")
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -100,7 +104,7 @@ def _geometry(p: Problem) -> Geometry | str:
         return "more than 2^31 blocks"
     params = {
         **NOTHING, **segments.told(), "y": "y", "y_row": p.y.strides[0], "y_column": p.y.strides[-1],
-        "length": desc.length,
+        "length": desc.length, "absent": desc.absent,
     }  # fmt: skip
     step = Step("index", (max(1, blocks), 1, 1), params, {}, THREADS)
     return Geometry((step,), layout="contiguous" if p.y.dense else "strided")
@@ -111,12 +115,12 @@ def in_torch(torch: Any, desc: SegmentIndexDescriptor, *, index: Any) -> Any:
     ids = ids_in_torch(torch, desc, index)
     known = ids < desc.num_segments
     if desc.kind is SegmentIndexKind.IDS:
-        return torch.where(known, ids, -1)
+        return torch.where(known, ids, desc.absent)
     tokens = torch.arange(desc.tokens, device=ids.device)
     first = torch.full((desc.num_segments + 1,), desc.tokens, device=ids.device).scatter_reduce(0, ids, tokens, "amin")
     known = known & (tokens - first[ids] < desc.length)
     ids, tokens = ids[known], tokens[known]
-    y = torch.full(desc.out_shape, -1, device=ids.device)
+    y = torch.full(desc.out_shape, desc.absent, device=ids.device)
     if desc.kind is SegmentIndexKind.PADDED:
         y[ids, tokens - first[ids]] = tokens
     else:
@@ -127,7 +131,7 @@ def in_torch(torch: Any, desc: SegmentIndexDescriptor, *, index: Any) -> Any:
 class SegmentIndexPlan(Plan):
     """ids: y[t] = the segment of token t. padded: y[s, l] = token l of segment s. spread: y[t] = s · length + l of it.
 
-    -1 where there is none: a token of no segment, a place behind the end of a segment, a token at l ≥ length.
+    `absent` where there is none: a token of no segment, a place behind the end of a segment, a token at l ≥ length.
     """
 
     op = "segment.segment_index"
@@ -157,7 +161,7 @@ class SegmentIndexPlan(Plan):
         return SegmentIndexDescriptor(
             kind=draw.kind, tokens=draw.sizes(7, 0, 1, 40, 300), num_segments=draw.sizes(3, 1, 0, 20),
             by=draw.choice([by.value for by in (By.OFFSETS, By.STARTS, By.ENDS, By.SORTED)]),
-            length=draw.sizes(4, 1, 0, 30), element=draw.element,
+            length=draw.sizes(4, 1, 0, 30), absent=draw.choice((-1, -(2**31))), element=draw.element,
         )  # fmt: skip
 
     @classmethod

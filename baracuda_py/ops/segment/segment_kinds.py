@@ -18,6 +18,8 @@ from ...schedules.segments import By
 
 ELEMENTS = INDICES[::-1]  # of an index
 I64 = ElementKind.I64
+BEYOND = -(2**31)
+"""A number that `take` finds no row for: -1 is the last one."""
 
 
 class SegmentKind(enum.Enum):

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Step, Variant, element, extent,
-    functional, operand, output,
+    functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INDICES
-from ...schedules.segments import NOTHING, THREADS, By, Segments, segment_params
+from ...schedules.segments import NOTHING, THREADS, By, Segments, place_kernels, segment_params
 from .segment_kinds import ELEMENTS, I64
 
 OUTPUTS = ("order", "offsets", "places", "rows")
@@ -30,11 +30,14 @@ def random_ids(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentOrderDescriptor(Descriptor):
-    """ids are [tokens], fan tokens a row (the experts of one row of x). element: of what is returned."""
+    """ids are [tokens], fan tokens a row (the experts of one row of x). absent: what rows have behind the last.
+
+    element: of what is returned."""
 
     tokens: int = extent()
     num_segments: int = extent()
     fan: int = extent(1, minimum=1)
+    absent: int = integer(-1, -(2**31), -1)
     element: ElementKind = element(INDICES, I64)
 
     @property
@@ -60,7 +63,7 @@ def reference(desc: SegmentOrderDescriptor, *, ids: Any, wanted: set[str]) -> Ma
     found = known[np.argsort(ids[known], kind="stable")]
     order, places = np.full(desc.tokens, -1, np.int64), np.full(desc.tokens, -1, np.int64)
     order[: found.size], places[found] = found, np.arange(found.size)
-    rows = np.where(order < 0, -1, order // desc.fan)
+    rows = np.where(order < 0, desc.absent, order // desc.fan)
     offsets = np.append(0, np.cumsum(np.bincount(ids[known].astype(np.int64), minlength=desc.num_segments)))
     made = {"order": order, "offsets": offsets, "places": places, "rows": rows}
     return {name: made[name] for name in {"order", "offsets", *wanted}}
@@ -68,23 +71,25 @@ def reference(desc: SegmentOrderDescriptor, *, ids: Any, wanted: set[str]) -> Ma
 
 PARAMS = segment_params(
     "SegmentOrderParams", order_out="ptr", offsets_out="ptr", places_out="ptr", rows_out="ptr", order_step="i64",
-    offsets_step="i64", places_step="i64", rows_step="i64", fan="i64",
+    offsets_step="i64", places_step="i64", rows_step="i64", fan="i64", absent="i64",
 )  # fmt: skip
 
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
-    segments = Segments(By.IDS, desc.tokens, desc.num_segments, p.ids, name="ids")
+    segments = Segments(p, By.IDS, desc.tokens, desc.num_segments, p.ids, name="ids")
     if refusal := segments.refusal():
         return refusal
     views = {name: p.views[name] for name in OUTPUTS}
-    own: dict[str, Any] = {"fan": desc.fan}
+    own: dict[str, Any] = {"fan": desc.fan, "absent": desc.absent}
     for name, view in views.items():
         own |= {
             f"{name}_out": "@null" if view is None else name,
             f"{name}_step": 0 if view is None else view.strides[0],
         }
-    steps = segments.places(slots=False, one_level=True, **own) if desc.tokens else []
+    steps = segments.places(slots=False, **own) if desc.tokens else []
+    if isinstance(steps, str):
+        return steps
     params = {**NOTHING, **segments.told(), **segments.params, **own}
     if desc.tokens:
         steps.append(Step("fill", (-(-desc.tokens // THREADS), 1, 1), params, {}, THREADS))
@@ -109,7 +114,7 @@ class SegmentOrderPlan(Plan):
     """order[i] = the token at place i when tokens are sorted by id, stably; offsets[s] = the first place of segment s.
 
     places[order[i]] = i, and rows[i] = order[i] // fan, the row of which the token is one of fan. A token whose id lies
-    outside [0, num_segments) has no place: -1 there, and at the end of order and rows.
+    outside [0, num_segments) has no place: -1 there and at the end of order, `absent`, below 0, at that of rows.
     """
 
     op = "segment.segment_order"
@@ -123,8 +128,7 @@ class SegmentOrderPlan(Plan):
             "counted", _geometry, source="segment/segment_order.cu", guarantee=Guarantee(native=True),
             elements=INDICES,
             kernels=(
-                Kernel("count", "segment_sort_count", PARAMS, threads=1024, spills=True),
-                Kernel("place", "segment_sort_place", PARAMS, threads=1024),
+                *place_kernels(PARAMS),
                 Kernel("fill", "segment_order_fill<{T}>", PARAMS, threads=THREADS),
                 Kernel("emit", "segment_order_emit<{T}>", PARAMS, threads=THREADS),
             ),
@@ -142,8 +146,8 @@ class SegmentOrderPlan(Plan):
     @staticmethod
     def case(draw: Any) -> SegmentOrderDescriptor:
         return SegmentOrderDescriptor(
-            tokens=draw.sizes(0, 1, 40, 300, 1100), num_segments=draw.sizes(1, 3, 0, 20, 300), fan=draw.sizes(1, 2, 8),
-            element=draw.element,
+            tokens=draw.sizes(0, 1, 40, 300, 1100), num_segments=draw.sizes(1, 3, 0, 20, 300, rare=(1100,)),
+            fan=draw.sizes(1, 2, 8), absent=draw.choice((-1, -(2**31))), element=draw.element,
         )  # fmt: skip
 
     @classmethod

@@ -112,7 +112,7 @@ PARAMS = segment_params("SegmentReduceParams")
 def tokens_of(p: Problem) -> Segments:
     """The tokens of a problem, and what tells their segments."""
     desc = p.desc
-    return Segments(By(desc.by), desc.count, desc.num_segments, p.index)
+    return Segments(p, By(desc.by), desc.count, desc.num_segments, p.index)
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -123,6 +123,8 @@ def _geometry(p: Problem) -> Geometry | str:
     if refusal := segments.refusal():
         return refusal
     steps = segments.places()
+    if isinstance(steps, str):
+        return steps
     last = segments.combined(
         columns, 1 + (desc.kind is SegmentKind.LOGSUMEXP), desc.acc.itemsize, x="x", y="y", initial=1, empty=1,
         mean=desc.kind is SegmentKind.MEAN, begins=desc.with_initial, fills=desc.with_empty,
@@ -240,7 +242,7 @@ def known_index(torch: Any, desc: Segmented) -> Any:
 def segment_case(draw: Any) -> dict[str, Any]:
     """A descriptor's fields but the kind."""
     by, tokens = draw.choice([by.value for by in reversed(By)]), draw.sizes(0, 1, 7, 40, 300)
-    segments = draw.sizes(1, 3, 0, 20)
+    segments = draw.sizes(1, 3, 0, 20, rare=(1100,) if by == By.IDS.value else ())
     if by == By.EVENLY.value:
         tokens = segments * draw.sizes(0, 1, 5, 70)
     row = draw.choice(((), (16,), (3,), (2, 5), (24,)))

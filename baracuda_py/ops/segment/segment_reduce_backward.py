@@ -114,7 +114,10 @@ def _geometry(p: Problem) -> Geometry | str:
     if refusal := segments.refusal():
         return refusal
     given = {name: operand for name, operand in names.items() if views[name] is not None}
-    steps = segments.places() if kind in COMBINING else []
+    placed = kind in COMBINING or kind is SegmentKind.MEAN
+    steps = segments.places(slots=kind in COMBINING) if placed else []
+    if isinstance(steps, str):
+        return steps
     if kind in COMBINING:
         facts = {"initial": 1} if kind is SegmentKind.PROD else {}
         planes = 3 if kind is SegmentKind.PROD else 1
@@ -124,8 +127,6 @@ def _geometry(p: Problem) -> Geometry | str:
         if isinstance(more, str):
             return more
         steps += more
-    elif kind is SegmentKind.MEAN:
-        steps += segments.places(slots=False)
     if By(desc.by).bounds:
         owners, at = segments.owners()
         steps.append(owners)

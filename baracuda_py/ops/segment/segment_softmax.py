@@ -82,6 +82,8 @@ def _launches(p: Problem, views: Mapping[str, View], names: Mapping[str, str], p
     if refusal := segments.refusal():
         return refusal
     steps = segments.places()
+    if isinstance(steps, str):
+        return steps
     operands = {name: operand for name, operand in names.items() if name != "y"}
     more = segments.combined(combining, planes, desc.acc.itemsize, kept=True, **operands)
     if isinstance(more, str):
