@@ -222,7 +222,7 @@ template <class U, int VEC, bool GATHER> struct TopSource {
   BARACUDA_D bool has(const Chunk& c, i64 at, int v) const { return at + v < end && (!GATHER || c.place != ~0u); }
 };
 
-// A part of a row a block; p.found: the places that `carried` has of every row. p.room: a power of two, at least
+// A part of a row a block; p.found: the places that `carried` has of every row. p.room: a power of two from 4, at least
 // p.found or p.share or else 2 k and 2 THREADS VEC.
 template <class U, int THREADS, int VEC, bool GATHER, class P> BARACUDA_D void topk(const P& p) {
   using Source = TopSource<U, VEC, GATHER>;

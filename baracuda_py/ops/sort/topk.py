@@ -104,7 +104,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
     def step(name: str, blocks: int, to: Strided | None, places: Strided | None, **given: Any) -> Step:
         most = given["found"] or share
-        room = min(ROOM, 1 << (most - 1).bit_length())
+        room = min(ROOM, max(WARP, 1 << (most - 1).bit_length()))
         axes = {"VEC": width} if name == "topk" else {}
         smem = room * (element.itemsize + 4)
         return found.step(name, blocks, THREADS, keys, to, places, axes, smem, room=room, **given)
