@@ -50,6 +50,12 @@ def sort_params(name: str, **more: str) -> Params:
     )  # fmt: skip
 
 
+def warp_kernel(params: Params, source: str = "", key: str = "key_word<{T}>") -> Kernel:
+    """The kernel that sorts short rows, see `Sort.warps`."""
+    template, axes = f"sort_warp<{key}, {{ITEMS}}>", {"ITEMS": WARP_ITEMS}
+    return Kernel("warp", template, params, axes, threads=_WARP_BLOCK, source=source)
+
+
 def sort_kernels(params: Params, source: str = "", element: ElementKind | None = None) -> tuple[Kernel, ...]:
     """The kernels of a sort; `element`: of the keys, where it is not the row's own."""
     key = f"key_word<{element.ctype if element else '{T}'}>"
@@ -64,7 +70,7 @@ def sort_kernels(params: Params, source: str = "", element: ElementKind | None =
         return {"ITEMS": (pass_items(element or of),)}
 
     return (
-        kernel("warp", f"sort_warp<{key}, {{ITEMS}}>", _WARP_BLOCK, {"ITEMS": WARP_ITEMS}),
+        warp_kernel(params, source, key),
         kernel("block", f"sort_block<{key}, {{THREADS}}, {ITEMS}>", "THREADS", sizes, spills=where(THREADS=1024)),
         kernel("clear", "radix_clear", _CLEAR),
         kernel("count", f"radix_count<{key}, {THREADS}>", THREADS),
@@ -163,10 +169,7 @@ def sort_steps(
     if isinstance(found, str):
         return found
     if cols <= WARP * WARP_ITEMS[-1]:
-        items = next(n for n in WARP_ITEMS if cols <= WARP * n)
-        blocks = -(-math.prod(rows) * WARP // _WARP_BLOCK)
-        step = found.step("warp", blocks, _WARP_BLOCK, keys, sorted, places, {"ITEMS": items})
-        return Sorting((step,), workspace)
+        return Sorting((found.warps(keys, sorted, places),), workspace)
     if threads := block_threads(element, cols, p.device.smem):
         step = found.step(
             "block", math.prod(rows), threads, keys, sorted, places, {"THREADS": threads}, block_smem(element, cols)
@@ -221,6 +224,12 @@ class Sort:
             "parts": 1, "begins": True, "ends": True, "places_wide": places is not None and places.wide, **more,
         }  # fmt: skip
         return Step(kernel, (max(blocks, 1), 1, 1), params, axes, threads, smem)
+
+    def warps(self, keys: Strided, sorted: Strided | None, places: Strided | None, **more: Any) -> Step:
+        """The launch of `warp_kernel`: a warp a row, of up to WARP * WARP_ITEMS[-1] keys."""
+        items = next(n for n in WARP_ITEMS if self.cols <= WARP * n)
+        blocks = -(-math.prod(self.rows) * WARP // _WARP_BLOCK)
+        return self.step("warp", blocks, _WARP_BLOCK, keys, sorted, places, {"ITEMS": items}, 0, **more)
 
     def passes(self, keys: Strided, sorted: Strided | None, places: Strided | None, workspace: int) -> Sorting:
         """Clear, count, and a pass for every digit; between passes keys and places lie in one of two buffers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Plan, Problem, Variant, Vjp,
-    element, flag, functional, integer, operand, output,
+    Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Plan, Problem, Step, Variant,
+    Vjp, element, flag, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.keywords import entry, unexpected
@@ -18,15 +19,15 @@ from ...core.tensor import Shape, View
 from ...core.variant import Axes
 from ...interop.arrays import read
 from ...schedules.geometry import MOST_BLOCKS
-from ...schedules.radix_sort import Sort, Strided, rows_of, sort_params
+from ...schedules.radix_sort import WARP, WARP_ITEMS, Sort, Strided, rows_of, sort_params, warp_kernel
 from .order import EVERY, KEYS, RowDescriptor, order_of, rows_back, rows_last, torch_keys
 from .sort import sort
 
 MOST = 2048  # elements that a block finds
-THREADS = (128, 512)
-FEW = (2048, 512)  # elements of a row, and of the k best, up to which the smaller block serves
+THREADS = 256
+ROOM = 2 * MOST  # candidates that a block holds
+BLOCKS = 4  # a multiprocessor that are enough
 _PART = 1 << 15  # elements of a part, where few rows are cut
-_WIDE = 2  # blocks a multiprocessor that are enough
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def reference(desc: TopkDescriptor, *, x: Any, wanted: Any) -> Mapping[str, Any]
     }  # fmt: skip
 
 
-PARAMS = sort_params("TopkParams", share="i64", found="i64")
+PARAMS = sort_params("TopkParams", share="i64", found="i64", room="i64")
 
 
 def chunk(element: ElementKind) -> int:
@@ -91,34 +92,34 @@ def _geometry(p: Problem) -> Geometry | str:
     found = Sort.of(p, element, rows, cols, (keys, y, indices), desc.largest, (0, desc.k))
     if isinstance(found, str):
         return found
-    count = 1
-    for n in rows:
-        count *= n
-    parts = max(1, min(-(-_WIDE * p.device.sms // max(count, 1)), cols // max(_PART, 4 * desc.k)))
+    count = math.prod(rows)
+    layout = "contiguous" if all(v.dense for v in p.flat()) else "inner_contiguous" if keys.step == 1 else "strided"
+    if cols <= WARP * WARP_ITEMS[-1]:
+        return Geometry((found.warps(keys, y, indices, share=cols, found=0, room=0),), layout=layout)
+    parts = max(1, min(-(-BLOCKS * p.device.sms // max(count, 1)), cols // max(_PART, 4 * desc.k)))
     if count * parts > MOST_BLOCKS:
         return "more than 2^31 blocks"
-    threads = THREADS[0] if cols <= FEW[0] and desc.k <= FEW[1] else THREADS[1]
     width = chunk(element) if _wide(p.x, keys, element) else 1
     share = -(-cols // (parts * width)) * width
-    room = threads * (8 if element.itemsize == 8 else 16)
-    smem, axes = room * (element.itemsize + 4), {"THREADS": threads, "VEC": width}
-    layout = "contiguous" if all(v.dense for v in p.flat()) else "inner_contiguous" if keys.step == 1 else "strided"
+
+    def step(name: str, blocks: int, to: Strided | None, places: Strided | None, **given: Any) -> Step:
+        most = given["found"] or share
+        room = min(ROOM, max(WARP, 1 << (most - 1).bit_length()))
+        axes = {"VEC": width} if name == "topk" else {}
+        smem = room * (element.itemsize + 4)
+        return found.step(name, blocks, THREADS, keys, to, places, axes, smem, room=room, **given)
+
     if parts == 1:
-        step = found.step("topk", count, threads, keys, y, indices, axes, smem, share=share, found=0)
-        return Geometry((step,), layout=layout)
+        return Geometry((step("topk", count, y, indices, share=share, found=0),), layout=layout)
     number = parts * desc.k
     between = Strided.at(0, rows, number)
-    first = found.step(
-        "topk", count * parts, threads, keys, None, between, axes, smem, share=share, found=0, parts=parts
-    )
-    last = found.step(
-        "merge", count, THREADS[1], keys, y, indices, {}, smem, share=0, found=number, carried=between.name
-    )
+    first = step("topk", count * parts, None, between, share=share, found=0, parts=parts)
+    last = step("merge", count, y, indices, share=0, found=number, carried=between.name)
     return Geometry((first, last), 4 * count * number, layout)
 
 
 def _axes(element: ElementKind) -> Axes:
-    return {"THREADS": THREADS, "VEC": (chunk(element), 1)}
+    return {"VEC": (chunk(element), 1)}
 
 
 def in_torch(torch: Any, desc: TopkDescriptor, *, x: Any, wanted: Any) -> Any:
@@ -147,8 +148,9 @@ class TopkPlan(Plan):
         Variant(
             "select", _geometry, source="sort/topk.cu", elements=EVERY,
             kernels=(
-                Kernel("topk", "topk<key_word<{T}>, {THREADS}, {VEC}, false>", PARAMS, _axes, "THREADS", 1),
-                Kernel("merge", f"topk<key_word<{{T}}>, {THREADS[1]}, 1, true>", PARAMS, threads=THREADS[1]),
+                warp_kernel(PARAMS),
+                Kernel("topk", f"topk<key_word<{{T}}>, {THREADS}, {{VEC}}, false>", PARAMS, _axes, THREADS, BLOCKS),
+                Kernel("merge", f"topk<key_word<{{T}}>, {THREADS}, 1, true>", PARAMS, threads=THREADS),
             ),
             guarantee=Guarantee(Exact(), batch_invariant=True, native=True),
         ),
