@@ -63,9 +63,9 @@ def _describe(name: str, args: Any, keywords: Any, made: Any) -> Call:
     outputs = _arrays(made)
     nbytes = sum(a.size * a.itemsize for a in inputs + outputs)
     flops, shape = 0, " ".join(str(list(a.shape)) for a in inputs[:2])
-    if name == "matmul":
-        (m, k), n = args[0].shape, args[1].shape[1]
-        flops, shape = 2 * m * n * k, f"{m} x {n} x {k}{' f32' if made.itemsize == 4 else ''}"
+    if name in ("matmul", "gemm"):
+        (m, k), n = args[0].shape, args[1].shape[1] * (1 if keywords.get("up") is None else 2)
+        flops, shape = 2 * m * n * k, f"{m} x {n} x {k}{' f32' if outputs[0].itemsize == 4 else ''}"
     elif name.startswith("flash_sdpa"):
         q, k = args[0], args[1]
         batch, heads, length, width = q.shape

@@ -38,6 +38,12 @@ class Preset:
     warmup: int = 50
     vocab: int = 256
     eps: float = 1e-5
+    fused_mlp: bool = False  # whether training makes gate, up and their SwiGLU in one product
+
+    @property
+    def fused_loss(self) -> bool:
+        """Whether logits, of which a token has far more than numbers of its state, are never whole in memory."""
+        return self.vocab >= 8 * self.d
 
     @property
     def head_dim(self) -> int:
@@ -57,7 +63,8 @@ class Preset:
         tokens = self.batch * self.context
         width = 4 if self.compute == "float32" else 2
         saved = tokens * self.layers * (8 * self.d + self.qkv + 3 * self.ffn) * width
-        working = tokens * (6 * self.ffn + 4 * self.d + 2 * self.vocab) * width
+        logits = 0 if self.fused_loss else 2 * self.vocab
+        working = tokens * (6 * self.ffn + 4 * self.d + logits) * width
         if on_cpu:  # the reference works in float64, a temporary a step, and materialises the scores
             working = working * 4 + 4 * 8 * self.batch * self.heads * self.context**2
         return self.parameters() * (16 + width) + saved + working
@@ -110,6 +117,11 @@ class Decoder:
 
     def forward(self, tokens: Any) -> tuple[Any, Weights]:
         """Logits [tokens, vocab] and what the backward pass needs."""
+        x, saved = self._trunk(tokens)
+        return bc.matmul(x, self.weights["head"]), saved
+
+    def _trunk(self, tokens: Any) -> tuple[Any, Weights]:
+        """What the head multiplies, [tokens, d], and what the backward pass needs."""
         p, w, saved = self.preset, self.weights, {}
         flat = (tokens.size, p.d)
         branch, stream = bc.embedding(tokens, w["embedding"]).reshape(flat), None
@@ -117,11 +129,28 @@ class Decoder:
             branch, stream = self._norm(f"attention{i}", branch, stream, saved)
             branch = bc.matmul(self._attention(i, branch, tokens.shape, saved), w[f"out{i}"])
             branch, stream = self._norm(f"mlp{i}", branch, stream, saved)
-            packed = saved[f"packed{i}"] = bc.matmul(branch, w[f"up{i}"])
-            hidden = saved[f"hidden{i}"] = bc.swiglu(packed[:, : p.ffn], packed[:, p.ffn :])
-            branch = bc.matmul(hidden, w[f"down{i}"])
+            branch = bc.matmul(self._hidden(i, branch, saved), w[f"down{i}"])
         branch, _ = self._norm("final", branch, stream, saved)
-        return bc.matmul(branch, w["head"]), saved
+        return branch, saved
+
+    def _hidden(self, i: int, x: Any, saved: Weights) -> Any:
+        """SwiGLU of the packed projection, of which both are kept."""
+        weight = self.weights[f"up{i}"]
+        if self.preset.fused_mlp:
+            packed = self.xp.empty((x.shape[0], weight.shape[1]), x.dtype)
+            halves = dict(zip(("pre", "up_pre"), self._halves(packed), strict=True))
+            gate, up = self._halves(weight)
+            options = {"activation": "silu", "return_pre": True, "return_up_pre": True}
+            hidden, _, _ = bc.gemm(x, gate, up=up, out=halves, **options)
+        else:
+            packed = bc.matmul(x, weight)
+            hidden = bc.swiglu(*self._halves(packed))
+        saved[f"packed{i}"], saved[f"hidden{i}"] = packed, hidden
+        return hidden
+
+    def _halves(self, packed: Any) -> tuple[Any, Any]:
+        """The columns of the gate, and of what it lets through."""
+        return packed[:, : self.preset.ffn], packed[:, self.preset.ffn :]
 
     def _norm(self, name: str, branch: Any, stream: Any, saved: Weights) -> tuple[Any, Any]:
         """stream += branch, then its RMSNorm; keeps (stream, rstd, result)."""
@@ -156,32 +185,46 @@ class Decoder:
 
     def loss(self, tokens: Any, targets: Any) -> Any:
         """Mean cross-entropy in nats, a 0-d array."""
-        logits, _ = self.forward(tokens)
-        return bc.cross_entropy(logits, targets.reshape(-1))
+        x, _ = self._trunk(tokens)
+        head, targets = self.weights["head"], targets.reshape(-1)
+        if self.preset.fused_loss:
+            return bc.linear_cross_entropy(x, head.T, targets)
+        return bc.cross_entropy(bc.matmul(x, head), targets)
+
+    def _loss_and_gradients(self, x: Any, targets: Any, loss: Any) -> tuple[Any, Any, Any]:
+        """The loss, in `loss` if given, and the gradients of what the head multiplies and, in float32, of the head."""
+        head, out = self.weights["head"], {} if loss is None else {"loss": loss}
+        if self.preset.fused_loss:
+            dhead = self.xp.empty_like(head)
+            wanted = {"return_dx": True, "return_dweight": True, "out": out | {"dweight": dhead.T}}
+            loss, dx, _ = bc.linear_cross_entropy(x, head.T, targets, **wanted)
+            return loss, dx, self._wide(dhead)
+        loss, dlogits = bc.cross_entropy(bc.matmul(x, head), targets, return_dlogits=True, out=out)
+        return loss, bc.matmul(dlogits, head.T), product(x.T, dlogits)
+
+    def _wide(self, gradient: Any) -> Any:
+        """A gradient in float32."""
+        return gradient if self.preset.compute == "float32" else bc.cast(gradient, "float32")
 
     def loss_and_gradients(self, tokens: Any, targets: Any, loss: Any = None) -> tuple[Any, Weights]:
         """The loss, in `loss` if given, and float32 gradients of every weight."""
-        p, w = self.preset, self.weights
-        logits, saved = self.forward(tokens)
-        out = {} if loss is None else {"loss": loss}
-        loss, dlogits = bc.cross_entropy(logits, targets.reshape(-1), return_dlogits=True, out=out)
-        grads: Weights = {"head": product(saved["final"][2].T, dlogits)}
-        dstream = self._norm_backward("final", bc.matmul(dlogits, w["head"].T), None, saved, grads)
+        p, w, grads = self.preset, self.weights, {}
+        x, saved = self._trunk(tokens)
+        loss, dx, grads["head"] = self._loss_and_gradients(x, targets.reshape(-1), loss)
+        dstream = self._norm_backward("final", dx, None, saved, grads)
         for i in reversed(range(p.layers)):
             grads[f"down{i}"] = product(saved[f"hidden{i}"].T, dstream)
             dhidden = bc.matmul(dstream, w[f"down{i}"].T)
             packed = saved[f"packed{i}"]
             dpacked = self.xp.empty_like(packed)
-            bc.swiglu_backward(
-                dhidden, packed[:, : p.ffn], packed[:, p.ffn :],
-                out={"dgate": dpacked[:, : p.ffn], "dup": dpacked[:, p.ffn :]},
-            )  # fmt: skip
+            dgate, dup = self._halves(dpacked)
+            bc.swiglu_backward(dhidden, *self._halves(packed), out={"dgate": dgate, "dup": dup})
             grads[f"up{i}"] = product(saved[f"mlp{i}"][2].T, dpacked)
             dstream = self._norm_backward(f"mlp{i}", bc.matmul(dpacked, w[f"up{i}"].T), dstream, saved, grads)
             dbranch = self._attention_backward(i, dstream, tokens.shape, saved, grads)
             dstream = self._norm_backward(f"attention{i}", dbranch, dstream, saved, grads)
         dweight = bc.embedding_backward(dstream.reshape(*tokens.shape, p.d), tokens, num_embeddings=p.vocab)
-        grads["embedding"] = dweight if p.compute == "float32" else bc.cast(dweight, "float32")
+        grads["embedding"] = self._wide(dweight)
         return loss, grads
 
     def _norm_backward(self, name: str, dy: Any, dstream: Any, saved: Weights, grads: Weights) -> Any:
@@ -243,14 +286,15 @@ class Decoder:
     def infer(self, tokens: Any, shape: tuple[int, int], attend: Attend) -> Any:
         """Logits [tokens, vocab]; `attend` gets q, k, v of [shape[0], heads, shape[1], head_dim] before rope."""
         p, w, matmul = self.preset, self.weights, partial(bc.matmul, preference=self.products)
+        gated = partial(bc.gemm, activation="silu", preference=self.products)
         branch, stream = bc.embedding(tokens, w["embedding"]), None
         for i in range(p.layers):
             branch, _, stream = self._rms_norm(f"attention{i}", branch, stream)
             y = attend(i, *self._heads(matmul(branch, w[f"qkv{i}"]), shape))
             branch = matmul(y.reshape(tokens.size, p.d), w[f"out{i}"])
             branch, _, stream = self._rms_norm(f"mlp{i}", branch, stream)
-            packed = matmul(branch, w[f"up{i}"])
-            branch = matmul(bc.swiglu(packed[:, : p.ffn], packed[:, p.ffn :]), w[f"down{i}"])
+            gate, up = self._halves(w[f"up{i}"])
+            branch = matmul(gated(branch, gate, up=up), w[f"down{i}"])
         branch, _, _ = self._rms_norm("final", branch, stream)
         return matmul(branch, w["head"])
 

@@ -1,4 +1,4 @@
-"""Products of a warpgroup, emulated, of every element and width: `wgmma_wide.cuh` against NumPy."""
+"""Products emulated: of a warpgroup, of every element and width, and of a warp in double, against NumPy."""
 
 from __future__ import annotations
 
@@ -77,3 +77,27 @@ def test_products(element: str, n: int) -> None:
     run_kernel(translated(UNIT, "sm_90a", name), name, (1, 1, 1), (128, 1, 1), 1024 + len(tiles), params, 1)
     a[0, 0] = np.float32(1) if element == "float" else a[0, 0]
     assert (y == a.astype(np.float64) @ b.astype(np.float64).T).all()
+
+
+DOUBLES = """
+#include <baracuda/mma_f64.cuh>
+using namespace baracuda;
+struct P { const double* a; const double* b; double* y; };
+extern "C" __global__ void doubles(const __grid_constant__ P p) {
+  const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+  double d[2] = {1.0, -1.0};
+  for (int k = 0; k < 8; k += 4) mma_m8n8k4(d, p.a[g * 8 + k + t], p.b[(k + t) * 8 + g]);
+  p.y[g * 8 + 2 * t] = d[0], p.y[g * 8 + 2 * t + 1] = d[1];
+}
+"""
+
+
+def test_products_in_double() -> None:
+    """Integers whose sums pass 32 bits; what is added to has 1 in even columns and -1 in odd ones."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-(2**24), 2**24, (8, 8)).astype(np.float64) for _ in range(2))
+    y = np.full((8, 8), np.nan)
+    params = np.array([x.ctypes.data for x in (a, b, y)], np.uint64).tobytes()
+    unit = Unit("emulator_doubles", DOUBLES, symbols=("doubles",))
+    run_kernel(translated(unit, "sm_80", "doubles"), "doubles", (1, 1, 1), (32, 1, 1), 0, params, 1)
+    assert (y == a @ b + np.tile([1.0, -1.0], 4)).all()

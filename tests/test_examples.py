@@ -107,9 +107,11 @@ def test_batches_are_the_text_and_the_byte_after_it(folder: Path) -> None:
 # -- the model ------------------------------------------------------------------------------------------------------
 
 
-def test_gradients_against_finite_differences() -> None:
+@pytest.mark.parametrize("fused", [{}, {"fused_mlp": True, "vocab": 192}])
+def test_gradients_against_finite_differences(fused: dict[str, Any]) -> None:
     """d loss along a random direction in each weight, central differences of the float32 loss."""
-    preset = tiny()
+    preset = tiny(**fused)
+    assert preset.fused_loss is bool(fused)
     model = decoder(preset)
     tokens, targets = batch(preset)
     loss, grads = model.loss_and_gradients(tokens, targets)
@@ -168,9 +170,10 @@ def test_decoding_with_the_cache_is_the_forward_pass(compute: str) -> None:
     np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=0, atol=close)
 
 
-def test_mixed_precision_trains() -> None:
+@pytest.mark.parametrize("fused", [{}, {"fused_mlp": True, "vocab": 192}])
+def test_mixed_precision_trains(fused: dict[str, Any]) -> None:
     """bfloat16 copies follow the float32 masters, gradients are float32, the loss of one batch falls."""
-    preset = tiny(compute="bfloat16")
+    preset = tiny(compute="bfloat16", **fused)
     from gpt_model import Decoder
 
     model = Decoder(preset, np, seed=3)

@@ -311,7 +311,8 @@ def test_functions(name: str) -> None:
                 if isinstance(found[-1], BaseException):
                     assert (harm := ready.damage(writes=False)) is None, f"{what()}: {found[-1]!r}, but {harm}"
                 else:
-                    _guards(ready, dict.fromkeys(fields) if "out" in given else given, what)
+                    changes = not {"out", "max_norm"}.isdisjoint(given)  # max_norm shortens rows of a table in place
+                    _guards(ready, dict.fromkeys(fields) if changes else given, what)
             assert type(found[0]) is type(found[-1]), f"{what()}: {found[0]!r}, then {found[-1]!r}"
         restore(ready)
 

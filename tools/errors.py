@@ -1,6 +1,6 @@
 """Measures the largest errors of every op against its formula in float64, for the help of its functions.
 
-    python tools/errors.py [OP …] [--problems 12] [--emulated]
+    python tools/errors.py [OP …] [--problems 12] [--jobs 8] [--emulated]
 
 Writes `baracuda_py/help/measured.tsv`, a line a plan, kind and element: of a bound in ulp the largest error in ulp, of
 the others the largest relative norm of the difference, in the element's eps; in place of the lines of the same plans.
@@ -12,6 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +61,7 @@ def measure(plan: type[Plan], kind: Any, element: ElementKind, problems: int, em
                 continue
             wanted = np.asarray(truth[spec.name][i] if spec.many else truth[spec.name])
             got = decode(actual, own)
+            wanted = decode(wanted, own) if wanted.dtype == own.carrier else wanted
             known = np.isfinite(got) & np.isfinite(wanted)
             error = np.abs(got[known].astype(wanted.dtype) - wanted[known])
             count += error.size
@@ -85,35 +89,47 @@ def _ran(plan: type[Plan], case: Any, emulated: bool) -> list[tuple[Any, int, np
     return [(spec, i, values) for spec, i, _, _, values in device.fetch() if spec.writes]
 
 
+def line(job: tuple[str, Any, ElementKind], problems: int, emulated: bool) -> str:
+    """The line of one plan, kind and element; "" where there is none, "! why" where measuring failed."""
+    name, kind, element = job
+    try:
+        found = measure(registry.plans()[name], kind, element, problems, emulated)
+    except BaracudaError as error:  # a kind that has no gradient, an element that another row serves
+        print(f"{name} {kind} {element}: {error}", file=sys.stderr)
+        return ""
+    except Exception as error:
+        return f"! {name} {kind} {element}: {type(error).__name__}: {error}"
+    return f"{name}\t{kind.value if kind else '-'}\t{element}\t{found}" if found else ""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ops", nargs="*", help="families, ops or plans (default: all)")
     parser.add_argument("--problems", type=int, default=12, help="drawn for each kind and element")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--emulated", action="store_true", help="on the emulator; prints, and writes nothing")
     options = parser.parse_args()
     plans = list(dict.fromkeys(p for name in options.ops for p in registry.family(name))) or [
         *registry.plans().values()
     ]
-    lines: dict[str, list[str]] = {}
-    for plan in plans:
-        lines[plan.__name__] = []
-        for kind, element in pairs(plan):
-            try:
-                found = measure(plan, kind, element, options.problems, options.emulated)
-            except BaracudaError as error:  # a kind that has no gradient, an element that another row serves
-                print(f"{plan.__name__} {kind} {element}: {error}", file=sys.stderr)
-                continue
+    jobs = [(plan.__name__, kind, element) for plan in plans for kind, element in pairs(plan)]
+    lines: dict[str, list[str]] = {plan.__name__: [] for plan in plans}
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        found_lines = pool.map(line, jobs, repeat(options.problems), repeat(options.emulated))
+        for (name, _, _), found in zip(jobs, found_lines, strict=True):
             if found:
-                lines[plan.__name__].append(f"{plan.__name__}\t{kind.value if kind else '-'}\t{element}\t{found}")
-        print("\n".join(lines[plan.__name__]), flush=True)
+                print(found, flush=True)
+                lines[name].append(found)
+    failed = [name for name, found in lines.items() if any(one.startswith("!") for one in found)]
     if not options.emulated:
         held = FILE.read_text().splitlines() if FILE.exists() else []
-        for line in held:
-            name = line.partition("\t")[0]
-            if not line.startswith("#") and name not in {p.__name__ for p in plans}:
-                lines.setdefault(name, []).append(line)
-        FILE.write_text(HEAD + "".join(f"{line}\n" for name in sorted(lines) for line in lines[name]))
-    return 0
+        for one in held:
+            name = one.partition("\t")[0]
+            if not one.startswith("#") and (name not in lines or name in failed):
+                lines.setdefault(name, []).append(one)
+        kept = [one for name in sorted(lines) for one in lines[name] if not one.startswith("!")]
+        FILE.write_text(HEAD + "".join(f"{one}\n" for one in dict.fromkeys(kept)))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

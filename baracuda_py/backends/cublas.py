@@ -1,4 +1,4 @@
-"""cuBLASLt: one matrix product, D = alpha A B + beta C, its algorithm and workspace fixed when it is prepared.
+"""cuBLASLt: one matrix product, D = act(alpha A B + beta C + bias), its algorithm and workspace fixed when prepared.
 
 Matrices are row-major with any leading dimension, or transposed. cuBLASLt is column-major, where the same memory
 reads as the transpose; so a row-major D is computed as Dᵀ = Bᵀ Aᵀ, which costs nothing and, unlike
@@ -7,10 +7,11 @@ CUBLASLT_ORDER_ROW, reaches every kernel. It is called through nvmath-python's b
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from ctypes import addressof, c_double, c_float
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,15 @@ CUBLAS_LT = Library(
 )  # fmt: skip
 _NO_ALGORITHM = ("CUBLAS_STATUS_INVALID_VALUE", "CUBLAS_STATUS_NOT_SUPPORTED")  # what the heuristic says of none
 
-_CUDA_TYPE = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType of library_types.h
+_CUDA_TYPE = {
+    "float32": 0, "float64": 1, "float16": 2, "bfloat16": 14, "float8_e4m3fn": 28, "float8_e5m2": 29,
+}  # cudaDataType of library_types.h  # fmt: skip
+_HALVES, _FP8 = ("float16", "bfloat16"), ("float8_e4m3fn", "float8_e5m2")
+_BIAS, _ACTIVATIONS = 4, {"none": 0, "relu": 2, "gelu_tanh": 32}  # bits of cublasLtEpilogue_t
+_OF_ROWS_AND_COLUMNS = 3  # cublasLtMatmulMatrixScale_t: a scale for each row of A, or column of B
+_ROWS_AND_COLUMNS_SINCE = 120900  # the version of the library that has it
+_SOMEWHERE = 1 << 20  # stands for a pointer that is known only when the product runs
+BESIDE = ("bias", "scale_a", "scale_b", "scale_d")  # vectors and numbers on the device, in the order `run` takes them
 _COMPUTE = {"float32": (68, "float32"), "tf32": (77, "float32"), "float64": (70, "float64")}  # type, and of the scalars
 _SCALAR = {"float32": c_float, "float64": c_double}
 _OP_N, _OP_T = 0, 1
@@ -58,6 +67,11 @@ class Matrix:
 class GemmProblem:
     """A is m×k, B k×n, C and D m×n, each `batch` times; without `c`, beta scales D itself.
 
+    beside: those of `BESIDE` that there are, in this order. bias: a number for each column of D, in D's element, added
+    before the activation ("none", "relu" or "gelu_tanh"); a row-major D is needed for it. scale_a, scale_b: of fp8,
+    float32, one number, or with `scaled_lines` one for each row of A and each column of B; scale_d: what an fp8 D is
+    multiplied by before it is rounded.
+
     compute: "float32" (strict for f32 operands), "tf32" or "float64"; alpha and beta are float64 for "float64",
     else float32. device_scalars: alpha and beta are device pointers, read when the kernel runs.
     """
@@ -73,10 +87,21 @@ class GemmProblem:
     compute: str = "float32"
     device_scalars: bool = False
     max_workspace: int = 32 << 20
+    beside: tuple[str, ...] = ()
+    activation: str = "none"
+    scaled_lines: bool = False
 
     def __post_init__(self) -> None:
         if self.compute not in _COMPUTE:
             raise InvalidProblemError(f"compute must be one of {', '.join(_COMPUTE)}, got {shown(self.compute)}")
+        if self.activation not in _ACTIVATIONS:
+            raise InvalidProblemError(
+                f"activation must be one of {', '.join(_ACTIVATIONS)}, got {shown(self.activation)}"
+            )
+        if self.beside != tuple(name for name in BESIDE if name in self.beside):
+            raise InvalidProblemError(f"beside must be some of {', '.join(BESIDE)} in order, got {shown(self.beside)}")
+        if "bias" in self.beside and self.d.trans:
+            raise InvalidProblemError("a bias of D's columns needs a row-major D, got one that is kept by columns")
         for name, matrix in (("a", self.a), ("b", self.b), ("c", self.c), ("d", self.d)):
             if matrix is not None:
                 rows, cols = self.shape(name)
@@ -128,6 +153,11 @@ def unavailable_reason() -> str:
     return CUBLAS_LT.unavailable()
 
 
+def scales_lines() -> bool:
+    """Whether the library's version scales rows of A and columns of B."""
+    return int(CUBLAS_LT.bindings.get_version()) >= _ROWS_AND_COLUMNS_SINCE
+
+
 def prepare(problem: GemmProblem, device: Device) -> Gemm:
     """The algorithm of a problem, by rules alone, so the same on every run; UnsupportedError when there is none.
 
@@ -136,7 +166,7 @@ def prepare(problem: GemmProblem, device: Device) -> Gemm:
     ones it puts first: bf16 on an H200, 32768 x 2816 x 512 in 124 µs against 150, 32768 x 1408 x 512 in 67 against 81,
     32768 x 1024 x 512 in 52 against 58, 4096^3 in 174 against 179.
     """
-    short = problem.k <= _SHORT_K and problem.d.element in ("float16", "bfloat16")
+    short = problem.k <= _SHORT_K and problem.a.element in _HALVES and problem.d.element in _HALVES
     found = candidates(problem, device, _CHOICES if short and device.cc == (9, 0) else 1)
     return next((gemm for gemm in found if _overlaps(gemm, found[0])), found[0])
 
@@ -175,14 +205,15 @@ def candidates(problem: GemmProblem, device: Device, count: int) -> list[Gemm]:
     usable = [choice for choice in each if choice["state"][0] == 0]
     if not usable:
         raise UnsupportedError(f"cuBLAS has no algorithm{why and f' ({why})'} for {problem}")
-    return [Gemm(lib, problem, device, op, layouts, choice) for choice in usable]
+    beside = _Beside(op, _pointers(lib, problem)) if problem.beside else None
+    return [Gemm(lib, problem, device, op, layouts, choice, beside) for choice in usable]
 
 
 class Gemm:
     """A prepared product, from `prepare`. `run` may be called from many threads at once and under graph capture."""
 
     def __init__(self, lib: Any, problem: GemmProblem, device: Device, op: _Descriptor,
-                 layouts: dict[str, _Descriptor], choice: Any) -> None:  # fmt: skip
+                 layouts: dict[str, _Descriptor], choice: Any, beside: _Beside | None) -> None:  # fmt: skip
         self.problem = problem
         self.device = device
         self.workspace_size = int(choice["workspace_size"][0])
@@ -192,21 +223,28 @@ class Gemm:
         self._keep = (op, layouts, choice)
         self._matmul, self._error = lib.matmul, CUBLAS_LT.error
         self._op = op.pointer
+        self._beside = beside
+        self._apart = problem.d.element in _FP8  # whether D cannot stand for C
         self._a, self._b, self._c, self._d = (layouts[name].pointer for name in "abcd")
         self._algo = int(choice.ctypes.data) + choice.dtype.fields["algo"][1]
 
     def run(self, a: int, b: int, c: int, d: int, alpha: Any, beta: Any,
-            workspace: int, workspace_bytes: int, stream: int) -> None:  # fmt: skip
-        """D = alpha A B + beta C on `stream`; the device must be the current one.
+            workspace: int, workspace_bytes: int, stream: int, beside: Sequence[int] = ()) -> None:  # fmt: skip
+        """D = act(alpha A B + beta C + bias) on `stream`; the device must be the current one.
 
-        Pointers are addresses; c may be 0 where the problem has no C. alpha and beta are numbers, or device
-        addresses when the problem says so. Where beta is 0, C is not read. Never allocates on the device or waits.
+        Pointers are addresses; c may be 0 where the problem has no C; beside: those of `problem.beside`. alpha and beta
+        are numbers, or device addresses when the problem says so. Where beta is 0, C is not read. Never allocates on
+        the device or waits.
+
+        An fp8 D has no C and beta is 0, but the library refuses a null C and D's own address, whose layout is another:
+        it is told A's, and does not read it. It might where beta is on the device: there c is m x n zeros of bfloat16.
 
         Where c is d and beta is the number 1, Hopper's kernels add in memory: a 16-bit D is then rounded twice, the
         product and the sum (cuBLASLt 13.1, H200). With C elsewhere, or device scalars, it is rounded once.
         """
         if workspace_bytes < self.workspace_size:
             raise WorkspaceTooSmallError(self.workspace_size, workspace_bytes)
+        c = c or (a if self._apart else d)
         if self._swapped:
             a, a_layout, b, b_layout = b, self._b, a, self._a
         else:
@@ -214,12 +252,34 @@ class Gemm:
         if self._scalar is not None:
             held = self._scalar(alpha), self._scalar(beta)
             alpha, beta = addressof(held[0]), addressof(held[1])
+        call = (
+            CUBLAS_LT.handle(self.device), self._op, alpha, a, a_layout, b, b_layout, beta, c, self._c, d, self._d,
+            self._algo, workspace, workspace_bytes, stream)  # fmt: skip
         try:
-            self._matmul(
-                CUBLAS_LT.handle(self.device), self._op, alpha, a, a_layout, b, b_layout, beta, c or d, self._c, d,
-                self._d, self._algo, workspace, workspace_bytes, stream)  # fmt: skip
+            if self._beside is None:
+                self._matmul(*call)
+            else:
+                self._beside.launch(self._matmul, call, tuple(beside))
         except self._error as error:
             raise CUBLAS_LT.failure(error, "cublasLtMatmul") from None
+
+
+class _Beside:
+    """Pointers that the library reads of the operation itself, which one thread at a time may therefore launch."""
+
+    def __init__(self, op: _Descriptor, attributes: Sequence[Any]) -> None:
+        self._op, self._attributes = op, attributes
+        self._now: tuple[int, ...] = ()
+        self._lock = threading.Lock()
+
+    def launch(self, matmul: Any, call: tuple[Any, ...], pointers: tuple[int, ...]) -> None:
+        """matmul(*call), for which the operation has these pointers."""
+        with self._lock:
+            if pointers != self._now:
+                for attribute, pointer in zip(self._attributes, pointers, strict=True):
+                    self._op.set(attribute, pointer)
+                self._now = pointers
+            matmul(*call)
 
 
 class _Descriptor:
@@ -241,13 +301,24 @@ class _Descriptor:
 def _describe_to(lib: Any, problem: GemmProblem) -> tuple[_Descriptor, dict[str, _Descriptor], _Descriptor]:
     """The operation, the four layouts and the preference, in cuBLASLt's column-major terms."""
     compute, scalar = _COMPUTE[problem.compute]
-    matrices = {"a": problem.a, "b": problem.b, "c": problem.c or problem.d, "d": problem.d}
+    absent = problem.d  # the library reads a C's layout all the same
+    if absent.element in _FP8:
+        absent = replace(absent, element="bfloat16", ld=problem.m if absent.trans else problem.n)
+    matrices = {"a": problem.a, "b": problem.b, "c": problem.c or absent, "d": problem.d}
     first, second = ("a", "b") if problem.d.trans else ("b", "a")
 
     op, of = _Descriptor(lib, "matmul_desc", compute, _CUDA_TYPE[scalar]), lib.MatmulDescAttribute
     op.set(of.POINTER_MODE, _POINTER_MODE_DEVICE if problem.device_scalars else _POINTER_MODE_HOST)
     for attribute, name in ((of.TRANSA, first), (of.TRANSB, second)):
         op.set(attribute, _OP_N if matrices[name].trans == problem.d.trans else _OP_T)
+    epilogue = _ACTIVATIONS[problem.activation] | (_BIAS if "bias" in problem.beside else 0)
+    if epilogue:
+        op.set(of.EPILOGUE, epilogue)
+    for attribute in _pointers(lib, problem):
+        op.set(attribute, _SOMEWHERE)
+    if problem.scaled_lines:
+        op.set(of.A_SCALE_MODE, _OF_ROWS_AND_COLUMNS)
+        op.set(of.B_SCALE_MODE, _OF_ROWS_AND_COLUMNS)
 
     layouts, of = {}, lib.MatrixLayoutAttribute
     for name, matrix in matrices.items():
@@ -264,3 +335,12 @@ def _describe_to(lib: Any, problem: GemmProblem) -> tuple[_Descriptor, dict[str,
     for place, name in zip("ABCD", (first, second, "c", "d"), strict=True):
         preference.set(of[f"MIN_ALIGNMENT_{place}_BYTES"], matrices[name].alignment)
     return op, layouts, preference
+
+
+def _pointers(lib: Any, problem: GemmProblem) -> list[Any]:
+    """The attributes of the operation that hold the pointers of `problem.beside`."""
+    of = lib.MatmulDescAttribute
+    first, second = ("A", "B") if problem.d.trans else ("B", "A")
+    names = {"bias": "BIAS_POINTER", "scale_a": f"{first}_SCALE_POINTER", "scale_b": f"{second}_SCALE_POINTER",
+             "scale_d": "D_SCALE_POINTER"}  # fmt: skip
+    return [of[names[name]] for name in problem.beside]

@@ -324,7 +324,7 @@ def entry_of(
             makers.append(nothing)
         else:
             shapes = tuple(map(layouts.shape, shapes)) if spec.name in turned else shapes
-            many = [maker(lead, shape, kind, device, last) for shape in shapes]
+            many = [maker(lead, shape, kind, device, last and 4 <= len(shape) <= 5) for shape in shapes]
             makers.append(partial(make_all, many) if spec.many else many[0])
             names.append(spec.name)
     views = partial(layouts.views, turned=turned) if turned else None

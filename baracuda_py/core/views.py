@@ -148,6 +148,36 @@ def reshaped(x: Any, shape: Sequence[int], name: str) -> Any:
     return None if made is None else _restrided(x, made.shape, made.strides)
 
 
+def cut(x: Any, cuts: Sequence[slice], name: str) -> Any:
+    """x[cuts], a slice with steps above 0 for each of the first axes."""
+    if isinstance(x, TensorRef):
+        shape, strides, ptr = list(read(x, name).shape), list(_strides(x)), x.ptr
+        size = ElementKind.of(x.element).itemsize
+        for axis, one in enumerate(cuts):
+            start, stop, step = one.indices(shape[axis])
+            shape[axis] = len(range(start, stop, step))
+            ptr += start * strides[axis] * size if shape[axis] else 0
+            strides[axis] *= step
+        return TensorRef.of_checked(ptr, tuple(shape), tuple(strides), ElementKind.of(x.element), x.device)
+    _known(x, name)
+    place = (*cuts, ...)  # with the dots NumPy gives an array even where no axis is left
+    return x[place]
+
+
+def windows(x: Any, axis: int, size: int, step: int, name: str) -> Any:
+    """x as windows along an axis, the place within a window being a last axis; None of JAX, which has no views."""
+    package = "" if isinstance(x, TensorRef) else _known(x, name)
+    if package == "jax":
+        return None
+    if package == "torch":
+        return x.unfold(axis, size, step)
+    view = read(x, name)
+    shape, strides = list(view.shape), list(view.strides)
+    shape[axis] = (shape[axis] - size) // step + 1
+    strides[axis] *= step
+    return _restrided(x, (*shape, size), (*strides, view.strides[axis]))
+
+
 def constant(x: Any) -> Any:
     """x as nothing that is differentiated."""
     package = package_name(type(x))

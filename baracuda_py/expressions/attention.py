@@ -15,6 +15,7 @@ from ..core.errors import InvalidProblemError
 from ..core.functional import functional
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
+from ..interop.arrays import read
 from ..ops.attention.dense.flash_sdpa import TURNED as FORWARD
 from ..ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, flash_sdpa
 from ..ops.attention.dense.flash_sdpa_backward import TURNED as BACKWARD
@@ -23,6 +24,7 @@ from ..ops.attention.layouts import asked
 from .calls import number_role
 from .parse import RESERVED
 from .score_plan import ScoredSdpaPlan, scored_backward_plan_of, scored_plan_of
+from .score_shape import ScoreShape
 from .scores import PLACES, SCORE, ScoreFormula, score_formula
 from .shape import REAL, WHOLE, Roles
 
@@ -103,14 +105,24 @@ class FormulaAttention:
         sinks: Any = None, *, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
         return_dv: bool = True, out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
-        """(dq, dk, dv), those asked for; y and lse are the forward's, the rest is as there."""
-        for name in given:
-            if name.startswith("return_d"):
+        """(dq, dk, dv), those asked for; y and lse are the forward's, the rest is as there.
+
+        After them the gradients of tables of floats for which `return_d<name>` is True, where the score has a
+        derivative by them: sums over all pairs that read an element, each rounded once.
+        """
+        others = {name: given.pop(name) for name in list(given) if name.startswith("return_d")}
+        sloped = self.slopes
+        for name, flag in others.items():
+            if flag and name.removeprefix("return_d") not in sloped:
                 self._refuse_gradient(name.removeprefix("return_d"))
         tables, numbers, facts = self._split(given)
         function = self._function(numbers, True)
         operands = (q, k, v, y, lse, dy, *tables, mask, slopes, sinks)
-        flags = asked({"dq": return_dq, "dk": return_dk, "dv": return_dv})
+        more = {f"d{name}": bool(others.get(f"return_d{name}")) for name in sloped}
+        for name, table in zip(self.formula.tables, tables, strict=True):
+            if more.get(f"d{name}") and not read(table, name).element.is_float:
+                raise InvalidProblemError(f"d{name} is wanted but {name} holds {read(table, name).element}, not floats")
+        flags = asked({"dq": return_dq, "dk": return_dk, "dv": return_dv, **more})
         facts |= {**numbers, **{f"return_{name}": flag for name, flag in flags.items()}}
         return function(*operands, **facts, layout=layout, out=out, stream=stream, preference=preference)
 
@@ -124,20 +136,21 @@ class FormulaAttention:
         y and lse are what that call returned; they are computed anew where they are not given.
         """
         names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+        known = [*_GRADIENTS, *(f"d{name}" for name in self.slopes)]
         for name in names:
-            if f"d{name}" not in _GRADIENTS:
+            if f"d{name}" not in known:
                 self._refuse_gradient(name)
         if not names:
-            raise InvalidProblemError("wrt names some of q, k and v, got none of them")
+            raise InvalidProblemError("wrt names some of q, k, v and tables, got none of them")
         terms = {"mask": mask, "slopes": slopes, "sinks": sinks, "layout": layout}
         where = {"stream": stream, "preference": preference}
         if y is None or lse is None:
             y, lse = self(q, k, v, **terms, **where, **{**given, "return_lse": True})
-        more = {**given, **{f"return_{name}": name[1:] in names for name in _GRADIENTS}}
+        more = {**given, **{f"return_{name}": name[1:] in names for name in known}}
         made = self.backward(q, k, v, y, lse, dy, **terms, out=out, **where, **more)
         if len(names) == 1:
             return made
-        found = dict(zip([name[1:] for name in _GRADIENTS if name[1:] in names], made, strict=True))
+        found = dict(zip([name[1:] for name in known if name[1:] in names], made, strict=True))
         return tuple(found[name] for name in names)
 
     def plan(self, **roles: Any) -> type[ScoredSdpaPlan]:
@@ -160,6 +173,11 @@ class FormulaAttention:
             function = keep(self._functions, (roles, backward), made, 64)
         return function
 
+    @property
+    def slopes(self) -> tuple[str, ...]:
+        """The tables that have a gradient: the score has a derivative by their elements."""
+        return tuple(ScoreShape(self.formula, (REAL,) * len(self.formula.numbers)).slopes)
+
     def _split(self, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
         """The tables, the numbers, and what remains, which attention takes."""
         held = {**self.defaults, **given}
@@ -176,8 +194,7 @@ class FormulaAttention:
         """Of what has none here."""
         if name in self.formula.tables:
             raise InvalidProblemError(
-                f"{name} has no gradient, as it is a table of a formula; what is added to the scores as an array mask= "
-                "of flash_sdpa has one, dmask"
+                f"{name} has no gradient: the score does not depend on it, or has no derivative by it that is known"
             )
         if name in (*self.formula.numbers, "mask", "slopes", "sinks"):
             raise InvalidProblemError(f"{name} has no gradient beside a formula; q, k and v have")

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from ..core import Guarantee, Relative, Vjp, derived, element, extents, operand, scalar
+import numpy as np
+
+from ..core import Guarantee, Relative, Vjp, derived, element, extents, operand, output, scalar
 from ..core.element import ElementKind, unrounded
 from ..core.memo import keep
 from ..ops.attention.dense.flash_sdpa import (
@@ -21,6 +23,7 @@ from ..ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardArgs, Fla
 from ..ops.attention.dense.flash_sdpa_backward import reference as backward_reference
 from ..ops.attention.score_terms import give_forward
 from ..schedules.attention.dense.formulas import Embedded, backward_rows, forward_rows
+from ..schedules.attention.dense.table_gradients import Tables
 from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
 from .score_shape import ScoreShape
 from .scores import ScoreFormula
@@ -85,7 +88,7 @@ class ScoredSdpaPlan(_Scored, MadePlan):
 
 
 class ScoredSdpaBackwardPlan(_Scored, MadePlan):
-    """Its gradient by q, k and v; tables and numbers have none."""
+    """Its gradient by q, k, v and tables of floats that the score has a derivative by; numbers have none."""
 
     direction = "backward"
     flops = FlashSdpaBackwardPlan.flops
@@ -123,6 +126,7 @@ def _made(shape: ScoreShape, backward: bool, key: Any) -> Any:
     embedded = Embedded(
         tuple(shape.formula.tables), shape.fields, shape.values, lambda element, kind: shape.code(kind, backward),
         Guarantee(lambda element, kind: _bound(shape, kind, backward), batch_invariant=True),
+        _tables(shape) if backward else None,
     )  # fmt: skip
     base: Any = ScoredSdpaBackwardPlan if backward else ScoredSdpaPlan
     name, recipe = f"ScoredSdpa{'Backward' if backward else ''}{shape.digest.capitalize()}", (_plan_of, key)
@@ -137,6 +141,23 @@ def _made(shape: ScoreShape, backward: bool, key: Any) -> Any:
     if not backward:
         space["vjp"] = ScoredVjp(shape)
     return type(base)(f"{name}Plan", (base,), space)
+
+
+def _tables(shape: ScoreShape) -> Tables:
+    """What kernels of the gradients of tables take."""
+    numbers = {name: i for i, name in enumerate(shape.formula.tables) if name in shape.slopes}
+    return Tables(numbers, shape.fields | shape.wanted, shape.values)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfFloats:
+    """The kinds in which a table's elements are floats; `place` is its element's among the kind's."""
+
+    place: int
+
+    def __contains__(self, kind: Any) -> bool:
+        found: bool = kind.elements[self.place].is_float
+        return found
 
 
 def _bound(shape: ScoreShape, kind: Signature, sloped: bool) -> Relative:
@@ -166,6 +187,14 @@ def _args(name: str, shape: ScoreShape, recipe: Any, backward: bool) -> Any:
         if f.name not in _UNSERVED
     ]
     fields += [(n, Any, operand(f"*{n}_shape", element=f"{n}_element")) for n in shape.formula.tables]
+    if backward:
+        for i, n in enumerate(shape.formula.tables):
+            if n not in shape.slopes:
+                continue
+            if f"d{n}" in shape.formula.inputs:
+                raise shape.formula.wrong(f"d{n} is the gradient of {n}; give the other operand another name", n)
+            kinds: Any = _OfFloats(1 + i)
+            fields.append((f"d{n}", Any, output(f"*{n}_shape", element=f"{n}_element", optional=True, kinds=kinds)))
     fields += [(n, Any, scalar(integer=whole)) for n, whole in shape.numbers.items()]
     space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__, "__doc__": plain.__doc__}
     return dataclasses.make_dataclass(
@@ -186,7 +215,13 @@ def _reference(shape: ScoreShape, desc: Any, store: Any = unrounded, **given: An
 
 def _backward_reference(shape: ScoreShape, desc: Any, store: Any = unrounded, **given: Any) -> Mapping[str, Any]:
     own, rest = _split(shape, given)
-    return backward_reference(desc, **rest, store=store, change=shape.modifier(desc, own, True))
+    names = [name for name in shape.slopes if f"d{name}" in rest["wanted"]]
+    tables = {name: np.zeros(own[name].shape, rest["q"].dtype) for name in names}
+    # ds is what gradients of tables take, and is only made for others
+    wanted = set(rest.pop("wanted")) - {f"d{name}" for name in names} | ({"dk"} if names else set())
+    change = shape.modifier(desc, own, True, tables)
+    made = backward_reference(desc, **rest, wanted=wanted, store=store, change=change)
+    return {**made, **{f"d{name}": total for name, total in tables.items()}}
 
 
 class ScoredVjp(Vjp):
@@ -195,7 +230,7 @@ class ScoredVjp(Vjp):
     def __init__(self, shape: ScoreShape) -> None:
         self.shape = shape
         self.saves, self.kinds = {}, None
-        self.grads = {"q": "dq", "k": "dk", "v": "dv"}
+        self.grads = {"q": "dq", "k": "dk", "v": "dv", **{name: f"d{name}" for name in shape.slopes}}
 
     @property
     def plan(self) -> Any:

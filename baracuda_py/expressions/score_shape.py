@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from ..core.memo import keep
 from ..ops.attention.score_terms import Changed
 from .cpp import functor, headers, value_type
 from .derive import gradient, simplified
+from .errors import ExpressionError
 from .formula import RESULT, Formula
-from .nodes import constant, named, substituted
+from .nodes import Node, constant, named, ordered, substituted
 from .program import Program, program_of, rank, result_of
 from .reference import evaluate
 from .scores import PLACES, SCORE, Access, ScoreFormula
@@ -39,16 +41,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """All of them: the indices of each access, the score with its derivative if that is wanted, the mask."""
+    """All of them: the indices of each access, the score with its derivative if that is wanted, the mask.
+
+    spread: the score's derivatives by the elements of float tables, of the accesses `spreads`, in that order.
+    """
 
     accesses: tuple[tuple[Access, Part], ...]
     score: Part | None
     mask: Part | None
+    spread: Part | None = None
+    spreads: tuple[str, ...] = ()
 
     def each(self) -> Iterator[Part]:
         """Every part."""
         yield from (part for _, part in self.accesses)
-        yield from (part for part in (self.score, self.mask) if part is not None)
+        yield from (part for part in (self.score, self.mask, self.spread) if part is not None)
 
     @property
     def ulps(self) -> float:
@@ -88,6 +95,22 @@ class ScoreShape:
             (slope,) = simplified(substituted([by_s], {named(f"d{RESULT}"): constant(1.0)}))
         return Formula(score.inputs, ((RESULT, tree), (SLOPE, slope)), score.text, score.spans)
 
+    @cached_property
+    def slopes(self) -> Mapping[str, Mapping[str, Node]]:
+        """Of each table that the score has a derivative by: its accesses, and the derivatives by them."""
+        score, found = self.formula.score, {}
+        for table in self.formula.tables if score is not None else ():
+            names = [access.name for access in self.formula.accesses if access.table == table]
+            names = [name for name in names if score is not None and name in score.inputs]
+            if not names or score is None:
+                continue
+            ((_, tree),) = score.outputs
+            with contextlib.suppress(ExpressionError):  # a derivative is not known
+                made = gradient(Formula(score.inputs, ((RESULT, tree),), score.text, score.spans), names)
+                trees = simplified(substituted(made.roots, {named(f"d{RESULT}"): constant(1.0)}))
+                found[table] = dict(zip(names, trees, strict=True))
+        return found
+
     def parts(self, kind: Signature, sloped: bool) -> Parts:
         """The steps for operands of these elements: that of q, k and v, then those of the tables."""
         key = (self, kind, sloped)
@@ -111,7 +134,13 @@ class ScoreShape:
         if mask is not None and mask.program.results != (ElementKind.BOOL,):
             formula: Any = self.formula.mask
             raise formula.wrong(f"a mask is true or false, got {mask.program.results[0]}", formula.roots[0])
-        return Parts(tuple(accesses), made, mask)
+        slopes = {n: t for table, by in self.slopes.items() if tables[table].is_float for n, t in by.items()}
+        if not sloped or not slopes or score is None:
+            return Parts(tuple(accesses), made, mask)
+        outputs = tuple((f"g{i}", tree) for i, tree in enumerate(slopes.values()))
+        inputs = tuple(node.value for node in ordered(slopes.values()) if node.form == "input")
+        spread = self._part(Formula(inputs, outputs, score.text, score.spans), elements, [acc] * len(outputs))
+        return Parts(tuple(accesses), made, mask, spread, tuple(slopes))
 
     def _part(self, formula: Formula, elements: Mapping[str, ElementKind], results: Any = None) -> Part:
         arrays = {name: elements[name] for name in formula.inputs if name in elements}
@@ -119,6 +148,12 @@ class ScoreShape:
         return Part(tuple(arrays), tuple(numbers), program_of(formula, arrays, numbers, results))
 
     # -- device code -----------------------------------------------------------------------------------
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """Parameters of the kernel of tables' gradients, of each table that may have one: the gradient, its sums."""
+        places = [i for i, name in enumerate(self.formula.tables) if name in self.slopes]
+        return {f"dt{i}": "ptr" for i in places} | {f"dt{i}_sums": "workspace" for i in places}
 
     @cached_property
     def fields(self) -> dict[str, str]:
@@ -141,7 +176,7 @@ class ScoreShape:
         parts = self.parts(kind, sloped)
         places = {name: f"s{i}" for i, name in enumerate(self.numbers)}
         named_parts = [(f"ScoreIndex{i}", part) for i, (_, part) in enumerate(parts.accesses)]
-        named_parts += [(name, one) for name, one in (("ScoreValue", parts.score), ("ScoreSeen", parts.mask)) if one]
+        named_parts += [(name, one) for name, of in _NAMED if (one := getattr(parts, of))]
         structs = [functor(name, one.program, [places[n] for n in one.numbers]) for name, one in named_parts]
         includes = dict.fromkeys(line for one in parts.each() for line in headers(one.program).splitlines())
         members = [(f"const {name} {_member(name)};", f"{_member(name)}(p)") for name, _ in named_parts]
@@ -159,6 +194,7 @@ template <class P> struct ScoreFormula {{
   BARACUDA_D bool seen({_INDICES}) const {{
     {self._seen(parts, kind)}
   }}
+  {self._spread(parts, kind)}
 }};
 }}  // namespace attention
 }}  // namespace baracuda
@@ -180,12 +216,31 @@ template <class P> struct ScoreFormula {{
         lines, passed = self._loads(parts, parts.mask, kind)
         return "\n    ".join([*lines, "bool y;", f"scoreSeen({', '.join((*passed, 'y'))});", "return y;"])
 
-    def _loads(self, parts: Parts, part: Part, kind: Signature) -> tuple[list[str], list[str]]:
-        """Lines that read what a part needs of tables, and the arguments of its functor."""
+    def _spread(self, parts: Parts, kind: Signature) -> str:
+        if parts.spread is None:
+            return ""
+        lines, passed = self._loads(parts, parts.spread, kind, parts.spreads)
+        results = [value_type(result_of(parts.spread.program.steps[i])) for i, _ in parts.spread.program.outputs]
+        lines += [f"{ctype} y{j};" for j, ctype in enumerate(results)]
+        lines.append(f"scoreSpread({', '.join((*passed, *(f'y{j}' for j in range(len(results)))))});")
+        order = list(self.formula.tables)
+        for j, name in enumerate(parts.spreads):
+            i, access = next((i, one) for i, (one, _) in enumerate(parts.accesses) if one.name == name)
+            t, outs = order.index(access.table), [f"i{i}_{n}" for n in range(len(access.indices.outputs))]
+            place = f"table_place(p.t{t}_shape, {', '.join(outs)})"
+            lines.append(f"add(p.dt{t}, p.dt{t}_sums, {place}, static_cast<A>(y{j}));")
+        body = "\n    ".join(lines)
+        head = f"BARACUDA_D void spread([[maybe_unused]] A s, {_INDICES}, const Add& add) const"
+        return f"template <class A, class Add> {head} {{\n    {body}\n  }}"
+
+    def _loads(
+        self, parts: Parts, part: Part, kind: Signature, more: Sequence[str] = ()
+    ) -> tuple[list[str], list[str]]:
+        """Lines that read what a part needs of tables, and `more` elements, and the arguments of its functor."""
         order, lines = list(self.formula.tables), []
         known = {SCORE: "s", **{place: place for place in PLACES}}
         numbered = {access.name: (i, access, one) for i, (access, one) in enumerate(parts.accesses)}
-        needed, pending = set(), list(part.arrays)
+        needed, pending = set(), [*part.arrays, *more]
         while pending:
             if (name := pending.pop()) in numbered and name not in needed:
                 needed.add(name)
@@ -205,8 +260,13 @@ template <class P> struct ScoreFormula {{
 
     # -- reference -------------------------------------------------------------------------------------
 
-    def modifier(self, desc: Any, given: Mapping[str, Any], sloped: bool) -> Callable[[slice, np.ndarray], Changed]:
-        """What `scores` calls for a slice of the batch and its scores."""
+    def modifier(
+        self, desc: Any, given: Mapping[str, Any], sloped: bool, tables: Mapping[str, np.ndarray] | None = None
+    ) -> Callable[[slice, np.ndarray], Changed]:
+        """What `scores` calls for a slice of the batch and its scores.
+
+        tables: gradients of tables, which what it gives adds to.
+        """
         parts = self.parts(desc.kind, sloped)
 
         def change(b: slice, s: np.ndarray) -> Changed:
@@ -219,12 +279,28 @@ template <class P> struct ScoreFormula {{
             results = [] if parts.score is None else _evaluated(parts.score, held, s.dtype)
             whole = [np.array(np.broadcast_to(x, s.shape)) for x in results]
             seen = None if parts.mask is None else np.broadcast_to(_evaluated(parts.mask, held, s.dtype)[0], s.shape)
-            return Changed(whole[0] if whole else s, whole[1] if whole[1:] else None, seen)
+            spread = partial(self._add, parts, dict(held), tables, s.shape) if tables else None
+            return Changed(whole[0] if whole else s, whole[1] if whole[1:] else None, seen, spread)
 
         return change
 
+    def _add(self, parts: Parts, held: Mapping[str, Any], tables: Any, shape: Any, ds: np.ndarray, seen: Any) -> None:
+        """Adds ds times the score's derivatives to the elements of `tables`."""
+        if parts.spread is None:
+            return
+        accesses = {access.name: (access.table, part) for access, part in parts.accesses}
+        for name, slope in zip(parts.spreads, _evaluated(parts.spread, held, ds.dtype), strict=True):
+            table, part = accesses[name]
+            if (total := tables.get(table)) is None or not total.size:
+                continue
+            places, inside = placed(total, _evaluated(part, held, ds.dtype))
+            kept = np.broadcast_to(inside, shape) & (True if seen is None else np.broadcast_to(seen, shape))
+            flat = np.broadcast_to(np.ravel_multi_index(tuple(np.broadcast_arrays(*places)), total.shape), shape)
+            np.add.at(total.reshape(-1), flat[kept], (ds * slope)[kept])
+
 
 _parts: dict[Any, Parts] = {}
+_NAMED = (("ScoreValue", "score"), ("ScoreSeen", "mask"), ("ScoreSpread", "spread"))
 _INDICES = ", ".join(f"[[maybe_unused]] int {place}" for place in PLACES)
 
 
@@ -242,12 +318,20 @@ def _evaluated(part: Part, held: Mapping[str, Any], dtype: Any) -> list[Any]:
 
 def element_at(table: np.ndarray, indices: Sequence[Any]) -> np.ndarray:
     """The table's elements: negative indices count from the end, and what lies outside is 0."""
-    placed, inside = [], np.True_
+    places, inside = placed(table, indices)
+    if not table.size:
+        return np.zeros(np.broadcast_shapes(*(i.shape for i in places)), table.dtype)
+    found: np.ndarray = np.where(inside, table[tuple(places)], table.dtype.type(0))
+    return found
+
+
+def placed(table: np.ndarray, indices: Sequence[Any]) -> tuple[list[np.ndarray], Any]:
+    """Indices within the table, those that lie outside moved in, and whether they were inside."""
+    places: list[np.ndarray] = []
+    inside: Any = np.True_
     for index, n in zip(indices, table.shape, strict=True):
         i = np.asarray(index).astype(np.int64)
         i = np.where(i < 0, i + n, i)
         inside = inside & (i >= 0) & (i < n)
-        placed.append(np.clip(i, 0, max(n - 1, 0)))
-    if not table.size:
-        return np.zeros(np.broadcast_shapes(*(i.shape for i in placed)), table.dtype)
-    return np.where(inside, table[tuple(placed)], table.dtype.type(0))
+        places.append(np.clip(i, 0, max(n - 1, 0)))
+    return places, inside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .indexing import EXAMPLES
 from .random_table import RANDOM
 
 _RNG = "rng = np.random.default_rng(0)\n"
@@ -38,6 +39,11 @@ _LOGITS = f"{_RNG}logits = rng.standard_normal((3, 4), dtype=np.float32)\nclasse
 _LOGPS = f"{_RNG}chosen, rejected, other, reference = -rng.uniform(0.5, 2.0, (4, 3)).astype(np.float32)\n"
 
 TABLE: dict[str, str] = {
+    "adaptive_log_softmax_with_loss": f"""{_X}target = np.array([0, 5, 1])
+head, down = rng.standard_normal((3, 4), dtype=np.float32), rng.standard_normal((2, 4), dtype=np.float32)
+up = rng.standard_normal((4, 2), dtype=np.float32)
+output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])""",
+    **EXAMPLES,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
     "array_equiv": f"{_X}same = bc.array_equiv(x, x[:1])",
@@ -87,6 +93,17 @@ dlog_probs = bc.ctc_loss_backward(np.ones_like(loss), *given, log_alpha, nll)"""
     "kto_loss": f"{_LOGPS}loss = bc.kto_loss(chosen, reference, np.array([1, 0, 1], dtype=np.float32))",
     "nll_loss": f"{_LOGITS}loss = bc.nll_loss(bc.log_softmax(logits), classes)",
     "orpo_loss": f"{_LOGPS}loss = bc.orpo_loss(chosen, rejected)",
+    "rnnt_loss": f"""{_RNG}logits = rng.standard_normal((2, 4, 3, 5), dtype=np.float32)
+loss = bc.rnnt_loss(logits, np.array([[1, 2], [3, 3]]), np.array([4, 3]), np.array([2, 1]))""",
+    "rnnt_loss_backward": f"""{_RNG}logits = rng.standard_normal((2, 4, 3, 5), dtype=np.float32)
+given = logits, np.array([[1, 2], [3, 3]]), np.array([4, 3]), np.array([2, 1])
+plan = bc.RnntLossPlan.select(bc.RnntLossDescriptor(batch=2, steps=4, labels=2, classes=5, element="float32"))
+loss, nll, lse = np.empty((), np.float32), np.empty(2, np.float32), np.empty((2, 4, 3), np.float32)
+log_steps, log_alpha = np.empty((2, 4, 3, 2), np.float32), np.empty((2, 4, 3), np.float32)
+names = ("logits", "targets", "logit_lengths", "target_lengths")
+plan(**dict(zip(names, given)), loss=loss, lse=lse, log_steps=log_steps, log_alpha=log_alpha, nll=nll)
+dlogits = bc.rnnt_loss_backward(np.ones_like(loss), *given, lse, log_steps, log_alpha, nll)""",
+    "router_z_loss": f"{_X}loss = bc.router_z_loss(x)",
     "selective_log_softmax": f"{_LOGITS}log_p = bc.selective_log_softmax(logits, classes)",
     "simpo_loss": f"{_LOGPS}loss = bc.simpo_loss(chosen, rejected)",
     "triplet_margin_with_distance_loss": f"{_ROWS}loss = bc.triplet_margin_with_distance_loss(x1, x2, -x1)",
@@ -155,6 +172,16 @@ bc.paged_kv_append(
     "pairwise_distance_backward": f"""{_ROWS}y = bc.pairwise_distance(x1, x2)
 dx1, dx2 = bc.pairwise_distance_backward(np.ones_like(y), x1, x2, y)""",
     "polar": f"{_ROWS}z = bc.polar(np.abs(x1), x2)",
+    "dense_to_jagged": f"""{_RNG}dense = rng.standard_normal((2, 3, 4), dtype=np.float32)
+values = bc.dense_to_jagged(dense, np.array([0, 2, 5]), 5)""",
+    "jagged_to_padded_dense": f"""{_RNG}values = rng.standard_normal((5, 4), dtype=np.float32)
+y = bc.jagged_to_padded_dense(values, np.array([0, 2, 5]), 3)""",
+    "moe_permute": f"""{_X}experts = np.array([[1, 0], [0, 2], [2, 1]])
+y, offsets, places = bc.moe_permute(x, experts, num_experts=3)""",
+    "moe_unpermute": f"""{_X}experts = np.array([[1, 0], [0, 2], [2, 1]])
+rows, offsets, places = bc.moe_permute(x, experts, num_experts=3)
+y = bc.moe_unpermute(rows, places, np.full((3, 2), 0.5, np.float32))""",
+    "segment_reduce": f"""{_X}y = bc.segment_reduce(x, "max", lengths=np.array([1, 2]))""",
     "prelu": f"{_X}y = bc.prelu(x, np.float32([0.25]))",
     "prelu_backward": f"{_ROWS}dx, dweight = bc.prelu_backward(x2, x1, np.float32([0.25]))",
     "renorm": f"{_X}y = bc.renorm(x, 2, 0, 1.0)",
@@ -176,6 +203,8 @@ dq, dk, dv = bc.sdpa_block_sparse_backward(q, k, v, pattern, y, lse, dy)""",
     },
     "associative_scan": f'{_X}y = bc.associative_scan("add", x, axis=1)',
     "betainc": f"{_PAIR}y = bc.betainc(a, b, np.float32(a / 5))",
+    "hyp2f1": f"{_PAIR}y = bc.hyp2f1(a, b, 2.5, np.float32(a / 5))",
+    "hyp2f1_backward": f"{_PAIR}dx = bc.hyp2f1_backward(np.ones((3, 4), np.float32), a, b, 2.5, np.float32(a / 5))",
     "hyp1f1": f"{_PAIR}y = bc.hyp1f1(a, b, np.float32(a / 5))",
     "hyp1f1_backward": f"{_PAIR}dx = bc.hyp1f1_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
     "betainc_backward": f"{_PAIR}dx = bc.betainc_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
@@ -203,8 +232,12 @@ mean, rstd = bc.batch_norm_gather_stats_with_counts(mean, rstd, np.array([16, 16
     "layer_norm_quantize": f"{_X}y, scales = bc.layer_norm_quantize(x)",
     "local_response_norm": f"{_IMAGES}y = bc.local_response_norm(x, 3)",
     "local_response_norm_backward": f"{_IMAGES}dx = bc.local_response_norm_backward(np.ones_like(x), x, 3)",
+    "layer_norm_linear": f"{_X}weight = np.ones((5, 4), np.float32)\ny = bc.layer_norm_linear(x, weight)",
+    "load_balancing_loss": f"{_X}loss = bc.load_balancing_loss(x, np.array([[0, 3], [1, 2], [0, 1]]))",
     "modulated_layer_norm": f"{_ROWS}y = bc.modulated_layer_norm(x1, x2[:1], x2[1:2])",
+    "rms_norm_linear": f"{_X}weight = np.ones((5, 4), np.float32)\ny = bc.rms_norm_linear(x, weight)",
     "rms_norm_quantize": f"{_X}y, scales = bc.rms_norm_quantize(x)",
+    "standardize": f"{_X}y = bc.standardize(x, axis=0)",
     "spectral_norm": f"""{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32), 5)
 y = bc.spectral_norm(x, u, v)""",
     "spectral_norm_backward": f"""{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32), 5)
@@ -232,6 +265,18 @@ dtheta = bc.sph_legendre_p_backward(dy, 3, 2, np.abs(x))""",
     "frexp_backward": f"{_X}mantissa, exponent = bc.frexp(x)\ndx = bc.frexp_backward(mantissa, exponent)",
     "gradient": f"{_X}rows, columns = bc.gradient(x)",
     "gradient_backward": f"{_X}dx = bc.gradient_backward(x, axis=-1)",
+    "embedding_add": f"""{_RNG}words, places = (rng.standard_normal((5, 4), dtype=np.float32) for _ in range(2))
+y = bc.embedding_add(np.array([[3, 1, 1]]), words, np.array([0, 1, 2]), places)""",
+    "embedding_bag_tables": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
+indices = np.array([[[0, 1], [1, 1]], [[2, 0], [1, -1]]])
+y = bc.embedding_bag_tables(indices, weight, np.array([0, 2, 5]))""",
+    "quantized_embedding": """weight = np.arange(20, dtype=np.int8).reshape(5, 4)
+y = bc.quantized_embedding(np.array([3, 1]), weight, np.full(5, 0.5, np.float32))""",
+    "vocab_parallel_embedding": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
+y = bc.vocab_parallel_embedding(np.array([12, 3, 11]), weight, 10)""",
+    "embedding_bag": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
+indices, offsets = np.array([0, 2, 2, 4, 1]), np.array([0, 3])
+y = bc.embedding_bag(indices, weight, offsets, mode="sum")""",
     "integer_pow": f"{_X}y = bc.integer_pow(x, 3)",
     "integer_pow_backward": f"{_ROWS}dx = bc.integer_pow_backward(x2, x1, 3)",
     "piecewise": f"{_X}y = bc.piecewise(x, [x < 0], [0.0, bc.sqrt])",

@@ -28,7 +28,18 @@ trace: input
 gather: input dim index
 index_select: input dim index:indices
 scatter scatter_add: input dim index src
-embedding: input:indices weight padding_idx
+embedding: input:indices weight padding_idx max_norm norm_type scale_grad_by_freq sparse
+embedding_bag: input:indices weight offsets max_norm norm_type scale_grad_by_freq mode sparse per_sample_weights \
+include_last_offset padding_idx
+index_add: input dim index source:src alpha
+index_copy: input dim index source:src
+index_fill: input dim index value
+index_reduce: input dim index source:src reduce include_self
+take_along_dim: input indices dim
+masked_scatter: input mask source
+index_put: input indices:key values accumulate
+put: input index:indices source:values accumulate
+unravel_index: indices:x shape:dims
 layer_norm: input normalized_shape weight bias eps
 batch_norm: input running_mean running_var weight bias training momentum eps
 native_batch_norm: input weight bias running_mean running_var training momentum eps
@@ -107,7 +118,7 @@ ORDERS = {
     for name in names.split()
 }
 WORDS = {"dim": "axis", "keepdim": "keepdims", "input": "x", "other": "b", "target": "targets"}
-_IGNORED = ("size_average", "reduce", "_stacklevel", "max_norm", "sparse", "scale_grad_by_freq", "generator")
+_IGNORED = ("size_average", "reduce", "_stacklevel", "sparse", "generator")
 _DEFAULTS = {"alpha_dropout": {"training": False}, "feature_alpha_dropout": {"training": False}}
 
 

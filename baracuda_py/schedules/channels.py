@@ -29,7 +29,7 @@ from ..core import (
     extents,
     integer,
 )
-from ..core.tensor import Shape, View, dense_strides
+from ..core.tensor import Shape, View, dense_strides, merge_axes
 from ..core.variant import Kernel, aligned
 from .geometry import grid
 from .norms import affine_element
@@ -183,6 +183,45 @@ def fold_step(kernel: str, jobs: int, lanes: int, values: Mapping[str, Any]) -> 
     """A launch of a group of lanes for each of `jobs`."""
     blocks = -(-jobs * lanes // THREADS)
     return Step(kernel, (max(1, blocks), 1, 1), {**values, "lanes": lanes}, {}, THREADS)
+
+
+_DOWN = 16  # rows of a thread that walks across channels: what belongs to those is read once for so many
+
+
+def across_params(name: str, moved: int, **fields: str) -> Params:
+    """The parameter struct of a kernel that walks across channels, over `moved` arrays like x, the result last."""
+    return Params(
+        name, **fields, table="workspace", samples="i64", parts="i64", tiles="i64", span="i64", rows="i64",
+        channels="i64", groups="i64", members="i64", steps=f"i64[{moved}][2]", across="i32", wide="i32",
+    )  # fmt: skip
+
+
+def across_step(p: Problem, kernel: str, moved: Sequence[View], values: Mapping[str, Any]) -> Step | None:
+    """A launch whose threads have a chunk of channels each, where all arrays have their channels last; else None."""
+    desc: Planes = p.desc
+    width, first = 16 // desc.element.itemsize, moved[0]
+    if desc.channels % width or any(v.strides[1] != 1 or v.ptr % 16 for v in moved) or 0 in first.shape:
+        return None
+    whole = desc.over == "batch"  # then rows of all samples are alike
+    shape, steps = merge_axes((first.shape[0], *first.shape[2:]), [(v.strides[0], *v.strides[2:]) for v in moved])
+    samples, starts = 1, [0] * len(moved)
+    if not whole or len(shape) > 1:
+        shape, steps = merge_axes(first.shape[2:], [v.strides[2:] for v in moved])
+        samples, starts = desc.batch, [v.strides[0] for v in moved]
+    rows, downs = math.prod(shape), [s[0] if s else 0 for s in steps]
+    if len(shape) > 1 or rows < FEW or any(step % width for step in (*starts, *downs)):
+        return None
+    chunks = desc.channels // width
+    across = min(THREADS, 1 << (chunks - 1).bit_length())
+    span = THREADS // across * _DOWN
+    tiles, parts = -(-chunks // across), -(-rows // span)
+    constants = {
+        "samples": samples, "parts": parts, "tiles": tiles, "span": span, "rows": rows, "channels": desc.channels,
+        "groups": 0 if whole else desc.num_groups, "members": desc.members,
+        "steps": [list(pair) for pair in zip(starts, downs, strict=True)], "across": across,
+        "wide": desc.weight_element is not desc.element, **values,
+    }  # fmt: skip
+    return Step(kernel, grid(samples * parts * tiles), constants, {}, THREADS)
 
 
 HELD_THREADS = 512

@@ -1,37 +1,43 @@
-"""Matrix products of fp8 with scales (kernels/gemm/fp8_gemm.cu, wgmma_fp8.cuh): what their designs read.
+"""Matrix products of fp8 with scales (kernels/gemm/mma_fp8.cuh, wgmma_fp8.cuh): what their designs read.
 
 The scales of blocks of k come in where sums of 128 terms are added; those of whole rows, columns and matrices, the
-bias and all else in the epilogue that every product has.
+bias and all else in the epilogue that every product has, and the scale of y and its largest size behind that. Where
+the latter is wanted a kernel of one thread makes it 0 first: then blocks take the maximum, in any order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.element import FP8, HALVES, ElementKind
+from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import MATRICES, VECTORS, dense, gemm_params, gemm_values, transposed
+from .gemm import MATRICES, VECTORS, dense, gemm_params, gemm_values, transposed, wide_view
 from .gemm_wgmma import operand_map, stored_map
 
 OUTPUTS = (ElementKind.BF16, ElementKind.F16, ElementKind.F32, *FP8)
 BLOCK = 128  # elements along k, and columns of b, that share a scale
 _BLOCKS = {"block_a": "ptr", "block_b": "ptr", "a_blocks": "i64[2]", "b_blocks": "i64[2]"}
-SIMT = gemm_params("Fp8GemmParams", **_BLOCKS, a_cols_dense="i32", b_cols_dense="i32")
+_BESIDE_Y = {"scale_y": "ptr", "amax": "ptr"}
+MMA = gemm_params("Fp8GemmParams", **_BLOCKS, **_BESIDE_Y)
 WGMMA = gemm_params(
-    "Fp8WgmmaParams", **_BLOCKS, a_map="map", b_map="map", up_map="map", y_map="map", a_step="i32", b_step="i32",
-    up_step="i32", rows="i32", cols="i32", band="i32", total="i32", plain="i32",
+    "Fp8WgmmaParams", **_BLOCKS, **_BESIDE_Y, a_map="map", b_map="map", up_map="map", y_map="map", a_step="i32",
+    b_step="i32", up_step="i32", rows="i32", cols="i32", band="i32", total="i32", plain="i32",
 )  # fmt: skip
 
-_TILE = 64  # rows and columns of a tile without tensor cores
+_SIZES, _MMA_THREADS, _MMA_STAGES = (128, 64), 256, 3  # of tiles by mma.sync, as kernels/gemm/mma_fp8.cuh has them
 _ROWS, _LINE, _THREADS = 128, 128, 384  # rows of a tile, bytes of k in a stage
 _STAGES = {128: 6, 64: 8}  # by columns of a tile
 _STAGING = 8 * 2 * 2048  # what eight warps store by
 _BAND = 8  # rows of tiles that share what they read in the L2 cache
 _INT32 = 2**31
-_BESIDE = ("c", "residual")  # what the tile's own way of storing y knows nothing of
+_WARP = 32
+_BESIDE = ("c", "residual", "scale_y", "amax")  # what the tile's own way of storing y knows nothing of
 
-SIMT_KERNEL = Kernel("fp8_gemm", "fp8_gemm<{T}, {B}, {OUT}>", SIMT, {"B": FP8, "OUT": OUTPUTS}, min_blocks=2)
+_CLEARED = Params("AmaxClearParams", amax="ptr")
+CLEAR = Kernel("amax_clear", "amax_clear", _CLEARED, threads=_WARP, source="gemm/amax_clear.cu")
 _CALL = "fp8_gemm_wgmma<{T}, {B}, {OUT}, {COLUMNS}, {CLUSTER}>"
 
 
@@ -40,7 +46,16 @@ def _wgmma_kernel(columns: int, clusters: tuple[int, ...]) -> Kernel:
     return Kernel(f"fp8_gemm_wgmma_{columns}", _CALL, WGMMA, axes, threads=_THREADS, min_blocks=1)
 
 
+def _mma_kernel(size: int, native: bool) -> Kernel:
+    """native: a and b are of one element, which the tensor cores multiply themselves."""
+    name, right, more = ("native", "{T}", {}) if native else ("f16", "{B}", {"B": FP8})
+    call = f"fp8_gemm_mma<{{T}}, {right}, {{OUT}}, {str(native).lower()}, {size}>"
+    return Kernel(f"fp8_gemm_{name}_{size}", call, MMA, more | {"OUT": OUTPUTS}, min_blocks=128 // size)
+
+
 WGMMA_KERNELS = (_wgmma_kernel(128, (2, 1)), _wgmma_kernel(64, (1,)))
+NATIVE_KERNELS = tuple(_mma_kernel(size, True) for size in _SIZES)
+MMA_KERNELS = tuple(_mma_kernel(size, False) for size in _SIZES)
 
 
 def blocks_of(n: int) -> int:
@@ -77,18 +92,42 @@ def _values(p: Problem) -> tuple[Problem, dict[str, Any] | str]:
     return p, found | absent | values
 
 
-def simt(p: Problem) -> Geometry | str:
-    """A block for every tile, any strides."""
-    desc = p.desc
-    blocks = -(-desc.m // _TILE) * -(-desc.n // _TILE)
-    if blocks >= _INT32:
-        return f"needs {blocks} blocks, a grid has 2**31 - 1"
-    _, values = _values(p)
-    if isinstance(values, str):
-        return values
-    values |= {"a_cols_dense": p.a.strides[-1] == 1, "b_cols_dense": p.b.strides[-1] == 1}
-    step = Step("fp8_gemm", (blocks, 1, 1), values, _elements(p))
-    return Geometry((step,), layout="contiguous" if dense(p) else "strided")
+def mixed(desc: Any) -> str | None:
+    """Why a row whose tensor cores multiply one element does not serve a descriptor, or None."""
+    return None if desc.b_element is desc.element else f"multiplies {desc.element} by itself, b is {desc.b_element}"
+
+
+def mma(kernels: Sequence[Kernel]) -> Callable[[Problem], Geometry | str]:
+    """A block for every tile, any strides; a kernel for each of `_SIZES`."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        desc = p.desc
+        at = next((n for n, s in enumerate(_SIZES) if _tiles(desc, s) >= p.device.sms), len(_SIZES) - 1)
+        size, kernel = _SIZES[at], kernels[at]
+        blocks = _tiles(desc, size)
+        if blocks >= _INT32:
+            return f"needs {blocks} blocks, a grid has 2**31 - 1"
+        _, values = _values(p)
+        if isinstance(values, str):
+            return values
+        bit = 1 << MATRICES.index("b")  # whose lines in memory are columns
+        values["wide"] = values["wide"] & ~bit | (bit if wide_view(transposed(p.b)) else 0)
+        shared = _MMA_STAGES * 2 * size * _LINE
+        axes = {name: value for name, value in _elements(p).items() if name in kernel.axes_for(desc.element)}
+        return _launches(p, Step(kernel.name, (blocks, 1, 1), values, axes, _MMA_THREADS, shared))
+
+    return geometry
+
+
+def _tiles(desc: Any, size: int) -> int:
+    return int(-(-desc.m // size) * -(-desc.n // size))
+
+
+def _launches(p: Problem, step: Step) -> Geometry:
+    """A product, and before it the amax of nothing where one is wanted; of no outputs that is all."""
+    clear = (Step(CLEAR.name, (1, 1, 1), {}, block=_WARP),) if p.amax is not None else ()
+    steps = (*clear, step) if step.grid[0] else clear
+    return Geometry(steps, layout="contiguous" if dense(p) else "strided")
 
 
 def wgmma(p: Problem) -> Geometry | str:
@@ -119,8 +158,7 @@ def wgmma(p: Problem) -> Geometry | str:
     blocks = min(rows * cols, max(1, p.device.sms // cluster)) * cluster
     axes = _elements(p) | {"COLUMNS": columns, "CLUSTER": cluster}
     shared = 1024 + _STAGES[columns] * ((_ROWS + columns) * _LINE + 16) + _STAGING + 8
-    step = Step(f"fp8_gemm_wgmma_{columns}", (blocks, 1, 1), values, axes, _THREADS, shared, cluster)
-    return Geometry((step,), layout="contiguous" if dense(p) else "strided")
+    return _launches(p, Step(f"fp8_gemm_wgmma_{columns}", (blocks, 1, 1), values, axes, _THREADS, shared, cluster))
 
 
 def _elements(p: Problem) -> dict[str, Any]:

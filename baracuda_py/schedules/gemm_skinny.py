@@ -1,7 +1,8 @@
 """Products of at most 64 rows on sm_90a: every multiprocessor streams a share of the weights (kernels/gemm/skinny.cuh).
 
 The bits are those of kernels/gemm/wgmma.cuh, which takes more rows: which of the two serves a problem shows in its time
-alone. From 17 rows on, blocks in clusters of two load half of a for one another.
+alone. Where the bits need not be those of more rows, each sum is several chains, for which the tensor cores wait less.
+From 17 rows on, blocks in clusters of two load half of a for one another.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _LINE, _COLUMNS = 128, (32, 64)  # bytes of k in a stage; rows of a that a kerne
 _SHARES = (64, 56, 48, 40, 32, 24, 16, 8)  # columns of b for a block
 _SHARED, _PITCH = 232_448, 20
 _ALONE = 16  # rows up to which each block loads all of a
-_LEAST = 38  # lines of operands that a block reads in the time that the tensor cores take for one step, however few
+# Lines of operands that a block reads in the time that the tensor cores take for one step, however few.
+_LEAST = {"gemm_skinny": 38, "gemm_skinny_chains": 12}
 _INT32 = 2**31
 
 
@@ -36,16 +38,17 @@ def _instances(kind: ElementKind) -> Mapping[str, Any]:
     return {"OUT": (kind, ElementKind.F32), "COLUMNS": _COLUMNS, "ACROSS": both, "GATED": both}
 
 
-KERNEL = Kernel(
-    "gemm_skinny", "gemm_skinny<{T}, {OUT}, {COLUMNS}, {ACROSS}, {GATED}>", PARAMS, _instances, threads=_THREADS,
-    min_blocks=1, source="gemm/gemm_skinny.cu",
-)  # fmt: skip
+def _kernel(name: str) -> Kernel:
+    call = f"{name}<{{T}}, {{OUT}}, {{COLUMNS}}, {{ACROSS}}, {{GATED}}>"
+    return Kernel(name, call, PARAMS, _instances, threads=_THREADS, min_blocks=1, source="gemm/gemm_skinny.cu")
 
+
+KERNEL, CHAINS_KERNEL = _kernel("gemm_skinny"), _kernel("gemm_skinny_chains")
 
 Operand = Callable[[str, View, int], Any]
 
 
-def geometry(p: Problem, operand: Operand) -> Geometry | str:
+def geometry(p: Problem, operand: Operand, kernel: Kernel = KERNEL) -> Geometry | str:
     """The launch, or why another kernel takes these operands; operand: makes the map of one."""
     desc, batch, sums = p.desc, batch_count(p), 1 + (p.up is not None)
     if not 0 < desc.m <= MOST or desc.k == 0 or max(desc.n, desc.k) >= _INT32 - 2 * MOST:
@@ -56,7 +59,7 @@ def geometry(p: Problem, operand: Operand) -> Geometry | str:
     cluster = 1 if desc.m <= _ALONE else 2
     rows = -(-desc.m // (8 * cluster)) * 8 * cluster
     share, maps, across = 0, {}, {}
-    for share in dict.fromkeys((_share(p, batch, sums, rows, cluster), _SHARES[0])):
+    for share in dict.fromkeys((_share(p, batch, sums, rows, cluster, _LEAST[kernel.name]), _SHARES[0])):
         sides = {"a": (p.a, rows // cluster), "b": (transposed(p.b), share)}
         sides |= {} if p.up is None else {"up": (transposed(p.up), share)}
         found = {name: operand(name, view, lines) for name, (view, lines) in sides.items()}
@@ -81,7 +84,7 @@ def geometry(p: Problem, operand: Operand) -> Geometry | str:
     }  # fmt: skip
     axes = {"OUT": desc.out_element, "COLUMNS": columns, "ACROSS": across["b"], "GATED": p.up is not None}
     blocks = min(groups * batch, max(1, p.device.sms // cluster)) * cluster
-    step = Step(KERNEL.name, (blocks, 1, 1), values, axes, _THREADS, _shared_memory(columns, sums), cluster)
+    step = Step(kernel.name, (blocks, 1, 1), values, axes, _THREADS, _shared_memory(columns, sums), cluster)
     return Geometry((step,), layout="contiguous" if dense(p) else "strided")
 
 
@@ -90,12 +93,12 @@ def _groups(p: Problem, share: int, cluster: int) -> int:
     return int(-(-p.desc.n // (share * cluster)))
 
 
-def _share(p: Problem, batch: int, sums: int, rows: int, cluster: int) -> int:
+def _share(p: Problem, batch: int, sums: int, rows: int, cluster: int, least: int) -> int:
     """The columns of a block with which the last multiprocessor is done first."""
 
     def cost(share: int) -> int:
         turns = math.ceil(_groups(p, share, cluster) * batch / max(1, p.device.sms // cluster))
-        return turns * max(share * sums + rows, _LEAST)
+        return turns * max(share * sums + rows, least)
 
     return min(_SHARES, key=cost)
 

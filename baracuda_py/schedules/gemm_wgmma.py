@@ -115,6 +115,11 @@ def geometry(p: Problem) -> Geometry | str:
     return Geometry((step,), layout="contiguous" if dense(p) else "strided")
 
 
+def few_rows(p: Problem) -> Geometry | str:
+    """The launch for at most 64 rows whose bits need not be those of more, or why the row does not take these."""
+    return gemm_skinny.geometry(p, operand_map, gemm_skinny.CHAINS_KERNEL)
+
+
 def _better_transposed(p: Problem) -> bool:
     """Whether few rows, or else the dense axis of y, are better the columns of tiles."""
     rows, columns = p.desc.m <= _SKINNY, p.desc.n <= _SKINNY

@@ -20,6 +20,8 @@ from .rows import Rows
 
 GROUPS = ((8, 1, 4), (32, 1, 4), (32, 4, 1), (128, 4, 1), (512, 4, 1))
 """(threads of a group, chunks a thread, rows a group takes at once), by growing row."""
+ROWS_OF_A_WARP = ((8, 1, 4), (8, 4, 1), *GROUPS[2:])
+"""The same for ops with much to do for a row itself, which a warp then does for four short rows at once."""
 
 BLOCK = 128
 LONG = 512
@@ -31,10 +33,12 @@ WIDE, STRIDED, TILE = 0, 1, 2
 """How a row is read: 16 bytes at a time, element by element through its stride, from a tile in shared memory."""
 
 
-def group_of(cols: int, element: ElementKind, most: int = 4) -> tuple[int, int, int] | None:
-    """The row of GROUPS that holds `cols` elements in registers, at most `most` rows at once; None for a long row."""
+def group_of(
+    cols: int, element: ElementKind, most: int = 4, groups: Sequence[tuple[int, int, int]] = GROUPS
+) -> tuple[int, int, int] | None:
+    """The row of `groups` that holds `cols` elements in registers, at most `most` rows at once; None for a long row."""
     chunks = -(-cols * element.itemsize // 16)
-    return next(((g, k, min(r, most)) for g, k, r in GROUPS if chunks <= g * k), None)
+    return next(((g, k, min(r, most)) for g, k, r in groups if chunks <= g * k), None)
 
 
 def slabs(cols: int, element: ElementKind, smem: int, arrays: int = 1) -> int:
@@ -99,9 +103,10 @@ def group_rows(full: Sequence[View | None], per_row: Sequence[View | None] = ())
 
 
 def group_kernels(
-    template: str, params: Params, axes: Any, most: int = 4, threads: int = 1024, name: str = "rows"
-) -> tuple[Kernel, ...]:
-    """One kernel per row of GROUPS; `template` holds {GROUP} for its three numbers.
+    template: str, params: Params, axes: Any, most: int = 4, threads: int = 1024, name: str = "rows",
+    groups: Sequence[tuple[int, int, int]] = GROUPS,
+) -> tuple[Kernel, ...]:  # fmt: skip
+    """One kernel per row of `groups`; `template` holds {GROUP} for its three numbers.
 
     threads: how many a multiprocessor should hold at least.
     """
@@ -110,7 +115,7 @@ def group_kernels(
             f"{name}_{g}x{k}", template.replace("{GROUP}", f"{g}, {k}, {min(r, most)}"), params, axes,
             threads=max(g, BLOCK), min_blocks=max(threads // max(g, BLOCK), 1),
         )
-        for g, k, r in GROUPS
+        for g, k, r in groups
     )  # fmt: skip
 
 

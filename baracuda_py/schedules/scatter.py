@@ -1,12 +1,14 @@
-"""Scatter: the geometry of writing along one axis at positions that an index array tells, without atomics.
+"""Scatter: the geometry of writing along one axis, or several, at positions that an index array tells.
 
-Every element of y is made by one thread from the tokens (positions of the index along the scattered axis) that name it.
+Every element of y is made by one thread from the tokens (positions of the index) that name it, without atomics; rows
+that are asked for add by atomics instead. Of several scattered axes the index tells the row-major position.
 A line has its own indices: lines are told apart by the axes along which the index differs. Long lines are sorted by a
 stable counting sort in the workspace (kernels/include/baracuda/segments.cuh); short ones are looked through.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,29 +30,48 @@ def scatter_params(name: str) -> Params:
     """Params of an op that scatters."""
     return Params(
         name, y="ptr", x="ptr", src="ptr", index="ptr", status="status", counts="workspace", totals="workspace",
-        starts="workspace", order="workspace", tokens="i64", extent="i64", step="i64", starts_pitch="i64",
-        line_shape="i64[8]", line_bound="i64[8]", line_strides="i64[8]", token_shape="i64[8]",
-        token_strides="i64[2][8]", ranges="i32", parts="i32", range_pitch="i32", line_rank="i32", token_rank="i32",
-        index_wide="i32", fresh="i32", **map_params(5),
+        starts="workspace", order="workspace", tokens="i64", extent="i64", starts_pitch="i64", line_shape="i64[8]",
+        line_bound="i64[8]", line_strides="i64[8]", token_shape="i64[8]", token_strides="i64[2][8]", row_shape="i64[8]",
+        row_strides="i64[8]", ranges="i32", parts="i32", range_pitch="i32", line_rank="i32", token_rank="i32",
+        row_rank="i32", index_wide="i32", fresh="i32", sorted="i32", last="i32", **map_params(5),
     )  # fmt: skip
 
 
-def scatter_kernels(params: Params, functor: str, source: str = "") -> tuple[Kernel, ...]:
-    """The kernels, for the C++ functor of what a token does; `source`: the forward's, for the gradient of src."""
+def _words(kind: ElementKind) -> Mapping[str, Any]:
+    return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize)}
+
+
+def sorting_kernels(params: Params, source: str = "") -> tuple[Kernel, ...]:
+    """Those that sort the tokens of long lines. source: their file, if it is not the row's."""
+    return (
+        Kernel("count", "scatter_count", params, threads=SORT_THREADS, source=source),
+        Kernel("place", "scatter_place", params, threads=SORT_THREADS, source=source),
+    )
+
+
+def moving_kernels(params: Params, *names: str) -> tuple[Kernel, ...]:
+    """Those that move words: "words", where the last token wins, and "source", the gradient of src."""
+    return tuple(Kernel(name, f"scatter_{name}<{{BYTES}}>", params, _words, threads=THREADS) for name in names)
+
+
+def combining_kernels(params: Params, functor: str) -> tuple[Kernel, ...]:
+    """The kernel that combines every token, by the C++ functor of how."""
 
     def axes(kind: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": (16 // kind.itemsize, 1), "SORTED": (True, False)}
+        return {"VEC": tuple(dict.fromkeys((16 // kind.itemsize, 1)))}
 
-    def each(name: str, functor: str) -> Kernel:
-        call = f"scatter_{name}<{functor}, {{T}}, {{VEC}}, {{SORTED}}>"
-        return Kernel(name, call, params, axes, threads=THREADS, min_blocks=2)
+    call = f"scatter_elements<{functor}, {{T}}, {{VEC}}>"
+    return (Kernel("elements", call, params, axes, threads=THREADS, min_blocks=2),)
 
-    return (
-        Kernel("count", "scatter_count", params, threads=SORT_THREADS),
-        Kernel("place", "scatter_place", params, threads=SORT_THREADS),
-        each("elements", functor),
-        *([each("source", source)] if source else []),
-    )
+
+def atomic_kernels(params: Params) -> tuple[Kernel, ...]:
+    """Those that copy what is there and add every token to it by atomics."""
+
+    def axes(kind: ElementKind) -> Mapping[str, Any]:
+        return {"VEC": (4, 1) if kind is ElementKind.F32 else (1,)}
+
+    adding = Kernel("atomic", "scatter_atomic<{T}, {VEC}>", params, axes, threads=THREADS)
+    return (*moving_kernels(params, "words"), adding)
 
 
 @dataclass(frozen=True)
@@ -68,9 +89,20 @@ class Tokens:
 
 
 @dataclass(frozen=True)
+class Source:
+    """src or its gradient, for kernels over its elements: the index along its axes, and of each axis which one of y it
+    is, or None for those of the tokens."""
+
+    view: View
+    index: View
+    axes: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
 class Lines:
     """The lines of y: their numbers as strides along y's axes, the kernels' parameters, blocks that sort."""
 
+    axes: tuple[int, ...]
     strides: tuple[int, ...]
     params: Mapping[str, Any]
     blocks: int
@@ -78,48 +110,56 @@ class Lines:
 
     @classmethod
     def of(
-        cls, shape: Sequence[int], axis: int, tokens: Tokens, names: Mapping[str, str], find: bool = True
+        cls, y: View, axes: tuple[int, ...], tokens: Tokens, names: Mapping[str, Any], find: bool = True, start: int = 0
     ) -> Lines | str:
-        """Those along which the index differs; a string says why not. find: whether an element looks for its tokens."""
-        extent, count = shape[axis], math.prod(tokens.shape)
+        """Those along which the index differs; a string says why not.
+
+        y: what has the scattered axes. find: whether an element looks for its tokens. start: the bytes of the workspace
+        that are taken.
+        """
+        shape, extent, count = y.shape, math.prod(y.shape[a] for a in axes), math.prod(tokens.shape)
         if count >= 2**31 - SORT_THREADS or extent >= 2**31 - RANGE:
             return "2^31 tokens or positions and more are not supported"
         own = [
-            a for a, n in enumerate(shape) if a != axis and n > 1 and (tokens.index_strides[a] or tokens.bounds[a] != n)
-        ]
+            a for a, n in enumerate(shape)
+            if a not in axes and n > 1 and (tokens.index_strides[a] or tokens.bounds[a] != n)
+        ]  # fmt: skip
         line_shape = [shape[a] for a in own]
         steps = dict(zip(own, dense_strides(line_shape), strict=True))
         token_shape, token_strides = merge_axes(tuple(tokens.shape), [tuple(s) for s in tokens.strides])
-        if len(own) > AXES or len(token_shape) > AXES:
+        row_shape, (row_strides,) = merge_axes(tuple(shape[a] for a in axes), [tuple(y.strides[a] for a in axes)])
+        if max(len(own), len(token_shape), len(row_shape)) > AXES:
             return f"more than {AXES} axes remain after merging"
         sorts = find and count > FEW
         sort, workspace, blocks = _sort(math.prod(line_shape), count, extent) if sorts else _sort(0, 0, 0)
         if blocks >= 2**31:
             return "more than 2^31 blocks"
+        for name in ("counts", "totals", "starts", "order"):
+            sort[name] += start
         params = {
-            **sort, **names, "tokens": count, "extent": extent, "step": 0, "line_shape": pad(line_shape),
+            **sort, **names, "tokens": count, "extent": extent, "line_shape": pad(line_shape),
             "line_bound": pad([tokens.bounds[a] for a in own]),
             "line_strides": pad([tokens.index_strides[a] for a in own]), "token_shape": pad(token_shape),
             "token_strides": [pad(s) for s in token_strides], "line_rank": len(own), "token_rank": len(token_shape),
-            "index_wide": tokens.index.element is ElementKind.I64, "fresh": False,
+            "row_shape": pad(row_shape), "row_strides": pad(row_strides), "row_rank": len(row_shape),
+            "index_wide": tokens.index.element is ElementKind.I64, "fresh": False, "sorted": sorts, "last": False,
         }  # fmt: skip
         numbers = tuple(steps.get(a, 0) for a in range(len(shape)))
-        return cls(numbers, params, blocks if sorts else 0, workspace)
+        return cls(axes, numbers, params, blocks if sorts else 0, start + (workspace if sorts else 0))
 
-    def virtual(self, shape: Sequence[int], axis: int) -> tuple[View, View]:
-        """Views whose offsets are the number of an element's line, and its position along the axis."""
-        positions = tuple(int(a == axis) for a in range(len(shape)))
-        both = (self.strides, positions)
-        return tuple(View(0, tuple(shape), s, ElementKind.I64) for s in both)  # type: ignore[return-value]
+    def numbers(self, y: View) -> tuple[View, View]:
+        """Views whose offsets are the number of an element's line, and its position along the scattered axes."""
+        steps = dict(zip(self.axes, dense_strides([y.shape[a] for a in self.axes]), strict=True))
+        return virtual(y.shape, self.strides), virtual(y.shape, [steps.get(a, 0) for a in range(len(y.shape))])
 
     def launch(
-        self, kernel: str, views: Sequence[View | None], moved: Sequence[int], fixed: Sequence[int], step: int,
-        params: Mapping[str, Any],
+        self, kernel: str, views: Sequence[View | None], moved: Sequence[int], params: Mapping[str, Any],
+        steps: Sequence[str] = (),
     ) -> Step | str:  # fmt: skip
-        """A kernel over the elements of the first of five views, the last two being `virtual`.
+        """A kernel over the elements of the first of five views, of which those not `moved` are indices and numbers.
 
-        Those `moved` are read or written, in words where the others stay along the last axis; step: what else a word's
-        place is a multiple of.
+        Those `moved` are read or written, in 16 bytes or words where the others stay along the last axis; `steps` are
+        parameters that hold more of their strides.
         """
         found = lay_out(views)
         if isinstance(found, str):
@@ -127,12 +167,38 @@ class Lines:
         first = views[0]
         assert first is not None
         size = first.element.itemsize
-        vec = 16 // size
-        if word(found, math.gcd(step, vec), moved, fixed, size) != vec:
-            vec = 1
+        fixed = [n for n in range(len(views)) if n not in moved and views[n] is not None]
+        own: dict[str, Any] = {name: self.params[name] for name in steps}
+        vec = word(found, math.gcd(*(s for name in steps for s in _last(own[name]))), moved, fixed, size)
+        if kernel in ("words", "source"):
+            own |= {name: _divided(value, vec) for name, value in own.items()}
+            axes: dict[str, Any] = {"BYTES": vec * size}
+            chunks = chunked(found, vec, words=moved)
+        else:
+            vec = vec if vec == 16 // size and (kernel == "elements" or size == 4) else 1
+            axes = {"VEC": vec}
+            chunks = chunked(found, vec)
         grid = max(1, -(-(found.groups[0].count // vec) // THREADS))
-        axes = {"VEC": vec, "SORTED": self.blocks > 0}
-        return Step(kernel, (grid, 1, 1), {**self.params, **chunked(found, vec), **params}, axes, THREADS)
+        return Step(kernel, (grid, 1, 1), {**self.params, **own, **chunks, **params}, axes, THREADS)
+
+    def elements(self, kernel: str, y: View, x: View | None, tokens: Tokens, params: Mapping[str, Any]) -> Step | str:
+        """The kernel over the elements of y, which are made of x and the tokens."""
+        src = tokens.src
+        source = None if src is None else View(src.ptr, y.shape, tuple(tokens.src_strides), src.element)
+        views = (y, x, source)
+        moved = [n for n, view in enumerate(views) if view is not None]
+        steps = () if src is None else ("token_strides",)
+        return self.launch(kernel, (*views, *self.numbers(y)), moved, params, steps)
+
+    def sources(self, kernel: str, source: Source, y: View, params: Mapping[str, Any]) -> Step | str:
+        """The kernel over the elements of src, or of its gradient, each with the element of y that its token names."""
+        lead, axes = source.view, source.axes
+        own = [n for n, a in enumerate(axes) if a is None]
+        steps = dict(zip(own, dense_strides([lead.shape[n] for n in own]), strict=True))
+        base = View(y.ptr, lead.shape, tuple(0 if a is None else y.strides[a] for a in axes), y.element)
+        line = virtual(lead.shape, [0 if a is None else self.strides[a] for a in axes])
+        token = virtual(lead.shape, [steps.get(n, 0) for n in range(len(axes))])
+        return self.launch(kernel, (lead, base, source.index, line, token), (0, 1), params, ("row_strides",))
 
     def then(self, *steps: Step) -> tuple[Step, ...]:
         """Steps after the sort, which takes the parameters of the first of them."""
@@ -142,58 +208,82 @@ class Lines:
         return *(Step(name, (self.blocks, 1, 1), steps[0].params, {}, SORT_THREADS) for name in names), *steps
 
 
+def virtual(shape: Sequence[int], strides: Sequence[int]) -> View:
+    """A view of no memory, whose offsets are numbers."""
+    return View(0, tuple(shape), tuple(strides), ElementKind.I64)
+
+
+def _last(strides: Any) -> Sequence[int]:
+    """Of a table of strides, the last row's: those of what is moved."""
+    return strides[-1] if isinstance(strides[0], list) else strides  # type: ignore[no-any-return]
+
+
+def _divided(strides: Any, by: int) -> Any:
+    if isinstance(strides[0], list):
+        return [*strides[:-1], _divided(strides[-1], by)]
+    return [s // by for s in strides]
+
+
 def scatter_geometry(
-    y: View, x: View | None, axis: int, tokens: Tokens, names: Mapping[str, str], fresh: bool = False
-) -> Geometry | str:
+    y: View, x: View | None, axes: tuple[int, ...], tokens: Tokens, names: Mapping[str, Any], fresh: bool = False,
+    moves: bool = False, before: Sequence[Step] = (), start: int = 0,
+) -> Geometry | str:  # fmt: skip
     """The launches; `names` are the operands behind the parameters, where they are called otherwise.
 
-    fresh: what an element was has no part in what its tokens make it.
+    fresh: what an element was has no part in what its tokens make it. moves: the last token is what it becomes.
+    before: the steps that make the index, in the first `start` bytes of the workspace.
     """
-    lines = Lines.of(y.shape, axis, tokens, names)
+    lines = Lines.of(y, axes, tokens, names, start=start)
     if isinstance(lines, str):
         return lines
-    elements = _elements(y, x, axis, tokens, lines, {"fresh": fresh})
-    if isinstance(elements, str):
-        return elements
-    return _together(lines.then(elements), lines.workspace, (y, x, tokens.src, tokens.index))
-
-
-def _elements(
-    y: View, x: View | None, axis: int, tokens: Tokens, lines: Lines, params: Mapping[str, Any]
-) -> Step | str:
-    src = tokens.src
-    source = None if src is None else View(src.ptr, y.shape, tuple(tokens.src_strides), src.element)
-    views = (y, x, source)
-    moved = [n for n, view in enumerate(views) if view is not None]
-    step = 0 if src is None else math.gcd(*lines.params["token_strides"][1])
-    return lines.launch("elements", (*views, *lines.virtual(y.shape, axis)), moved, (3, 4), step, params)
+    step = lines.elements("words" if moves else "elements", y, x, tokens, {"fresh": fresh})
+    if isinstance(step, str):
+        return step
+    return _together((*before, *lines.then(step)), lines.workspace, (y, x, tokens.src, tokens.index))
 
 
 def scatter_backward_geometry(
-    dx: View | None, dsrc: View | None, dy: View, axis: int, tokens: Tokens, last: bool
-) -> Geometry | str:
-    """The launches that make the gradients of x and src of dy; last: only the last token of an element has a part.
+    dx: View | None, source: Source | None, dy: View, axes: tuple[int, ...], tokens: Tokens, last: bool,
+    names: Mapping[str, Any], dsrc: str, before: Sequence[Step] = (), start: int = 0,
+) -> Geometry | str:  # fmt: skip
+    """The launches that make of dy the gradients of x, and of src, which is called `dsrc`.
 
-    Where dx is dy, what dsrc takes of it is read before.
+    last: only the last token of an element has a part. Where dx is dy, what dsrc takes of it is read before.
     """
-    index = tokens.index
-    lines = Lines.of(dy.shape, axis, tokens, {"x": "dy", "src": "@null"}, find=last)
+    lines = Lines.of(dy, axes, tokens, {**names, "x": "dy", "src": "@null"}, find=last, start=start)
     if isinstance(lines, str):
         return lines
     steps: list[Step | str] = []
-    if dsrc is not None and dsrc.size:
-        base = (*dy.strides[:axis], 0, *dy.strides[axis + 1 :])
-        step = dy.strides[axis] if dy.shape[axis] > 1 else 0
-        picked = View(dy.ptr, dsrc.shape, base, dy.element), View(index.ptr, dsrc.shape, index.strides, index.element)
-        views = (dsrc, *picked, *lines.virtual(dsrc.shape, axis))
-        steps.append(lines.launch("source", views, (0, 1), (2, 3, 4), step, {"y": "dsrc", "step": step}))
+    if source is not None and source.view.size:
+        steps.append(lines.sources("source", source, dy, {"y": dsrc, "last": last}))
     if dx is not None and dx.size:
         params: dict[str, Any] = {"y": "dx"} if last else {"y": "dx", "tokens": 0}
-        steps.append(_elements(dx, dy, axis, tokens, lines, params))
+        steps.append(lines.elements("words", dx, dy, tokens, params))
     made = [step for step in steps if isinstance(step, Step)]
     if len(made) < len(steps):
         return next(step for step in steps if isinstance(step, str))
-    return _together(lines.then(*made), lines.workspace, (dx, dsrc, dy, index))
+    views = (dx, source.view if source else None, dy, tokens.index)
+    return _together((*before, *lines.then(*made)), lines.workspace, views)
+
+
+def scatter_atomic_geometry(
+    y: View, x: View | None, axes: tuple[int, ...], tokens: Tokens, source: Source, names: Mapping[str, Any],
+    before: Sequence[Step] = (), start: int = 0,
+) -> Geometry | str:  # fmt: skip
+    """The launches that copy x, or write 0, and add the tokens by atomics; see `scatter_geometry`."""
+    lines = Lines.of(y, axes, tokens, names, find=False, start=start)
+    if isinstance(lines, str):
+        return lines
+    steps: list[Step | str] = []
+    if x is None or (x.ptr, x.strides) != (y.ptr, y.strides):
+        none = {"src": "@null", "tokens": 0}
+        steps.append(lines.elements("words", y, x, dataclasses.replace(tokens, src=None), none))
+    if source.view.size:
+        steps.append(lines.sources("atomic", source, y, {"x": "@null"}))
+    made = [step for step in steps if isinstance(step, Step)]
+    if len(made) < len(steps):
+        return next(step for step in steps if isinstance(step, str))
+    return _together((*before, *made), lines.workspace, (y, x, source.view, tokens.index))
 
 
 def _together(steps: Sequence[Step], workspace: int, views: Sequence[View | None]) -> Geometry:

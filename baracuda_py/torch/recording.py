@@ -104,7 +104,7 @@ def invoke(
     assert backward is not None
     scalars = {s.name: numbers[s.name] for s in backward.schema.scalars if s.name in numbers}
     results = gradient.results(wanted, arrays)
-    tensors = [t for t in arrays.values() if t is not None]
+    _, tensors = flattened(arrays)
     traced = is_traced(tensors)
     grown = [t for t in tensors if recorded(t)] if not traced and torch.is_grad_enabled() else []
     if traced or (grown and backward.plan.vjp is not None):

@@ -6,6 +6,8 @@
 //   changes, hides         whether it changes scores, and whether it hides keys
 //   change(s, slope, b, h, q, k)    the score of a batch, query head, query and key; slope: its derivative by s
 //   seen(b, h, q, k)       whether the query sees the key
+//   spread(s, b, h, q, k, add)      calls add(dt, sums, place, slope) for each element of a table that the score has a
+//                                   derivative by: the table's gradient, its sums, the element's place among them
 //
 // Scores are in natural units: s = scale q k, soft-capped; then the formula; then slopes, mask and window.
 #include "attention/terms.cuh"
@@ -32,6 +34,21 @@ BARACUDA_D value_t<T> table_at(const void* table, const i64 (&shape)[R], const i
     at += i * stride[n];
   }
   return inside ? cast<value_t<T>>(static_cast<const T*>(table)[at]) : value_t<T>(0);
+}
+
+// Where that element stands in a dense table, -1 where there is none.
+template <int R, class... I> BARACUDA_D i64 table_place(const i64 (&shape)[R], I... index) {
+  using Wide = conditional<((sizeof(I) == 8 || is_same<I, u32>) || ...), i64, i32>;
+  const Wide given[R] = {static_cast<Wide>(index)...};
+  i64 at = 0;
+  bool inside = true;
+#pragma unroll
+  for (int n = 0; n < R; ++n) {
+    const Wide extent = static_cast<Wide>(shape[n]), i = given[n] < 0 ? given[n] + extent : given[n];
+    inside &= i >= 0 && i < extent;
+    at = at * shape[n] + i;
+  }
+  return inside ? at : -1;
 }
 
 namespace attention {

@@ -4,6 +4,7 @@
 // dy and the slope have any exponent: both are scaled to about 1 and the product once, at the end, so that nothing on
 // the way overflows or loses digits.
 #include "elementwise/complex_functions.cuh"
+#include "elementwise/faddeeva.cuh"
 
 namespace baracuda::gradient {
 
@@ -95,6 +96,13 @@ template <class R> BARACUDA_D Slope<R> sigmoid(complex<R> z) {
   const Slope<R> decay = far(-math::abs(z.re), turn);
   return {decay.m / below / below, decay.e};
 }
+// w'(z), in double.
+template <class R> BARACUDA_D Slope<R> wofz(complex<R> z) {
+  const auto [m, e] = faddeeva::slope(complex<double>{z.re, z.im});
+  const int k = exponent_of(m);
+  const complex<double> part = math::scaled(m, -k);
+  return {{static_cast<R>(part.re), static_cast<R>(part.im)}, e + k};
+}
 
 namespace of_complex {
 
@@ -127,6 +135,7 @@ BARACUDA_SLOPE(Asinh, over_roots(math::times_i(z)))
 BARACUDA_SLOPE(Acosh, over_acosh_roots(z))
 BARACUDA_SLOPE(Atanh, one_less_square(z))
 BARACUDA_SLOPE(Sigmoid, sigmoid(z))
+BARACUDA_SLOPE(Wofz, wofz(z))
 // clang-format on
 #undef BARACUDA_SLOPE
 

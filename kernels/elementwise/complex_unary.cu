@@ -1,6 +1,7 @@
 // complex_unary   y = f(z), f one functor below, y complex, real or bool; schedule map.
 #include <baracuda/map.cuh>
 #include "elementwise/complex_functions.cuh"
+#include "elementwise/faddeeva.cuh"
 
 namespace baracuda::of_complex {
 
@@ -34,6 +35,7 @@ BARACUDA_COMPLEX(Asinh, math::asinh(z))
 BARACUDA_COMPLEX(Acosh, math::acosh(z))
 BARACUDA_COMPLEX(Atanh, math::atanh(z))
 BARACUDA_COMPLEX(Sigmoid, math::sigmoid(z))
+BARACUDA_COMPLEX(Wofz, faddeeva::wofz(z))
 BARACUDA_COMPLEX(Sgn, math::sgn(z))
 BARACUDA_COMPLEX(Abs, math::abs(z))
 BARACUDA_COMPLEX(Angle, math::angle(z))

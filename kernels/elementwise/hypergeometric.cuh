@@ -3,34 +3,9 @@
 //
 // For x < 0 it is exp(x) M(b - a, b, -x), whose terms do not alternate for 0 <= a <= b. Where terms do and cancel by more
 // than 2^40, which is more than pairs make good, the result is NaN.
-#include "elementwise/pairs.cuh"
+#include "elementwise/twofold.cuh"
 
 namespace baracuda::special {
-
-struct Twofold {  // hi + lo, the sum not rounded
-  double hi, lo;
-};
-BARACUDA_D Twofold sum_of(double a, double b) {  // Knuth 1969
-  const double s = a + b, part = s - a;
-  return {s, (a - (s - part)) + (b - part)};
-}
-BARACUDA_D Twofold renewed(double hi, double lo) {  // Dekker 1971, |hi| >= |lo|
-  const double s = hi + lo;
-  return {s, lo - (s - hi)};
-}
-BARACUDA_D Twofold plus(const Twofold& a, const Twofold& b) {
-  const Twofold s = sum_of(a.hi, b.hi);
-  return renewed(s.hi, s.lo + (a.lo + b.lo));
-}
-BARACUDA_D Twofold times(const Twofold& a, const Twofold& b) {
-  const double p = a.hi * b.hi;
-  return renewed(p, math::fma(a.hi, b.hi, -p) + math::fma(a.hi, b.lo, a.lo * b.hi));
-}
-BARACUDA_D Twofold over(const Twofold& a, const Twofold& b) {
-  const double q = a.hi / b.hi;
-  return renewed(q, (math::fma(-q, b.hi, a.hi) + math::fma(-q, b.lo, a.lo)) / b.hi);
-}
-BARACUDA_D Twofold scaled(const Twofold& a, double by) { return {a.hi * by, a.lo * by}; }
 
 constexpr double kummer_reach = 5000.0;  // of |x|: terms are about twice as many
 constexpr double kummer_most = 65536.0;

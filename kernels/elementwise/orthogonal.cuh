@@ -48,7 +48,7 @@ namespace baracuda {
 #define BARACUDA_POLYNOMIAL(Name, family, argument, first)                            \
   template <class T> struct Name {                                                    \
     using A = acc_t<T>;                                                               \
-    static BARACUDA_D A value(A a, A b, A) {                                          \
+    static BARACUDA_D A value(A a, A b, A, A) {                                       \
       const double x = argument;                                                      \
       return static_cast<A>(orthogonal::polynomial<orthogonal::family>(x, b, first)); \
     }                                                                                 \

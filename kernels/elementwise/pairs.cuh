@@ -1,16 +1,17 @@
 #pragma once
-// pairs      what the special functions of two and three numbers share: functors that compute in double, and logarithms.
+// pairs      what the special functions of two to four numbers share: functors that compute in double, and logarithms.
 #include "elementwise/special.cuh"
 
-#define BARACUDA_TRIPLE(Name, formula)                                \
-  template <class T> struct Name {                                    \
-    using A = acc_t<T>;                                               \
-    static BARACUDA_D A value(A first, A second, A third) {           \
-      [[maybe_unused]] const double a = first, b = second, c = third; \
-      return static_cast<A>(special::formula);                        \
-    }                                                                 \
+#define BARACUDA_QUADRUPLE(Name, formula)                                         \
+  template <class T> struct Name {                                                \
+    using A = acc_t<T>;                                                           \
+    static BARACUDA_D A value(A first, A second, A third, A fourth) {             \
+      [[maybe_unused]] const double a = first, b = second, c = third, d = fourth; \
+      return static_cast<A>(special::formula);                                    \
+    }                                                                             \
   };
-#define BARACUDA_PAIR(Name, formula) BARACUDA_TRIPLE(Name, formula)
+#define BARACUDA_TRIPLE(Name, formula) BARACUDA_QUADRUPLE(Name, formula)
+#define BARACUDA_PAIR(Name, formula) BARACUDA_QUADRUPLE(Name, formula)
 
 namespace baracuda::special {
 

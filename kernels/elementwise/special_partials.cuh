@@ -87,21 +87,21 @@ BARACUDA_SPECIAL double boxcox1p_by_factor(double dy, double x, double lambda) {
 
 namespace partial {
 
-#define BARACUDA_PARTIALS(Name, of_a, of_b)                                                     \
-  template <class T> struct Name {                                                              \
-    using A = acc_t<T>;                                                                         \
-    template <int OPERAND> static BARACUDA_D A of(A cotangent, A first, A second, A third) {    \
-      [[maybe_unused]] const double dy = cotangent, a = first, b = second, c = third;           \
-      return static_cast<A>(OPERAND == 0 ? special::of_a : OPERAND == 1 ? special::of_b : 0.0); \
-    }                                                                                           \
+#define BARACUDA_PARTIALS(Name, of_a, of_b)                                                            \
+  template <class T> struct Name {                                                                     \
+    using A = acc_t<T>;                                                                                \
+    template <int OPERAND> static BARACUDA_D A of(A cotangent, A first, A second, A third, A fourth) { \
+      [[maybe_unused]] const double dy = cotangent, a = first, b = second, c = third, d = fourth;      \
+      return static_cast<A>(OPERAND == 0 ? special::of_a : OPERAND == 1 ? special::of_b : 0.0);        \
+    }                                                                                                  \
   };
-#define BARACUDA_PARTIAL_BY_A(Name, of_a)                                                    \
-  template <class T> struct Name {                                                           \
-    using A = acc_t<T>;                                                                      \
-    template <int OPERAND> static BARACUDA_D A of(A cotangent, A first, A second, A third) { \
-      [[maybe_unused]] const double dy = cotangent, a = first, b = second, c = third;        \
-      return static_cast<A>(OPERAND == 0 ? special::of_a : 0.0);                             \
-    }                                                                                        \
+#define BARACUDA_PARTIAL_BY_A(Name, of_a)                                                              \
+  template <class T> struct Name {                                                                     \
+    using A = acc_t<T>;                                                                                \
+    template <int OPERAND> static BARACUDA_D A of(A cotangent, A first, A second, A third, A fourth) { \
+      [[maybe_unused]] const double dy = cotangent, a = first, b = second, c = third, d = fourth;      \
+      return static_cast<A>(OPERAND == 0 ? special::of_a : 0.0);                                       \
+    }                                                                                                  \
   };
 
 BARACUDA_PARTIALS(Beta, beta_slope(dy, a, b), beta_slope(dy, b, a))
@@ -120,6 +120,7 @@ BARACUDA_PARTIAL_BY_A(BesselJn, jn_slope(dy, a, b))
 BARACUDA_PARTIAL_BY_A(SphLegendreP, sph_legendre_slope(dy, a, b, c))
 BARACUDA_PARTIAL_BY_A(Betainc, betainc_slope(dy, a, b, c))
 BARACUDA_PARTIAL_BY_A(Hyp1f1, hyp1f1_slope(dy, a, b, c))
+BARACUDA_PARTIAL_BY_A(Hyp2f1, hyp2f1_slope(dy, a, b, c, d))
 
 #undef BARACUDA_PARTIALS
 #undef BARACUDA_PARTIAL_BY_A

@@ -1,4 +1,5 @@
-// embedding_backward   dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v, in token order
+// embedding_backward   dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v, in token order; divided by
+//                      their number where the gradient is scaled by frequency
 //
 // count, place   a stable counting sort of the tokens by row (segments.cuh).
 // sum            the sorted tokens of a row are cut into chunks of 32 from the row's start. Slot k owns the chunks that
@@ -67,6 +68,15 @@ template <int VEC, bool WIDE, class T> BARACUDA_D Vec<T, VEC> sum_load(const T* 
 template <int VEC, bool WIDE, class T> BARACUDA_D void sum_store(T* p, i64 stride, const Vec<T, VEC>& x, i64 left) {
   if constexpr (!WIDE) store_strided<T, VEC>(p, stride, x, left);
   else if (left > 0) store_streaming(p, x);
+}
+
+// The sum of a row of n tokens, as it is written.
+template <class A, int N> BARACUDA_D Vec<A, N> row_sum(const EmbeddingBackwardParams& p, Vec<A, N> sum, i32 n) {
+  if (p.by_frequency) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) sum[k] /= static_cast<A>(n);
+  }
+  return sum;
 }
 
 // Writes zeros to rows without tokens.
@@ -166,7 +176,8 @@ template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackw
             store_vec<A, VEC, WIDE>(out, sum, left);
           } else {
             T* out = static_cast<T*>(p.dweight) + (row * p.row_stride + column * p.column_stride);
-            sum_store<VEC, WIDE>(out, p.column_stride, from_acc<T>(sum), left);
+            const auto found = row_sum(p, sum, starts[row + 1] - starts[row]);
+            sum_store<VEC, WIDE>(out, p.column_stride, from_acc<T>(found), left);
           }
 #pragma unroll
           for (int k = 0; k < VEC; ++k) sum[k] = A(0);
@@ -226,6 +237,7 @@ template <class T, bool WIDE> BARACUDA_D void embedding_merge(const EmbeddingBac
 #pragma unroll
         for (int k = 0; k < VEC; ++k) sum[k] += part[other][lane][k];
       }
+      sum = row_sum(p, sum, starts[1] - starts[0]);
       T* out = static_cast<T*>(p.dweight) + (row * p.row_stride + column * p.column_stride);
       if constexpr (WIDE) store_vec<T, VEC, true>(out, from_acc<T>(sum), left);
       else store_strided<T, VEC>(out, p.column_stride, from_acc<T>(sum), left);

@@ -82,6 +82,11 @@ template <class U, class V, class A, bool GATED, class P> struct Epilogue {
 
   // Finishes columns n … n + N - 1 of row m, of which those before `left` exist: `sum` and `up` are the sums of products.
   template <int N> BARACUDA_D void row(i64 m, i64 n, i64 left, const Vec<A, N>& sum, const Vec<A, N>& up) const {
+    put(gemm_matrix::y, p.y, m, n, left, result(m, n, left, sum, up));
+  }
+  // What y is of them before it is rounded; stores `pre` and `up_pre`.
+  template <int N>
+  BARACUDA_D Vec<A, N> result(i64 m, i64 n, i64 left, const Vec<A, N>& sum, const Vec<A, N>& up) const {
     Vec<A, N> x = scaled(m, n, left, sum);
     if (beta != A(0)) {
       const auto c = get<N>(gemm_matrix::c, p.c, m, n, left);
@@ -114,7 +119,7 @@ template <class U, class V, class A, bool GATED, class P> struct Epilogue {
 #pragma unroll
       for (int k = 0; k < N; ++k) x[k] += residual[k];
     }
-    put(gemm_matrix::y, p.y, m, n, left, x);
+    return x;
   }
 
   // What `row` makes of an accumulator's fragment (mma.cuh), rows m and m + 8, columns n + 8 k and the next, where there

@@ -4,10 +4,17 @@
 namespace baracuda {
 
 template <class T, class U, int COLUMNS, bool ACROSS, bool GATED,
-          class E = Epilogue<U, T, float, GATED, GemmSkinnyParams>>
+          class E = Epilogue<U, T, float, GATED, GemmSkinnyParams>, int CHAINS = 1>
 BARACUDA_D void gemm_skinny(const GemmSkinnyParams& p) {
   BARACUDA_DYNAMIC_SMEM(unsigned char, shared);
-  gemm::Skinny<T, COLUMNS, ACROSS, GATED, GemmSkinnyParams, E>(p, shared).run();
+  gemm::Skinny<T, COLUMNS, ACROSS, GATED, CHAINS, GemmSkinnyParams, E>(p, shared).run();
+}
+
+// Each sum in several chains, as many as registers have room for.
+template <class T, class U, int COLUMNS, bool ACROSS, bool GATED>
+BARACUDA_D void gemm_skinny_chains(const GemmSkinnyParams& p) {
+  constexpr int chains = GATED && COLUMNS == 64 ? 2 : 4;
+  gemm_skinny<T, U, COLUMNS, ACROSS, GATED, Epilogue<U, T, float, GATED, GemmSkinnyParams>, chains>(p);
 }
 
 }  // namespace baracuda

@@ -6,8 +6,9 @@
 // takes `share` columns of b, so few that there is a block for every multiprocessor, and what the tile has beyond them is
 // whatever lies in shared memory and goes nowhere. One thread has the copy engine fill a ring of stages, 128 bytes of k
 // each; a warpgroup multiplies. The blocks of a cluster, whose columns lie side by side, load a part of a's rows each, for
-// all of them. Each sum is one chain in the order of k, 16 elements at a time, by the same instruction as in
-// gemm/wgmma.cuh: a row has the bits that it has there.
+// all of them. Each sum is CHAINS chains in the order of k, 16 elements at a time, which take these in turn; they are
+// added at the end, neighbours first. By one chain, and by the same instruction as in gemm/wgmma.cuh, a row has the bits
+// that it has there. By several it has others, but the tensor cores do not wait for one product before the next.
 //
 // ACROSS: b is dense along its columns, else along k. P is as the epilogue wants it, with maps a_map, b_map and up_map,
 // a_step, b_step and up_step (0 where the batch shares the operand, else 1), `share`, `rows`: of a that blocks load, a
@@ -25,8 +26,8 @@ constexpr int skinny_stages(int sums, int columns) {
   return (232448 - 1024 - skinny_staging(sums, columns)) / ((sums * 64 + columns) * 128 + 16);
 }
 
-template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struct Skinny {
-  static_assert(sizeof(T) == 2);
+template <class T, int COLUMNS, bool ACROSS, bool GATED, int CHAINS, class P, class E> struct Skinny {
+  static_assert(sizeof(T) == 2 && is_pow2(CHAINS) && CHAINS <= 4);
   static constexpr int LINE = 128, DEPTH = LINE / 2;  // bytes and elements of k in a stage
   static constexpr int SUMS = 1 + GATED, WARPS = 4;
   static constexpr int B_BYTES = 64 * LINE, STAGE_BYTES = SUMS * B_BYTES + COLUMNS * LINE;
@@ -103,7 +104,8 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
     if (p.cluster == 1) empty[stage].arrive_as_warp();
     else if (lane_id() < p.cluster) arrive_remote(empty[stage], static_cast<u32>(lane_id()));
   }
-  BARACUDA_D void multiply(float (&d)[SUMS][COLUMNS / 8][4], Place& at) const {
+  using Sums = float[COLUMNS / 8][4];
+  BARACUDA_D void multiply(Sums (&d)[SUMS][CHAINS], Place& at) const {
     constexpr u32 along = 32 >> 4, across = 2048 >> 4, step = ACROSS ? across : along;
     const u64 tile = wgmma_operand(ring);
     // Of which the lower half alone changes: no carry goes beyond the address in it.
@@ -113,7 +115,11 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
       for (int n = 0; n < COLUMNS / 8; ++n) {
 #pragma unroll
         for (int which = 0; which < SUMS; ++which) {
-          d[which][n][0] = d[which][n][1] = d[which][n][2] = d[which][n][3] = 0.0f;
+#pragma unroll
+          for (int c = 0; c < CHAINS; ++c) {
+            float(&sum)[4] = d[which][c][n];
+            sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
+          }
         }
       }
       return;
@@ -126,11 +132,11 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < LINE / 32; ++k) {
-        const int add = k == 0 ? s != 0 : 1;
+        const int add = k < CHAINS ? s != 0 : 1;
         const u64 left = operand(b + k * step), right = operand(b + (SUMS * B_BYTES >> 4) + k * along);
-        wgmma<T, ACROSS, false>(d[0], left, right, add);
+        wgmma<T, ACROSS, false>(d[0][k % CHAINS], left, right, add);
         if constexpr (GATED) {
-          wgmma<T, ACROSS, false>(d[SUMS - 1], operand(b + (B_BYTES >> 4) + k * step), right, add);
+          wgmma<T, ACROSS, false>(d[SUMS - 1][k % CHAINS], operand(b + (B_BYTES >> 4) + k * step), right, add);
         }
       }
       wgmma_commit();
@@ -143,7 +149,27 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
     wgmma_wait<0>();
     release(before);
 #pragma unroll
-    for (int which = 0; which < SUMS; ++which) hold(d[which]);
+    for (int which = 0; which < SUMS; ++which) {
+#pragma unroll
+      for (int c = 0; c < CHAINS; ++c) hold(d[which][c]);
+    }
+  }
+  // The chains of each sum together, in the place of the first.
+  static BARACUDA_D void join(Sums (&d)[SUMS][CHAINS]) {
+#pragma unroll
+    for (int apart = 1; apart < CHAINS; apart *= 2) {
+#pragma unroll
+      for (int c = 0; c < CHAINS; c += 2 * apart) {
+#pragma unroll
+        for (int which = 0; which < SUMS; ++which) {
+#pragma unroll
+          for (int n = 0; n < COLUMNS / 8; ++n) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) d[which][c][n][e] += d[which][c + apart][n][e];
+          }
+        }
+      }
+    }
   }
 
   // A warp's 16 columns of b through its part of shared memory, where each thread finds 8 of them, of one row, together.
@@ -159,14 +185,14 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
     const float4 low = *reinterpret_cast<const float4*>(from), high = *reinterpret_cast<const float4*>(from + 4);
     return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
   }
-  BARACUDA_D void finish(const float (&d)[SUMS][COLUMNS / 8][4], int item, int n) const {
+  BARACUDA_D void finish(const Sums (&d)[SUMS][CHAINS], int item, int n) const {
     const int warp = static_cast<int>(threadIdx.x) / warp_size;
     if (16 * warp >= p.share) return;
     const E epilogue(p, BatchOffsets(p, item));
     float* const own = staging + warp * STAGING;
     __syncwarp();
 #pragma unroll
-    for (int which = 0; which < SUMS; ++which) put(own + which * COLUMNS * PITCH, d[which]);
+    for (int which = 0; which < SUMS; ++which) put(own + which * COLUMNS * PITCH, d[which][0]);
     __syncwarp();
 #pragma unroll 1
     for (int e = lane_id(); e < 2 * static_cast<int>(p.m); e += warp_size) {
@@ -181,8 +207,9 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
   BARACUDA_D void consume() const {
     Place at;
     for_tiles([&](int item, int n) {
-      float d[SUMS][COLUMNS / 8][4];
+      Sums d[SUMS][CHAINS];
       multiply(d, at);
+      join(d);
       finish(d, item, n);
     });
   }

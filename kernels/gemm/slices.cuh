@@ -12,7 +12,7 @@
 namespace baracuda {
 
 // Places in a slice whose rows have BYTES, a multiple of 64. It starts 128-byte aligned. WORDS: as four rows are read
-// together, 32 bytes of each, in words.
+// together, 32 bytes of each, in words or doubles.
 template <int BYTES, bool WORDS = false> struct Twist {
   static constexpr int line = BYTES % 128 == 0 ? 8 : 4;  // pieces that are permuted
   static BARACUDA_D int at(int row, int piece) {         // in bytes
@@ -24,7 +24,7 @@ template <int BYTES, bool WORDS = false> struct Twist {
 template <class T, bool K_MAJOR, int EXTENT, int DEPTH, int THREADS> struct Slices {
   static constexpr int size = EXTENT * DEPTH, ROWS = K_MAJOR ? EXTENT : DEPTH, D = K_MAJOR ? DEPTH : EXTENT;
   static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE;  // elements of a piece
-  using Place = Twist<D * SIZE, !K_MAJOR && SIZE == 4>;
+  using Place = Twist<D * SIZE, SIZE == 8 || (!K_MAJOR && SIZE == 4)>;
   static constexpr int LINE = Place::line, STEP = THREADS / LINE;
   static_assert(STEP % 8 == 0 && ROWS % STEP == 0, "the rows a thread copies share one twist");
 

@@ -10,32 +10,11 @@
 // in the order of k: bits depend on k alone. A null block_a or block_b counts as ones. P has those pointers and a_blocks
 // and b_blocks, their strides, besides what gemm/wgmma.cuh reads; `plain` says that y is bias + scale_a scale_b alpha sum
 // and goes by y_map. TA, TB: the elements of a and b, of which both have k along memory.
-#include <baracuda/fp8_cast.cuh>
+#include "gemm/block_scales.cuh"
+#include "gemm/fp8_epilogue.cuh"
 #include "gemm/wgmma.cuh"
 
 namespace baracuda::gemm {
-
-// The scales of blocks that two rows and all columns of a thread's tile have in common.
-class BlockScales {
-  const float *low, *high, *right;  // of the two rows and of the columns, at the first block
-  i64 left_step, right_step;
-
- public:
-  template <class P> BARACUDA_D BlockScales(const P& p, i64 row, i64 column) {
-    const auto of_row = [&](i64 m) {
-      return p.block_a == nullptr ? nullptr : static_cast<const float*>(p.block_a) + min(m, p.m - 1) * p.a_blocks[0];
-    };
-    low = of_row(row), high = of_row(row + 8);
-    right = p.block_b == nullptr ? nullptr : static_cast<const float*>(p.block_b) + column / 128 * p.b_blocks[1];
-    left_step = p.a_blocks[1], right_step = p.b_blocks[0];
-  }
-  // Of block s: one for each row.
-  BARACUDA_D float2 at(int s) const {
-    const float both = right == nullptr ? 1.0f : right[s * right_step];
-    if (low == nullptr) return make_float2(both, both);
-    return make_float2(low[s * left_step] * both, high[s * left_step] * both);
-  }
-};
 
 template <class TA, class TB, class U, class V, int COLUMNS, int CLUSTER, class P, class E>
 struct Fp8Product : Product<TA, U, COLUMNS, false, false, false, default_stages<COLUMNS>, 2, P, E, CLUSTER> {

@@ -1,41 +1,30 @@
-// scatter    y = x (or 0), then y[…, index[…, l, …], …] = f(itself, src[…, l, …]) along one axis, l in order; no atomics
+// scatter    y = x (or 0), then y[…, index[…, l, …], …] = f(itself, src[…, l, …]) along one axis or several, l in order
 //
-// Every element of y is made by one thread, from x and the tokens l that its index names, one after the other. Of a line
-// of up to 64 tokens it looks at all indices; longer ones are sorted by index, stably, before (count, place:
-// segments.cuh), and it takes those that the sort put together, four loads in flight. scatter_source is src's gradient:
-// every element of it is made by one thread, from the element of dy that its index names.
+// Every element of y is made by one thread, from x and the tokens l that name it, one after the other. Of a line of up to
+// 64 tokens it looks at all indices; longer ones are sorted by position, stably, before (count, place: segments.cuh), and
+// it takes those that the sort put together, four loads in flight. scatter_words lets the last token win, and moves words.
+// scatter_source is src's gradient: every element of it is made by one thread, from the element of dy that its index
+// names. scatter_atomic adds in any order.
 //
 // A *line* is what shares no index with others: the coordinates of the axes along which the index differs, but the
-// scattered one. Virtual operands 3 and 4 of the map give an element's line and its position on the scattered axis.
-// The order of a sum is that of the tokens alone.
+// scattered ones. Virtual operands 3 and 4 of the map give an element's line and its position along the scattered axes,
+// row-major where they are several. The order of a sum is that of the tokens alone.
+#include <baracuda/complex.cuh>
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
+#include <baracuda/positions.cuh>
 #include <baracuda/segments.cuh>
+#include <baracuda/turns.cuh>
 
 namespace baracuda {
 
-// What a token does to the element it names. `last`: only the last one does anything, else all, in order; `clears`: what
-// it is does not matter. Gradient: the same for the gradient of x.
-// `counts`: its tokens are counted, as the first may stand for what was there, or the result is divided.
-struct ScatterClear {
-  static constexpr bool last = true, clears = true, counts = false;
-};
-struct ScatterNothing {  // of lines without tokens
-  static constexpr bool last = false, clears = true, counts = false;
-};
-struct ScatterSet {
-  using Gradient = ScatterClear;
-  static constexpr bool last = true, clears = false, counts = false;
-  template <class A> static BARACUDA_D A apply(A, A b) { return b; }
-};
+// What tokens make of the element they name: `apply` with each, in order, then `finish` by how many they were.
 struct ScatterEvery {
-  static constexpr bool last = false, clears = false, counts = true;
   template <class A> static BARACUDA_D A finish(A a, i64) { return a; }
 };
 // Signed overflow is not defined, so integers add and multiply as unsigned ones.
 template <class A> using wrapping = conditional<is_same<A, i64>, u64, A>;
 struct ScatterAdd : ScatterEvery {
-  using Gradient = ScatterNothing;
   template <class A> static BARACUDA_D A apply(A a, A b) {
     return static_cast<A>(static_cast<wrapping<A>>(a) + static_cast<wrapping<A>>(b));
   }
@@ -83,10 +72,9 @@ template <class P> BARACUDA_D i64 scatter_token(const P& p, int n, i64 token) {
 // The position that a token of a line names, or -1 for none.
 template <class P> BARACUDA_D i64 scatter_row(const P& p, i64 first, i64 token) {
   const i64 at = first + scatter_token(p, 0, token);
-  const i64 row = p.index_wide ? static_cast<const i64*>(p.index)[at] : static_cast<const i32*>(p.index)[at];
-  const bool known = row >= 0 && row < p.extent;
-  if (!known && p.status != nullptr) atomicOr(p.status, 1u);
-  return known ? row : -1;
+  const i64 index = read_index(p.index, p.index_wide, at), row = position_of(index, p.extent);
+  report_index(p.status, index, row);
+  return row;
 }
 
 // ---- the sort -------------------------------------------------------------------------------------------------------
@@ -117,8 +105,9 @@ template <class P> BARACUDA_D void scatter_place(const P& p) { scatter_sort<true
 
 // ---- the elements ---------------------------------------------------------------------------------------------------
 
-// VEC neighbours along the last axis, which share line and position.
-template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatter_elements(const P& p) {
+// VEC neighbours along the last axis, which share line and position. Of the first token of an element nothing is left of
+// what was there where `fresh` says so.
+template <class F, class T, int VEC, class P> BARACUDA_D void scatter_elements(const P& p) {
   using A = acc_t<T>;
   constexpr int loads = 4;
   const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
@@ -134,23 +123,20 @@ template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatt
   i64 found = 0;
   const auto add = [&](const Vec<T, VEC>& x) {
     const auto v = to_acc(x);
-    const bool first = F::counts && p.fresh && found == 0;
-    if constexpr (F::counts) ++found;
+    const bool first = p.fresh && found == 0;
+    ++found;
 #pragma unroll
-    for (int k = 0; k < VEC; ++k) {
-      if constexpr (F::clears) sum[k] = A(0);
-      else sum[k] = first ? v[k] : F::apply(sum[k], v[k]);
-    }
+    for (int k = 0; k < VEC; ++k) sum[k] = first ? v[k] : F::apply(sum[k], v[k]);
   };
-  if constexpr (SORTED) {
+  if (p.sorted) {
     const i32* starts = static_cast<const i32*>(p.starts) + (at[3] * p.starts_pitch + at[4]);
     const i32* order = static_cast<const i32*>(p.order) + at[3] * p.tokens;
     const i32 begin = starts[0], end = starts[1];
-    for (i32 i = F::last ? max(begin, end - 1) : begin; i < end; i += loads) {
+    for (i32 i = begin; i < end; i += loads) {
       Vec<T, VEC> x[loads];
 #pragma unroll
       for (int u = 0; u < loads; ++u) {
-        if (!F::clears && i + u < end) x[u] = load<VEC>(src + scatter_token(p, 1, order[i + u]));
+        if (i + u < end) x[u] = load<VEC>(src + scatter_token(p, 1, order[i + u]));
       }
 #pragma unroll
       for (int u = 0; u < loads; ++u) {
@@ -160,41 +146,89 @@ template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatt
   } else {
     const i64 first = line_index(p, at[3]);
     for (i64 token = 0; token < (first == no_line ? 0 : p.tokens); ++token) {
-      if (scatter_row(p, first, token) != at[4]) continue;
-      if constexpr (F::clears) add({});
-      else add(load<VEC>(src + scatter_token(p, 1, token)));
+      if (scatter_row(p, first, token) == at[4]) add(load<VEC>(src + scatter_token(p, 1, token)));
     }
   }
-  if constexpr (F::counts) {
-    const i64 of = found + !p.fresh;
+  const i64 of = found + !p.fresh;
 #pragma unroll
-    for (int k = 0; k < VEC; ++k) sum[k] = found == 0 ? sum[k] : F::finish(sum[k], of);
-  }
+  for (int k = 0; k < VEC; ++k) sum[k] = found == 0 ? sum[k] : F::finish(sum[k], of);
   store(static_cast<T*>(p.y) + at[0], from_acc<T>(sum));
 }
 
-// dsrc = dy at the element that the token names, where the token counts, else 0. VEC neighbours along the last axis share
-// line and token. Operands of the map: dsrc, dy without the scattered axis, index, line, token.
-template <class F, class T, int VEC, bool SORTED, class P> BARACUDA_D void scatter_source(const P& p) {
+// The last token of a line that names a position, or -1.
+template <class P> BARACUDA_D i64 last_token(const P& p, i64 line, i64 position) {
+  if (p.sorted) {
+    const i32* starts = static_cast<const i32*>(p.starts) + (line * p.starts_pitch + position);
+    const i32 begin = starts[0], end = starts[1];
+    return begin < end ? static_cast<const i32*>(p.order)[line * p.tokens + end - 1] : -1;
+  }
+  const i64 first = line_index(p, line);
+  i64 token = first == no_line ? -1 : p.tokens - 1;
+  while (token >= 0 && scatter_row(p, first, token) != position) --token;
+  return token;
+}
+
+// y = src at the last token of the element (0 where there is no src), or x (0 where there is no x); words of BYTES.
+template <int BYTES, class P> BARACUDA_D void scatter_words(const P& p) {
+  using W = Word<BYTES>;
+  const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
+  if (c[0] >= p.chunks) return;
+  i64 place[1][5];
+  map_offsets(p, c, place);
+  const i64(&at)[5] = place[0];
+  const i64 token = last_token(p, at[3], at[4]);
+  W word{};
+  if (token < 0) {
+    if (p.x != nullptr) word = static_cast<const W*>(p.x)[at[1]];
+  } else if (p.src != nullptr) {
+    word = static_cast<const W*>(p.src)[at[2] + scatter_token(p, 1, token)];
+  }
+  static_cast<W*>(p.y)[at[0]] = word;
+}
+
+// ---- the tokens -----------------------------------------------------------------------------------------------------
+
+// Where a position lies along the scattered axes of the array that the tokens name elements of.
+template <class P> BARACUDA_D i64 scatter_offset(const P& p, i64 row) {
+  if (p.row_rank <= 1) return row * p.row_strides[0];
+  return offset<i64>(row, p.row_rank, p.row_shape, p.row_strides);
+}
+
+// dsrc = dy at the element that the token names, else 0; `last`: only of the token that wrote it. Words of BYTES.
+// Operands of the map: dsrc, dy without the scattered axes, index, line, token.
+template <int BYTES, class P> BARACUDA_D void scatter_source(const P& p) {
+  using W = Word<BYTES>;
   const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
   if (c[0] >= p.chunks) return;
   i64 place[1][5];
   map_offsets(p, c, place);
   const i64(&at)[5] = place[0];
   const i64 row = scatter_row(p, at[2], i64(0));
-  bool counts = row >= 0;
-  if constexpr (F::last) {
-    if constexpr (SORTED) {
-      const i32* starts = static_cast<const i32*>(p.starts) + (at[3] * p.starts_pitch + row);
-      if (counts) counts = static_cast<const i32*>(p.order)[at[3] * p.tokens + starts[1] - 1] == at[4];
-    } else {
-      const i64 first = line_index(p, at[3]);
-      for (i64 later = at[4] + 1; counts && later < p.tokens; ++later) counts = scatter_row(p, first, later) != row;
-    }
+  W word{};
+  if (row >= 0 && (!p.last || last_token(p, at[3], row) == at[4])) {
+    word = static_cast<const W*>(p.x)[at[1] + scatter_offset(p, row)];
   }
-  Vec<T, VEC> x{};
-  if (counts) x = load<VEC>(static_cast<const T*>(p.x) + (at[1] + row * p.step));
-  store(static_cast<T*>(p.y) + at[0], x);
+  static_cast<W*>(p.y)[at[0]] = word;
+}
+
+// y += src at the element that each token names, by atomics: in any order. Operands of the map as above, src in the
+// place of dsrc and y in that of dy.
+template <class T, int VEC, class P> BARACUDA_D void scatter_atomic(const P& p) {
+  const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
+  if (c[0] >= p.chunks) return;
+  i64 place[1][5];
+  map_offsets(p, c, place);
+  const i64(&at)[5] = place[0];
+  const i64 row = scatter_row(p, at[2], i64(0));
+  if (row < 0) return;
+  const auto x = load<VEC>(static_cast<const T*>(p.src) + at[0]);
+  T* const y = static_cast<T*>(p.y) + (at[1] + scatter_offset(p, row));
+  if constexpr (VEC == 4) {
+    add_quad_any_order(y, x.v);
+  } else {
+#pragma unroll
+    for (int k = 0; k < VEC; ++k) atomicAdd(y + k, x[k]);
+  }
 }
 
 }  // namespace baracuda

@@ -5,7 +5,7 @@
 // two rows in turn are in shared memory, or in the workspace where they do not fit. A state's sum has three terms in this
 // order, so that nothing but the sequence itself fixes the bits. The losses are added by the schedule reduce.
 #include "loss/ctc.cuh"
-#include "loss/pointwise_sums.cuh"
+#include "loss/loss_shares.cuh"
 
 namespace baracuda {
 
@@ -50,13 +50,5 @@ template <class T, class P> BARACUDA_D void ctc_alpha(const P& p) {
   if (p.loss != nullptr) static_cast<T*>(p.loss)[n * p.loss_step] = cast<T>(loss);
   if (p.keep) static_cast<A*>(p.shares)[n] = p.by_length ? loss / static_cast<A>(max<i64>(item.labels, 1)) : loss;
 }
-
-// The losses of sequences, as ctc_alpha left them.
-template <class T> struct CtcShares {
-  using Value = acc_t<T>;
-  template <class P> BARACUDA_D explicit CtcShares(const P&) {}
-  template <class P> static BARACUDA_D void operands(const P& p, const void* (&at)[1]) { at[0] = p.shares; }
-  BARACUDA_D Value operator()(Value share) const { return share; }
-};
 
 }  // namespace baracuda

@@ -2,9 +2,10 @@
 //
 // Three steps. The schedule reduce makes the moments of every channel (of one sample, or of the whole batch), each in the
 // order of reduce_axes.cuh; `fold` merges those of a group's channels, lane by lane in order and the lanes as a tree, and
-// makes of them what y takes; a map over x writes y. So no order depends on layout, alignment or the device. Moments are
+// makes of them what y takes; a map over x writes y, or where channels lie last a walk across them. So no order depends on layout, alignment or the device. Moments are
 // Chan's (reduce/spread.cuh), in double.
 #include <baracuda/reduce_axes.cuh>
+#include "norm/across.cuh"
 #include "norm/channel.cuh"
 #include "reduce/spread.cuh"
 
@@ -96,6 +97,33 @@ template <class T, class P> struct Applied {
 
 template <class T, class L, class P> BARACUDA_D void channel_norm_apply(const P& p) {
   map_chunks<L, norm::FORWARD_OPERANDS>(p, norm::Applied<T, P>{p});
+}
+
+template <class T, class P> BARACUDA_D void channel_norm_across(const P& p) {
+  using A = acc_t<T>;
+  constexpr int V = vec_elems<T>;
+  norm::Centre<A> c[V];
+  Vec<A, V> w, b;
+  const T* const x[1] = {static_cast<const T*>(p.x)};
+  norm::across<T, 1>(
+      p, x, static_cast<T*>(p.y),
+      [&](i64 n, i64 channel) {
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+          const i64 at = channel + k;
+          c[k] = static_cast<const norm::Centre<A>*>(p.table)[n * p.groups + at / p.members];
+          w[k] = p.weight == nullptr ? A(1) : norm::affine_at<T>(p.weight, at * p.weight_step, p.wide);
+          b[k] = p.bias == nullptr ? A(0) : norm::affine_at<T>(p.bias, at * p.bias_step, p.wide);
+        }
+      },
+      [&](const Vec<T, V>(&in)[1]) {
+        Vec<A, V> y = to_acc(in[0]);
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+          y[k] = math::fma((math::fma(y[k], c[k].scale, -c[k].mean) - c[k].low) * c[k].rstd, w[k], b[k]);
+        }
+        return from_acc<T>(y);
+      });
 }
 
 }  // namespace baracuda

@@ -3,8 +3,10 @@
 //
 // Three steps, as the forward's: the schedule reduce makes the sums of dy and of dy xhat of every channel (of one sample,
 // or of the whole batch), in the order of reduce_axes.cuh; `fold` adds those of a group's channels for dx, and those of the
-// samples for dweight and dbias, lane by lane in order and the lanes as a tree; a map writes dx.
+// samples for dweight and dbias, lane by lane in order and the lanes as a tree; a map writes dx, or where
+// channels lie last a walk across them.
 #include <baracuda/reduce_axes.cuh>
+#include "norm/across.cuh"
 #include "norm/channel.cuh"
 #include "reduce/sums.cuh"
 
@@ -139,6 +141,34 @@ template <class T, class P> struct Gradient {
 
 template <class T, class L, class P> BARACUDA_D void channel_norm_apply_backward(const P& p) {
   map_chunks<L, norm::BACKWARD_OPERANDS>(p, norm::Gradient<T, P>{p});
+}
+
+template <class T, class P> BARACUDA_D void channel_norm_across_backward(const P& p) {
+  using A = acc_t<T>;
+  constexpr int V = vec_elems<T>;
+  norm::Row<A> r[V];
+  Vec<A, V> w;
+  const T* const from[2] = {static_cast<const T*>(p.dy), static_cast<const T*>(p.x)};
+  norm::across<T, 2>(
+      p, from, static_cast<T*>(p.dx),
+      [&](i64 n, i64 channel) {
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+          const i64 at = channel + k;
+          r[k] = static_cast<const norm::Row<A>*>(p.table)[n * p.groups + at / p.members];
+          w[k] = p.weight == nullptr ? A(1) : norm::affine_at<T>(p.weight, at * p.weight_step, p.wide);
+        }
+      },
+      [&](const Vec<T, V>(&in)[2]) {
+        const Vec<A, V> dy = to_acc(in[0]), x = to_acc(in[1]);
+        Vec<A, V> dx;
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+          const A g = dy[k] * w[k] - r[k].shift;  // as Gradient
+          dx[k] = math::fma(-((x[k] - r[k].mean) * r[k].rstd), r[k].slope, g) * r[k].rstd;
+        }
+        return from_acc<T>(dx);
+      });
 }
 
 }  // namespace baracuda

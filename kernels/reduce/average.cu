@@ -1,5 +1,5 @@
 // average    y[kept] = Σ w x / Σ w and z = Σ w over the reduced axes, x and w broadcast; schedule reduce over a map of
-//            both. Its gradients are sums over maps of several operands, too: dx of dy w / z, dweights of dy (x - y) / z.
+//            both. The gradient of weights that broadcast is a sum over a map, too, of dy (x - y) / z.
 //
 // Everything is in acc_t<T>. What fixes the order of the sums stands in baracuda/reduce_axes.cuh: the number of reduced
 // elements, and their size.
@@ -31,15 +31,6 @@ template <class T> struct Weighing {
   template <class P> BARACUDA_D explicit Weighing(const P&) {}
   template <class P> static BARACUDA_D void operands(const P& p, const void* (&x)[2]) { x[0] = p.x, x[1] = p.weights; }
   BARACUDA_D Value operator()(T x, T w) const { return {to_acc(x) * to_acc(w), to_acc(w)}; }
-};
-
-template <class T> struct WeightedSlope {
-  using Value = acc_t<T>;
-  template <class P> BARACUDA_D explicit WeightedSlope(const P&) {}
-  template <class P> static BARACUDA_D void operands(const P& p, const void* (&x)[3]) {
-    x[0] = p.dy, x[1] = p.weights, x[2] = p.z;
-  }
-  BARACUDA_D Value operator()(T dy, T w, Value z) const { return to_acc(dy) * to_acc(w) / z; }
 };
 
 template <class T> struct WeightSlope {

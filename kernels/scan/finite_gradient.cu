@@ -1,8 +1,8 @@
 // finite_gradient  y[i] = the slope of x at element i of a row, by its neighbours along one axis; and the gradient of that.
 //
 // A slope is low (x[f + 1] - x[f]) + high (x[f + 2] - x[f + 1]): second order inside, first or second at the ends. All is
-// in acc_t<T>. The gradient dx[j] adds what the at most 5 slopes that read x[j] hand back, in the order of their elements.
-// Schedule map, strided: x has a stride of 0 along the axis, so that its offset is the row's, and the last operand is no
+// in double. The gradient dx[j] adds what the at most 5 slopes that read x[j] hand back, in the order of their elements.
+// Schedule map: x has a stride of 0 along the axis, so that its offset is the row's, and the last operand is no
 // memory: its offset is the element's place in the row.
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
@@ -70,30 +70,117 @@ template <class P, class F> BARACUDA_D void each_place(const P& p, const F& f) {
   }
 }
 
-template <class T, class P> BARACUDA_D void finite_gradient(const P& p) {
+BARACUDA_D double slope_of(const Slope& s, double a, double b, double c) {
+  double y = s.even ? (c - a) / s.both : s.low * (b - a);
+  if (!s.even && s.high != 0) y = math::fma(s.high, c - b, y);
+  return math::isfinite(y) ? y : taken(s, a, b, c);
+}
+template <class T, class P> BARACUDA_D double slope_in(const P& p, const T* row, i64 i) {
+  const Slope s = slope_at<T>(p, i);
+  const T* const x = row + s.first * p.step;
+  const double c = s.even || s.high != 0 ? cast<double>(x[2 * p.step]) : 0.0;
+  return slope_of(s, cast<double>(x[0]), cast<double>(x[p.step]), c);
+}
+template <class T, class P> BARACUDA_D double handed_back(const P& p, const T* row, i64 j) {
+  double dx = 0;
+#pragma unroll 1
+  for (i64 i = max<i64>(j - 2, 0); i <= min<i64>(j + 2, p.extent - 1); ++i) {
+    const double share = share_of(slope_at<T>(p, i), j);
+    if (share != 0) dx = math::fma(share, cast<double>(row[i * p.step]), dx);
+  }
+  return dx;
+}
+
+// ---- elements equally apart -----------------------------------------------------------------------------------------
+//
+// Between the ends y[i] = (x[i + 1] - x[i - 1]) / both, and the gradient is the same of dy with the other sign: a
+// product with 1 / both, which a thread computes once. Where that leaves the range, and at the ends, an element is
+// computed as above.
+
+// NaN, which leads to the formulas above, where the inverse would not be normal, and for elements at given places.
+template <class P> BARACUDA_D double inverse_of_both(const P& p) {
+  const double both = p.spacing() + p.spacing(), size = math::abs(both);
+  return p.places == nullptr && size > 0x1p-1000 && size < 0x1p1000 ? 1.0 / both : numeric<double>::nan();
+}
+// Whether all that element i takes, or gets back, is of slopes between the ends.
+template <bool BACKWARD, class P> BARACUDA_D bool is_inside(const P& p, i64 i) {
+  constexpr i64 room = BACKWARD ? 3 : 1;
+  return i >= room && i < p.extent - room;
+}
+template <bool BACKWARD> BARACUDA_D double central(double before, double behind, double each) {
+  return (BACKWARD ? before - behind : behind - before) * each;
+}
+// Element i of a row, in whatever way it is computed.
+template <class T, bool BACKWARD, class P> BARACUDA_D T element_of(const P& p, const T* row, i64 i, double each) {
+  if (is_inside<BACKWARD>(p, i)) {
+    const T* const x = row + i * p.step;
+    const double y = central<BACKWARD>(cast<double>(x[-p.step]), cast<double>(x[p.step]), each);
+    if (math::isfinite(y)) return cast<T>(y);
+  }
+  return cast<T>(BACKWARD ? handed_back(p, row, i) : slope_in(p, row, i));
+}
+
+template <class T, bool BACKWARD, class P> BARACUDA_D void finite_gradient(const P& p) {
+  const double each = inverse_of_both(p);
   each_place(p, [&](i64 out, i64 row, i64 i) {
-    const Slope s = slope_at<T>(p, i);
-    const T* const x = static_cast<const T*>(p.x) + row + s.first * p.step;
-    const double a = cast<double>(x[0]), b = cast<double>(x[p.step]);
-    const double c = s.even || s.high != 0 ? cast<double>(x[2 * p.step]) : 0.0;
-    double y = s.even ? (c - a) / s.both : s.low * (b - a);
-    if (!s.even && s.high != 0) y = math::fma(s.high, c - b, y);
-    if (!math::isfinite(y)) y = taken(s, a, b, c);
-    static_cast<T*>(p.y)[out] = cast<T>(y);
+    static_cast<T*>(p.y)[out] = element_of<T, BACKWARD>(p, static_cast<const T*>(p.x) + row, i, each);
   });
 }
 
-template <class T, class P> BARACUDA_D void finite_gradient_backward(const P& p) {
-  each_place(p, [&](i64 out, i64 row, i64 j) {
-    const T* const dy = static_cast<const T*>(p.x) + row;
-    double dx = 0;
-#pragma unroll 1
-    for (i64 i = max<i64>(j - 2, 0); i <= min<i64>(j + 2, p.extent - 1); ++i) {
-      const double share = share_of(slope_at<T>(p, i), j);
-      if (share != 0) dx = math::fma(share, cast<double>(dy[i * p.step]), dx);
+// Chunks of V elements, at rows and places `at` of U chunks: along an axis of which they share one place, so that
+// neighbours are chunks too (ALONG false), or along the axis itself, whose elements are one apart.
+template <class T, int V, bool BACKWARD, bool ALONG, class P> BARACUDA_D void finite_gradient_chunks(const P& p) {
+  constexpr int U = 2;
+  const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * U) + threadIdx.x;
+  if (first >= p.chunks) return;
+  const double each = inverse_of_both(p);
+  i64 c[U], at[U][3];
+  Vec<T, V> before[U], behind[U];  // ALONG: the chunk itself, and its neighbours in the last two of the other
+#pragma unroll
+  for (int u = 0; u < U; ++u) c[u] = min<i64>(first + u * map_threads, p.chunks - 1);
+  map_offsets(p, c, at);
+#pragma unroll
+  for (int u = 0; u < U; ++u) {
+    const T* const row = static_cast<const T*>(p.x) + at[u][1];
+    const i64 i = at[u][2];
+    if constexpr (ALONG) {
+      before[u] = load<V>(row + i);
+      behind[u][0] = row[i > 0 ? i - 1 : i], behind[u][V - 1] = row[i + V < p.extent ? i + V : i];
+    } else {
+      before[u] = load<V>(row + (i > 0 ? i - 1 : i) * p.step);
+      behind[u] = load<V>(row + (i + 1 < p.extent ? i + 1 : i) * p.step);
     }
-    static_cast<T*>(p.y)[out] = cast<T>(dx);
-  });
+  }
+#pragma unroll
+  for (int u = 0; u < U; ++u) {
+    if (first + u * map_threads >= p.chunks) break;
+    T* const to = static_cast<T*>(p.y) + at[u][0];
+    bool plain = is_inside<BACKWARD>(p, at[u][2]) && (!ALONG || is_inside<BACKWARD>(p, at[u][2] + V - 1));
+    Vec<T, V> y;
+    double last = cast<double>(behind[u][0]), here = cast<double>(before[u][0]);  // ALONG: x[k - 1] and x[k]
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      double found;
+      if constexpr (ALONG) {
+        const double next = cast<double>(k + 1 < V ? before[u][k + 1] : behind[u][V - 1]);
+        found = central<BACKWARD>(last, next, each);
+        last = here, here = next;
+      } else {
+        found = central<BACKWARD>(cast<double>(before[u][k]), cast<double>(behind[u][k]), each);
+      }
+      plain = plain && math::isfinite(found);
+      y[k] = cast<T>(found);
+    }
+    if (plain) {
+      store(to, y);
+    } else {
+      const T* const row = static_cast<const T*>(p.x) + at[u][1];
+#pragma unroll 1
+      for (int k = 0; k < V; ++k) {
+        to[k] = element_of<T, BACKWARD>(p, ALONG ? row : row + k, ALONG ? at[u][2] + k : at[u][2], each);
+      }
+    }
+  }
 }
 
 }  // namespace baracuda

@@ -18,7 +18,18 @@ from baracuda_py.jit import launch
 KINDS = ("matrix_layout", "matmul_desc", "matmul_preference")
 ATTRIBUTE = {  # number -> (name, dtype), read from cublasLt.h
     "matrix_layout": {5: ("batch", np.int32), 6: ("batch_stride", np.int64)},
-    "matmul_desc": {2: ("pointer_mode", np.int32), 3: ("op_a", np.int32), 4: ("op_b", np.int32)},
+    "matmul_desc": {
+        2: ("pointer_mode", np.int32),
+        3: ("op_a", np.int32),
+        4: ("op_b", np.int32),
+        7: ("epilogue", np.uint32),
+        8: ("bias", np.int64),
+        17: ("scale_a", np.int64),
+        18: ("scale_b", np.int64),
+        20: ("scale_d", np.int64),
+        31: ("scale_a_mode", np.int32),
+        32: ("scale_b_mode", np.int32),
+    },
     "matmul_preference": {
         1: ("workspace", np.uint64),
         3: ("reduction", np.uint32),
@@ -48,7 +59,13 @@ class FakeCublas:
     """The bindings, recording descriptors, attributes and calls; the heuristic offers `offers` (workspace bytes)."""
 
     MatrixLayoutAttribute = IntEnum("MatrixLayoutAttribute", {"BATCH_COUNT": 5, "STRIDED_BATCH_OFFSET": 6})
-    MatmulDescAttribute = IntEnum("MatmulDescAttribute", {"POINTER_MODE": 2, "TRANSA": 3, "TRANSB": 4})
+    MatmulDescAttribute = IntEnum(
+        "MatmulDescAttribute",
+        {
+            "POINTER_MODE": 2, "TRANSA": 3, "TRANSB": 4, "EPILOGUE": 7, "BIAS_POINTER": 8, "A_SCALE_POINTER": 17,
+            "B_SCALE_POINTER": 18, "D_SCALE_POINTER": 20, "A_SCALE_MODE": 31, "B_SCALE_MODE": 32,
+        },
+    )  # fmt: skip
     MatmulPreferenceAttribute = IntEnum(
         "MatmulPreferenceAttribute",
         {"MAX_WORKSPACE_BYTES": 1, "REDUCTION_SCHEME_MASK": 3}
@@ -119,7 +136,8 @@ class FakeCublas:
             ctype = ctypes.c_double if call.op["args"][1] == 1 else ctypes.c_float
             call.alpha, call.beta = (ctype.from_address(at).value for at in (call.alpha, call.beta))
         self.calls.append(call)
-        check(self.matmul_status)
+        apart = call.c_layout != call.d_layout  # as the library: C is somewhere, and D only where it is laid out as D
+        check(self.matmul_status or (7 if not call.c or (apart and call.c == call.d) else 0))
 
 
 class FakeRuntime:

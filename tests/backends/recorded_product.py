@@ -72,6 +72,13 @@ def main() -> dict[str, Any]:
     on_device = prepare(GemmProblem(**{**PROBLEM.__dict__, "device_scalars": True}), device)
     run(on_device, 0x500, 0x504)
     found["device"] = read(1)
+    halves = {name: Matrix("float16", False, 8) for name in "abd"}
+    beside = GemmProblem(m=2, n=8, k=8, **halves, beside=("bias", "scale_a"), activation="relu", scaled_lines=True)
+    prepare(beside, device).run(1, 2, 0, 4, 1.0, 0.0, 4096, 512, 5, (0x123456789, 0x600))
+    found["beside"] = read(1)["op"]
+    small = {name: Matrix("float8_e4m3fn", name == "b", 32) for name in "abd"}
+    prepare(GemmProblem(m=2, n=16, k=16, **small), device).run(1, 2, 0, 4, 1.0, 0.0, 4096, 512, 5)
+    found["fp8"] = read(1)
     for name, status in (("failed", 13), ("unsupported", 15)):
         recording.recording_fail(status)
         found[name] = error(partial(run, gemm))

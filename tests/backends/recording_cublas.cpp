@@ -108,6 +108,7 @@ int cublasLtMatmul(void* handle, void* op, const void* alpha, const void* a, voi
                    void* b_layout, const void* beta, const void* c, void* c_layout, void* d, void* d_layout,
                    const uint64_t* algo, void* workspace, size_t nbytes, void* stream) {
   if (status) return status;
+  if (!c || (c == d && show(c_layout) != show(d_layout))) return 7;
   const bool host = static_cast<Object*>(op)->attributes.at(2) == 0;
   auto scalar = [&](const void* at) {
     return host ? static_cast<double>(*static_cast<const float*>(at)) : static_cast<double>(reinterpret_cast<intptr_t>(at));

@@ -57,6 +57,20 @@ def test_device_scalars_are_addresses(report: dict[str, Any]) -> None:
     assert report["device"]["op"]["2"] == 1
 
 
+def test_pointers_of_the_operation(report: dict[str, Any]) -> None:
+    """An epilogue, a bias, and the scale of a, which is the library's second operand."""
+    want = {"7": 6, "8": 0x123456789, "18": 0x600, "31": 3, "32": 3}
+    assert {number: report["beside"][number] for number in want} == want
+
+
+def test_an_fp8_result_has_a_c_elsewhere(report: dict[str, Any]) -> None:
+    """The library returns CUBLAS_STATUS_INVALID_VALUE for a null C and for D's address under another layout."""
+    call = report["fp8"]
+    assert (call["a"], call["b"], call["c"], call["d"]) == (2, 1, 1, 4)
+    assert [call[f"{name}_layout"]["type"] for name in "abcd"] == [28, 28, 14, 28]
+    assert [call[f"{name}_layout"]["ld"] for name in "cd"] == [16, 32]
+
+
 def test_statuses_are_typed(report: dict[str, Any]) -> None:
     assert report["failed"] == ["LibraryError", "cublasLtMatmul failed: CUBLAS_STATUS_EXECUTION_FAILED"]
     assert report["unsupported"] == ["UnsupportedError", "cublasLtMatmul: CUBLAS_STATUS_NOT_SUPPORTED"]

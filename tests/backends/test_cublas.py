@@ -109,6 +109,60 @@ def test_descriptors_live_as_long_as_a_gemm_that_uses_them(lib: FakeCublas) -> N
     assert not lib.live
 
 
+@pytest.mark.parametrize(
+    ("activation", "beside", "number"),
+    [
+        ("none", ("bias",), 4),
+        ("relu", (), 2),
+        ("relu", ("bias",), 6),
+        ("gelu_tanh", (), 32),
+        ("gelu_tanh", ("bias",), 36),
+    ],
+)
+def test_epilogues(lib: FakeCublas, activation: str, beside: tuple[str, ...], number: int) -> None:
+    """A bias that is elsewhere in the next call is told the operation before it."""
+    gemm = prepare(square(activation=activation, beside=beside), DEVICE)
+    for place in (0x700, 0x900, 0x900):
+        run(gemm, beside=(place,) if beside else ())
+    assert [call.op["epilogue"] for call in lib.calls] == [number] * 3
+    assert [call.op.get("bias") for call in lib.calls] == ([0x700, 0x900, 0x900] if beside else [None] * 3)
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_scales_of_fp8_go_with_their_operand(lib: FakeCublas, lines: bool) -> None:
+    """b is the library's first operand where D is row-major; an fp8 D has a C of 16 bits, which is not read."""
+    a, b, d = (
+        Matrix(e, trans, 16) for e, trans in (("float8_e4m3fn", False), ("float8_e5m2", True), ("float8_e4m3fn", False))
+    )
+    problem = GemmProblem(m=4, n=16, k=16, a=a, b=b, d=d, beside=("scale_a", "scale_b", "scale_d"), scaled_lines=lines)
+    run(prepare(problem, DEVICE), beside=(1, 2, 3))
+    (call,) = lib.calls
+    assert (call.op["scale_a"], call.op["scale_b"], call.op["scale_d"]) == (2, 1, 3) and "epilogue" not in call.op
+    assert (call.op.get("scale_a_mode"), call.op.get("scale_b_mode")) == ((3, 3) if lines else (None, None))
+    assert (call.op["op_a"], call.op["op_b"]) == (1, 0)
+    assert [layout["args"][0] for layout in (call.a_layout, call.b_layout, call.c_layout, call.d_layout)] == [
+        29,
+        28,
+        14,
+        28,
+    ]
+
+
+@pytest.mark.parametrize("trans", [False, True])
+def test_an_fp8_result_has_a_c_elsewhere(lib: FakeCublas, trans: bool) -> None:
+    """Which is A, not read, or what the caller says; the library refuses D's address, and none."""
+    matrix = {name: Matrix("float8_e4m3fn", trans if name == "d" else name == "b", 48) for name in "abd"}
+    gemm = prepare(GemmProblem(m=32, n=16, k=16, **matrix), DEVICE)
+    run(gemm)
+    run(gemm, c=5 << 12)
+    assert [call.c for call in lib.calls] == [1 << 12, 5 << 12]
+    inner, outer = (32, 16) if trans else (16, 32)
+    for call in lib.calls:
+        assert (call.c_layout["args"], call.d_layout["args"]) == ((14, inner, outer, inner), (28, inner, outer, 48))
+    with pytest.raises(library.LibraryError, match="CUBLAS_STATUS_INVALID_VALUE"):
+        run(gemm, c=3 << 12)
+
+
 # --- handles
 
 
@@ -242,6 +296,9 @@ def test_unsupported(lib: FakeCublas, change: dict[str, Any]) -> None:
         ({"batch": 2}, "d.batch_stride must be at least 1, got 0"),
         ({"c": Matrix("float32", False, 8, -1)}, "c.batch_stride must be at least 0, got -1"),
         ({"a": Matrix("float32", False, 8, 0, 12)}, "a.alignment must be a power of two, got 12"),
+        ({"activation": "silu"}, "activation must be one of none, relu, gelu_tanh, got 'silu'"),
+        ({"beside": ("scale_a", "bias")}, "beside must be some of bias, scale_a, scale_b, scale_d in order"),
+        ({"beside": ("bias",), "d": Matrix("float32", True, 8)}, "a bias of D's columns needs a row-major D"),
     ],
 )
 def test_invalid(change: dict[str, Any], message: str) -> None:

@@ -157,12 +157,13 @@ def test_wrong_formulas_say_what_is_wrong(call: Callable[[Any], Any], said: str,
 
 
 def test_gradients_that_are_not_made_are_refused() -> None:
-    f = bc.attention("s + bias[h, q]")
-    y, lse = f(QUERY, KEY, VALUE, bias=BIAS, return_lse=True)
-    with pytest.raises(bc.InvalidProblemError, match="bias has no gradient"):
-        f.vjp(y, QUERY, KEY, VALUE, bias=BIAS, wrt="bias")
-    with pytest.raises(bc.InvalidProblemError, match="bias has no gradient"):
-        f.backward(QUERY, KEY, VALUE, y, lse, y, bias=BIAS, return_dbias=True)
+    f = bc.attention("s + bias[h, q] * n", mask="t[k] > 0")
+    given = {"bias": BIAS, "n": 1.0, "t": np.ones(K)}
+    y, lse = f(QUERY, KEY, VALUE, return_lse=True, **given)
+    with pytest.raises(bc.InvalidProblemError, match="t has no gradient"):
+        f.vjp(y, QUERY, KEY, VALUE, wrt="t", **given)
+    with pytest.raises(bc.InvalidProblemError, match="n has no gradient beside a formula"):
+        f.backward(QUERY, KEY, VALUE, y, lse, y, return_dn=True, **given)
     with pytest.raises(bc.InvalidProblemError, match="slopes has no gradient beside a formula"):
         bc.flash_sdpa_backward(
             QUERY, KEY, VALUE, y, lse, y, slopes=np.ones(H), score="s + bias[h, q]", bias=BIAS, return_dslopes=True

@@ -11,6 +11,7 @@ import numpy as np
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
 from baracuda_py.ops.random.distributions import RandomKind
+from tests.interop.hand_layout import LAYOUT
 
 Call = tuple[list[Any], dict[str, Any]]
 
@@ -80,8 +81,32 @@ def _part(seed: int = 0) -> np.ndarray:
     return (np.random.default_rng(seed).random((4, 6)) * 0.8 + 0.1).astype(np.float32)
 
 
+_TWO = np.array([2, 0])
+_OF_INDICES: dict[str, Callable[[], Call]] = {
+    "argwhere": lambda: ([made(3, 4)], {}),
+    "compress": lambda: ([np.array([True, False, True]), made(3, 4)], {"axis": 0}),
+    "extract": lambda: ([made(3, 4) > 0, made(3, 4)], {}),
+    "flatnonzero": lambda: ([made(3, 4)], {}),
+    "gather_nd": lambda: ([made(3, 4), np.array([[0, 1], [2, 3]])], {}),
+    "index": lambda: ([made(3, 4, 2), [_TWO[:, None], np.array([1, -1])]], {}),
+    **dict.fromkeys(("index_add", "index_copy"), lambda: ([made(3, 4), _TWO, made(2, 4, seed=1)], {"axis": 0})),
+    "index_fill": lambda: ([made(3, 4), _TWO, 0.5], {"axis": 0}),
+    "index_put": lambda: ([made(3, 4), [_TWO, slice(1, 3)], made(2, 2, seed=1)], {}),
+    "index_reduce": lambda: ([made(3, 4), _TWO, made(2, 4, seed=1), "mean"], {"axis": 0}),
+    "masked_scatter": lambda: ([made(3, 4), made(3, 4) > 0, made(12, seed=1)], {}),
+    "masked_select": lambda: ([made(3, 4), made(4) > 0], {}),
+    "nonzero_static": lambda: ([made(3, 4)], {"size": 5}),
+    "put": lambda: ([made(3, 4), np.array([0, 5, -1]), made(3, seed=1)], {}),
+    "put_along_axis": lambda: ([made(3, 4), np.array([[1], [0], [3]]), made(3, 1, seed=1), 1], {}),
+    "ravel_multi_index": lambda: ([[_TWO, _TWO]], {"dims": (3, 4)}),
+    "scatter_nd": lambda: ([made(3, 4), _TWO[:, None], made(2, 4, seed=1), "add"], {}),
+    **dict.fromkeys(("take_along_axis", "take_along_dim"), lambda: ([made(3, 4), np.array([[1], [0], [3]]), 1], {})),
+}
+
 GIVEN: dict[str, Callable[[], Call]] = {
+    **_OF_INDICES,
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
+    "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),
     "hyp1f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "jn": lambda: ([2, _part()], {}),
     **dict.fromkeys(
@@ -107,6 +132,22 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "gated_activation": lambda: ([made(4, 6)], {"kind": "swiglu"}),
     "gated_activation_backward": lambda: ([made(4, 3), made(4, 6)], {"kind": "swiglu"}),
     **dict.fromkeys(("addmm", "addmv"), lambda: ([made(4, 5), made(4, 6), made(6, 5)], {"alpha": 0.5, "beta": 2.0})),
+    **dict.fromkeys(("topk", "kthvalue"), lambda: ([made(4, 6), 2], {})),
+    **dict.fromkeys(("bucketize", "digitize"), lambda: ([made(4, 6), np.array([-0.5, 0.5, 1.0], np.float32)], {})),
+    "searchsorted": lambda: ([np.sort(made(4, 6)), made(4, 3)], {}),
+    **dict.fromkeys(("median", "nanmedian", "mode", "rankdata"), lambda: ([made(4, 6)], {"axis": 1})),
+    **dict.fromkeys(("quantile", "nanquantile"), lambda: ([made(4, 6), 0.3], {"axis": 1})),
+    **dict.fromkeys(("percentile", "nanpercentile"), lambda: ([made(4, 6), np.array([10.0, 50.0])], {"axis": 0})),
+    **dict.fromkeys(("histogram", "histogramdd"), lambda: ([made(40, 2), 4], {})),
+    "histogram_bin_edges": lambda: ([made(40), 4], {"range": (-1.0, 1.0)}),
+    "histogram2d": lambda: ([made(40), made(40, seed=1), 4], {}),
+    "histc": lambda: ([made(40), 4], {}),
+    "bincount": lambda: ([np.arange(12, dtype=np.int64) % 5, made(12)], {"length": 5}),
+    **dict.fromkeys(("union1d", "intersect1d", "setdiff1d", "setxor1d"), lambda: ([made(6), made(6)[:4]], {})),
+    "lexsort": lambda: ([[made(4, 6), made(4, 6, seed=1)]], {}),
+    "sort_key_val": lambda: ([made(4, 6), made(4, 6, seed=1)], {}),
+    "merge_sorted": lambda: ([np.sort(made(4, 6)), np.sort(made(4, 6, seed=1))], {}),
+    "isin": lambda: ([made(4, 6), made(4, 6)[:2]], {}),
     "associative_scan": lambda: (["mul", made(4, 6)], {"axis": 1}),
     "gated_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(5, 6, seed=2), made(5), made(5, seed=3)], {}),
     **dict.fromkeys(
@@ -129,6 +170,17 @@ GIVEN: dict[str, Callable[[], Call]] = {
         [made(3, 4), made(3, 4, seed=2), made_index(3, 2), made(3, 2, seed=1), None, "mean"],
         {"axis": 1},
     ),
+    "embedding": lambda: ([made_index(3, 2), made(5, 4)], {}),
+    "embedding_bag": lambda: ([made_index(3, 2), made(5, 4)], {"mode": "sum"}),
+    "dense_to_jagged": lambda: ([made(2, 3, 4), np.array([0, 2, 5]), 5], {}),
+    "jagged_to_padded_dense": lambda: ([made(5, 4), np.array([0, 2, 5]), 3], {}),
+    "moe_permute": lambda: ([made(3, 4), made_index(3, 2)], {"num_experts": 4}),
+    "moe_unpermute": lambda: ([made(6, 4), made_index(3, 2), made(3, 2)], {}),
+    "segment_reduce": lambda: ([made(5, 4), "sum"], {"lengths": np.array([2, 3])}),
+    "embedding_add": lambda: ([made_index(3, 2), made(5, 4), made_index(3, 2), made(5, 4, seed=1)], {}),
+    "embedding_bag_tables": lambda: ([np.array([[[0, 1]], [[2, -1]]]), made(5, 4), np.array([0, 2, 5])], {}),
+    "quantized_embedding": lambda: ([np.array([3, 1]), np.arange(20, dtype=np.int8).reshape(5, 4), made(5)], {}),
+    "vocab_parallel_embedding": lambda: ([made_index(3, 2), made(5, 4), 1], {}),
     "choose": lambda: ([np.array([0, 1, 1], np.int32), [made(3), made(3, seed=1)]], {}),
     "corrcoef_backward": lambda: ([made(4, 4), made(4, 6)], {}),
     "cov_backward": lambda: ([made(4, 4), made(4, 6)], {}),
@@ -169,6 +221,13 @@ GIVEN: dict[str, Callable[[], Call]] = {
     ),
     "dropout_add_layer_norm": lambda: ([made(4, 6), made(4, 6, seed=1)], {"seed": 3}),
     "dropout_add_rms_norm": lambda: ([made(4, 6), made(4, 6, seed=1)], {"seed": 3}),
+    "layer_norm_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(6), made(6), made(5)], {}),
+    "rms_norm_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(6), made(5)], {}),
+    "adaptive_log_softmax_with_loss": lambda: (
+        [made(4, 6), np.array([0, 3, 6, 1]), made(4, 6), [[made(3, 6), made(4, 3)]]],
+        {},
+    ),
+    "load_balancing_loss": lambda: ([made(4, 6), made_index(4, 2)], {}),
     "local_response_norm": lambda: ([made(2, 4, 4), 3], {}),
     "local_response_norm_backward": lambda: ([made(2, 4, 4), made(2, 4, 4, seed=1), 3], {}),
     "spectral_norm": lambda: ([made(4, 6), made(4, seed=1), made(6, seed=2)], {}),
@@ -206,11 +265,13 @@ GIVEN: dict[str, Callable[[], Call]] = {
         [made(6, 2, 4) - 2, np.array([[1, 2], [3, 3]]), np.array([6, 5]), np.array([2, 1])],
         {"normalized": False},
     ),
+    "rnnt_loss": lambda: ([made(2, 4, 3, 5), np.array([[1, 2], [3, 3]]), np.array([4, 3]), np.array([2, 1])], {}),
     "nll_loss": lambda: ([made(4, 6), np.array([0, 5, 2, -100])], {}),
     "orpo_loss": lambda: ([-np.abs(made(4)) - 0.1, -np.abs(made(4, seed=1)) - 0.1], {}),
     "selective_log_softmax": lambda: ([made(4, 6), np.array([0, 5, 2, 1])], {}),
     "sum_to_size": lambda: ([made(3, 4), (1, 4)], {}),
     "where": lambda: ([made(3, 4) > 0, made(3, 4), 2.0], {}),
+    **LAYOUT,
     "adjust_logits": lambda: ([made(4, 6), np.array([[0, 1], [2, 2], [5, -1], [3, 4]])], {"repetition": 1.5}),
     "ball": lambda: ([3], {"shape": (4,), "like": made(4, 6), "seed": 3}),
     "categorical": lambda: ([made(4, 6)], {"seed": 3}),

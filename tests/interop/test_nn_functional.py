@@ -103,6 +103,8 @@ pairwise_distance(X, Y, 1.0, keepdim=True)
 cdist(X, Y, 1.0)
 embedding(INDEX, x(5, 3))
 embedding(input=INDEX, weight=x(5, 3), padding_idx=1)
+embedding(INDEX, x(5, 3), None, 1.0, 2.0, True)
+embedding_bag(INDEX.flatten(), x(5, 3), INDEX.new_tensor([0, 2]), mode="max")
 cross_entropy(X, torch.tensor([0, 3, 1]))
 cross_entropy(X, torch.tensor([0, 3, -100]), reduction="sum", label_smoothing=0.1)
 cross_entropy(input=X, target=torch.tensor([0, 3, 1]), weight=POSITIVE[0])
@@ -224,7 +226,7 @@ def test_our_own_words_are_taken_too() -> None:
         (lambda a: OURS.gelu(a, "erf"), 'approximate must be "none" or "tanh"'),
         (lambda a: OURS.mse_loss(a, a, reduction="max"), "reduction must be"),
         (lambda a: OURS.scaled_dot_product_attention(a, a, a), "must have 4 axes each, or 3"),
-        (lambda a: OURS.embedding(a, a, max_norm=1.0), "max_norm"),
+        (lambda a: OURS.embedding(a, a, sparse=True), "sparse"),
     ],
 )
 def test_what_is_refused(call: Any, says: str) -> None:

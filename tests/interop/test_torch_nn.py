@@ -51,8 +51,12 @@ def test_norm_of_two_axes_and_with_a_residual() -> None:
 def test_embedding() -> None:
     indices = torch.randint(0, 11, (4, 7))
     same_as(nn.Embedding(11, 6, padding_idx=2, dtype=F64), torch.nn.Embedding(11, 6, padding_idx=2, dtype=F64), indices)
-    with pytest.raises(UnsupportedError, match="max_norm"):
-        nn.Embedding(4, 4, max_norm=1.0)
+    facts = {"max_norm": 1.0, "scale_grad_by_freq": True, "dtype": F64}
+    same_as(nn.Embedding(11, 6, **facts), torch.nn.Embedding(11, 6, **facts), indices)
+    bags = {"mode": "sum", "padding_idx": 3, "dtype": F64}
+    same_as(nn.EmbeddingBag(11, 6, **bags), torch.nn.EmbeddingBag(11, 6, **bags), indices)
+    with pytest.raises(UnsupportedError, match="sparse"):
+        nn.Embedding(4, 4, sparse=True)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "silu", "relu", "tanh"])

@@ -31,8 +31,12 @@ from .onnx_attention import attention
 from .onnx_binary import BINARY
 from .onnx_cast import cast
 from .onnx_families import FAMILIES, UNMAPPED
+from .onnx_indexing import INDEXING
+from .onnx_layout import LAYOUT
 from .onnx_node import Node, NotCovered, element, need
 from .onnx_reductions import REDUCTIONS
+from .onnx_rows import ROWS
+from .onnx_sort import SORTS
 from .onnx_unary import UNARY
 from .scoreboard import Outcome
 
@@ -57,7 +61,7 @@ def onnx_op(*names: str) -> Callable[[Handler], Handler]:
 
 # -- elementwise ----------------------------------------------------------------------------------------------------
 
-OPS |= {**UNARY, **BINARY, **REDUCTIONS, "Cast": cast, "CastLike": cast}
+OPS |= {**UNARY, **BINARY, **REDUCTIONS, **ROWS, **LAYOUT, **INDEXING, **SORTS, "Cast": cast, "CastLike": cast}
 
 
 @onnx_op("ConstantOfShape")
@@ -65,35 +69,6 @@ def _constant(n: Node) -> Any:
     value = n.get("value")
     value = np.float32(0) if value is None else numpy_helper.to_array(value)[0]
     return bc.fill(n.xp.empty(tuple(n[0].tolist()), value.dtype), value.item())
-
-
-# -- rows -----------------------------------------------------------------------------------------------------------
-
-OPS["Softmax"] = lambda n: bc.softmax(n[0], axis=n.get("axis", -1))
-OPS["LogSoftmax"] = lambda n: bc.log_softmax(n[0], axis=n.get("axis", -1))
-
-
-@onnx_op("LayerNormalization")
-def _layer_norm(n: Node) -> Any:
-    axis, rank = n.get("axis", -1) % n[0].ndim, n[0].ndim
-    facts = {"normalized_shape": n[0].shape[axis:], "eps": n.get("epsilon", 1e-5)}
-    y, mean, rstd = bc.layer_norm(n[0], n[1], n[2], **facts, return_mean=True, return_rstd=True)
-    kept = (*n[0].shape[:axis], *(1,) * (rank - axis))
-    return [y, mean.reshape(kept), rstd.reshape(kept)][: n.outputs]
-
-
-@onnx_op("RMSNormalization")
-def _rms_norm(n: Node) -> Any:
-    axis = n.get("axis", -1) % n[0].ndim
-    return bc.rms_norm(n[0], n[1], normalized_shape=n[0].shape[axis:], eps=n.get("epsilon", 1e-5))
-
-
-@onnx_op("SoftmaxCrossEntropyLoss")
-def _cross_entropy(n: Node) -> Any:
-    logits = n.xp.moveaxis(n[0], 1, -1)
-    facts = {"reduction": n.get("reduction", "mean"), "ignore_index": n.get("ignore_index", -100)}
-    loss = bc.cross_entropy(logits, n[1], n[2], **facts)
-    return [loss, bc.log_softmax(n[0], axis=1)][: n.outputs]
 
 
 OPS["Attention"] = attention
@@ -123,13 +98,6 @@ def _matmul_integer(n: Node) -> Any:
     a, b, *zeros = (bc.cast(x, "int32") for x in n.inputs)
     a = bc.sub(a, zeros[0].reshape(-1, 1)) if zeros else a  # of all, or of each row; of b, of each column
     return bc.matmul(a, bc.sub(b, zeros[1]) if len(zeros) > 1 else b)
-
-
-@onnx_op("Gather")
-def _gather(n: Node) -> Any:
-    need(n.get("axis", 0) == 0 and n[0].ndim > 1, "embedding looks up rows")
-    rows = bc.embedding(n[1], n[0].reshape(n[0].shape[0], -1))
-    return rows.reshape(*n[1].shape, *n[0].shape[1:])
 
 
 @onnx_op("TensorScatter")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..random.philox import philox_uniform
 from .grouped_heads import GroupedHeads, kv_heads, score_scale
 
 ALIGNMENTS = ("top_left", "bottom_right")
+Spread: TypeAlias = "Callable[[np.ndarray, np.ndarray | None], None]"
 _CHUNK = 2**23  # scores the reference holds at a time
 
 
@@ -141,21 +142,27 @@ def grouped(x: np.ndarray, desc: Any) -> np.ndarray:
 class Scores:
     """The scores of some batches, [b, num_heads, query_len, key_len], -inf where hidden.
 
-    `seen` is None or False where hidden; `slope` is None or the soft cap's derivative.
+    `seen` is None or False where hidden; `slope` is None or the soft cap's derivative. `spread` is None or takes ds and
+    what is seen, and adds to the gradients of tables of a formula.
     """
 
     s: np.ndarray
     seen: np.ndarray | None
     slope: np.ndarray | None = None
+    spread: Spread | None = None
 
 
 @dataclass
 class Changed:
-    """Scores that a formula has changed: its derivative, if it was asked for, and False where it hides a key."""
+    """Scores that a formula has changed: its derivative, if it was asked for, and False where it hides a key.
+
+    spread: as in `Scores`.
+    """
 
     s: np.ndarray
     slope: np.ndarray | None = None
     seen: np.ndarray | None = None
+    spread: Spread | None = None
 
 
 def scores(
@@ -195,7 +202,7 @@ def _changed(made: Scores, by: Changed) -> Scores:
     """Scores behind a formula: derivatives multiply, and a key is seen where both say so."""
     slope = made.slope if by.slope is None else by.slope if made.slope is None else made.slope * by.slope
     seen = made.seen if by.seen is None else by.seen if made.seen is None else made.seen & by.seen
-    return Scores(by.s, seen, slope)
+    return Scores(by.s, seen, slope, by.spread)
 
 
 def distance(desc: Any) -> np.ndarray:

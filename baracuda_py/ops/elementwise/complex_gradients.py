@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...core.element import joined
+from . import complex_faddeeva
 from .complex_formulas import by, divide, exponent, multiply, scaled, turned
 from .complex_formulas import sgn as direction
 
@@ -158,6 +159,7 @@ sin, cos = _of(lambda z: _cosh(turned(z))), _of(_negative(_sin_slope))
 tan = _of(lambda z: _cosh_squared(turned(z)))
 asin, acos, acosh = _of(_over_roots), _of(_negative(_over_roots)), _of(lambda z: _over_roots(z, True))
 asinh = _of(lambda z: _over_roots(turned(z)))
+wofz = _of(lambda z: Slope(*complex_faddeeva.slope(z)))
 atanh, atan = _of(_one_less_square), _of(lambda z: _one_less_square(turned(z)))
 
 

@@ -9,11 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...core import ElementKind, Exact, Ulp
+from ...core import ElementKind, Exact, Relative, Ulp
 from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
+from . import complex_faddeeva
 from . import complex_formulas as f
 from . import complex_gradients as g
+from .functions import in_torch
 
 Torch: TypeAlias = "str | Callable[[Any, Any], Any]"
 
@@ -32,7 +34,8 @@ class ComplexFunction:
     gradient. formula: NumPy in the dtype of z. gradient(dy, z): dy times the conjugate of f', PyTorch's gradient of a
     holomorphic f; else what PyTorch has. bound, slope: ulp of |f(z)| and of the gradient's magnitude, half as much
     again as was measured over the whole range; where there is no bound, each part is one of an operand. real: y has
-    the element of z's parts. predicate: y is bool. torch: torch's function.
+    the element of z's parts. predicate: y is bool. zeros: |f(z)| falls to 0 where its
+    terms cancel, around which double keeps no bound relative to it. torch: torch's function.
     """
 
     cpp: str
@@ -43,10 +46,17 @@ class ComplexFunction:
     predicate: bool = False
     torch: Torch = ""
     slope: float = 6
+    zeros: bool = False
 
     def result(self, element: ElementKind) -> ElementKind:
         """The element of y."""
         return ElementKind.BOOL if self.predicate else element.part if self.real else element
+
+    def error_of(self, element: ElementKind, slope: bool = False) -> ErrorBound:
+        """The guarantee of f, or of its gradient: of a function with zeros among plain numbers double has no bound."""
+        if self.zeros and element is ElementKind.C128:
+            return Relative(4, 2)
+        return self.slope_error if slope else self.error
 
     @property
     def error(self) -> ErrorBound:
@@ -96,6 +106,10 @@ class ComplexUnaryKind(TableKind):
     ACOSH = "acosh", ComplexFunction("Acosh", _numpy(np.arccosh), g.acosh, 4)
     ATANH = "atanh", ComplexFunction("Atanh", _numpy(np.arctanh), g.atanh, 4)
     SIGMOID = "sigmoid", ComplexFunction("Sigmoid", f.sigmoid, g.sigmoid, 6, slope=11)
+    WOFZ = (
+        "wofz",
+        ComplexFunction("Wofz", complex_faddeeva.wofz, g.wofz, 12, torch=in_torch.wofz, slope=32, zeros=True),
+    )
     SGN = "sgn", ComplexFunction("Sgn", f.sgn, g.sgn, 3)
     ABS = "abs", ComplexFunction("Abs", lambda z: np.hypot(z.real, z.imag), g.abs, 3.5, real=True)
     ANGLE = "angle", ComplexFunction("Angle", lambda z: np.arctan2(z.imag, z.real), g.angle, 3.5, real=True)

@@ -63,7 +63,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 def _bound(kind: ElementKind, op: Any) -> ErrorBound:
-    found: ErrorBound = op.row.error
+    found: ErrorBound = op.row.error_of(kind)
     return found
 
 
@@ -77,7 +77,9 @@ class ComplexUnaryPlan(Plan):
 
     abs, angle, real and imag are real, isnan, isinf and isfinite bool. Branch cuts and special values are those of C99
     Annex G, as in NumPy: a signed zero tells the side of a cut, a complex number is infinite where either part is. sgn
-    is z / |z|, 0 at 0. reciprocal is 1 / z; of zero, its parts over +0. Errors are relative to |f(z)|.
+    is z / |z|, 0 at 0. wofz is Faddeeva's exp(-z²) erfc(-iz) (scipy.special.wofz): on and above the real axis its real
+    part keeps its digits however small it is; NaN beyond 1e154 on the diagonals below. reciprocal is 1 / z;
+    of zero, its parts over +0. Errors are relative to |f(z)|.
     """
 
     op = "elementwise.complex_unary"
@@ -119,6 +121,7 @@ conj = conjugate = conj_physical = _function(ComplexUnaryKind.CONJ)
 angle = _function(ComplexUnaryKind.ANGLE)
 real = _function(ComplexUnaryKind.REAL)
 imag = _function(ComplexUnaryKind.IMAG)
+wofz = _function(ComplexUnaryKind.WOFZ)
 
 
 @entry(ComplexUnaryPlan, kind=ComplexUnaryKind.CONJ)

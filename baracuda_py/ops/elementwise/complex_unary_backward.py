@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Variant, choice,
-    element, extents, functional, operand, output,
+    element, extents, functional, operand, output, where,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
@@ -56,13 +56,15 @@ def reference(desc: ComplexUnaryBackwardDescriptor, *, dy: Any, x: Any) -> Mappi
 
 PARAMS = Params("ComplexUnaryBackwardParams", dx="ptr", dy="ptr", x="ptr", **map_params(3))
 
+_SPILLS = where(kind=ComplexUnaryKind.WOFZ, VEC=1)
+
 
 def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.dx, p.dy, p.x))
 
 
 def _bound(kind: ElementKind, op: Any) -> ErrorBound:
-    found: ErrorBound = op.row.slope_error
+    found: ErrorBound = op.row.error_of(kind, slope=True)
     return found
 
 
@@ -82,7 +84,8 @@ class ComplexUnaryBackwardPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="elementwise/complex_unary_backward.cu",
-            kernels=map_kernels("complex_unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS), elements=COMPLEX,
+            kernels=map_kernels("complex_unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS, spills=_SPILLS),
+            elements=COMPLEX,
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip
@@ -109,3 +112,4 @@ sgn_backward = _function(ComplexUnaryKind.SGN)
 angle_backward = _function(ComplexUnaryKind.ANGLE)
 real_backward = _function(ComplexUnaryKind.REAL)
 imag_backward = _function(ComplexUnaryKind.IMAG)
+wofz_backward = _function(ComplexUnaryKind.WOFZ)

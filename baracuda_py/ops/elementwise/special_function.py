@@ -1,4 +1,4 @@
-"""special_function: y = f(a, b) or f(a, b, c) with broadcasting, f one of `SpecialFunctionKind`; b may be a number."""
+"""special_function: y = f(a, b[, c[, d]]) with broadcasting, f one of `SpecialFunctionKind`; b may be a number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...core.error_bound import ErrorBound
 from ...core.tensor import View, broadcast_shape
 from ...core.variant import Step, Where, where
 from ...schedules.map import THREADS, chunked, lay_out, map_kernels, map_params
-from .special_function_kinds import DIFFERENTIABLE, WITH_THREE, SpecialFunctionKind
+from .special_function_kinds import DIFFERENTIABLE, WITH_FOUR, WITH_THREE, SpecialFunctionKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,31 +42,34 @@ def drawn(operand: int) -> Any:
 class SpecialFunctionArgs(Args):
     """Any strides; y may be an operand itself where that has y's shape.
 
-    For b None, b is `b_number`, rounded to the accumulator (f32, f64 for f64). c is of `betainc`, `hyp1f1` and
-    `sph_legendre_p`.
+    For b None, b is `b_number`, rounded to the accumulator (f32, f64 for f64). c is of `betainc`, `hyp1f1`,
+    `hyp2f1` and `sph_legendre_p`, d of `hyp2f1`.
     """
 
     a: Array = operand("*shape", broadcast=True, values=drawn(0))
     b: Array | None = operand("*shape", broadcast=True, optional=True, values=drawn(1))
     c: Array | None = operand("*shape", broadcast=True, kinds=WITH_THREE, values=drawn(2))
-    y: Array = output("*shape", inplace=("a", "b", "c"))
+    d: Array | None = operand("*shape", broadcast=True, kinds=WITH_FOUR, values=drawn(3))
+    y: Array = output("*shape", inplace=("a", "b", "c", "d"))
     b_number: Scalar = scalar(0.0)
 
 
-def operands_of(desc: Any, a: Any, b: Any, c: Any, b_number: Any) -> tuple[Any, ...]:
+def operands_of(desc: Any, a: Any, b: Any, c: Any, d: Any, b_number: Any) -> tuple[Any, ...]:
     """What f takes, the number as the kernel has it."""
     b = np.asarray(a.dtype.type(desc.element.acc.dtype.type(b_number))) if b is None else b
-    return (a, b) if c is None else (a, b, c)
+    return tuple(x for x in (a, b, c, d) if x is not None)
 
 
-def reference(desc: SpecialFunctionDescriptor, *, a: Any, b: Any, c: Any, b_number: Any) -> Mapping[str, Any]:
+def reference(desc: SpecialFunctionDescriptor, *, a: Any, b: Any, c: Any, d: Any, b_number: Any) -> Mapping[str, Any]:
     """NumPy in the dtype a comes in."""
     with np.errstate(all="ignore"):
-        y = desc.kind.row.formula(*operands_of(desc, a, b, c, b_number))
+        y = desc.kind.row.formula(*operands_of(desc, a, b, c, d, b_number))
     return {"y": np.broadcast_to(np.asarray(y, a.dtype), desc.shape)}
 
 
-PARAMS = Params("SpecialFunctionParams", y="ptr", a="ptr", b="ptr", c="ptr", b_number="scalar", **map_params(4))
+PARAMS = Params(
+    "SpecialFunctionParams", y="ptr", a="ptr", b="ptr", c="ptr", d="ptr", b_number="scalar", **map_params(5)
+)
 
 
 def kernels_of(template: str, params: Params, spills: bool | Where = False) -> tuple[Kernel, ...]:
@@ -91,21 +94,23 @@ def one_by_one(p: Problem, views: tuple[View | None, ...], values: Mapping[str, 
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return one_by_one(p, (p.y, p.a, p.b, p.c))
+    return one_by_one(p, (p.y, p.a, p.b, p.c, p.d))
 
 
 def _bound(element: ElementKind, kind: SpecialFunctionKind) -> ErrorBound:
     return kind.row.error(element)
 
 
-def in_torch(torch: Any, desc: Any, *, a: Any, b: Any, c: Any, b_number: Any) -> Any:
+def in_torch(torch: Any, desc: Any, *, a: Any, b: Any, c: Any, d: Any, b_number: Any) -> Any:
     """torch's function of the kind."""
     b = torch.full_like(a, b_number) if b is None else b
-    y = desc.kind.row.in_torch(torch, *((a, b) if c is None else (a, b, c)))
+    y = desc.kind.row.in_torch(torch, *(x for x in (a, b, c, d) if x is not None))
     return y if y is NotImplemented else torch.broadcast_to(y, desc.shape)
 
 
-_SPILLS = where(kind=SpecialFunctionKind.OWENS_T, element=ElementKind.F32)
+_SPILLS = where(kind=SpecialFunctionKind.OWENS_T, element=ElementKind.F32) | where(
+    kind=SpecialFunctionKind.HYP2F1, element=ElementKind.F64
+)
 
 
 class SpecialFunctionPlan(Plan):
@@ -120,6 +125,8 @@ class SpecialFunctionPlan(Plan):
     b. jn: b is a whole order of at most 65536. sph_legendre_p: a is an angle, b a degree from 0 to 65536, c an order,
     0 for |c| > b. hyp1f1: a is the argument, |a| <= 5000, b and c the parameters; NaN where c is 0, -1, -2, … and
     where terms of its series cancel by more than 2^40, as for c of the other sign or far from b and a large argument.
+    hyp2f1: a is the argument, at most 1 or, where the series ends, any up to 2^256; b, c and d are the parameters, at
+    most 1024; NaN where d is 0, -1, -2, … and the series does not end before, and where terms cancel so.
     """
 
     op = "elementwise.special_function"
@@ -144,11 +151,11 @@ class SpecialFunctionPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> SpecialFunctionDescriptor:
-        return SpecialFunctionDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), element=draw.element)
+        return SpecialFunctionDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 9), element=draw.element)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
-        facts.setdefault("shape", broadcast_shape(shapes, ("a", "b", "c"), ", "))
+        facts.setdefault("shape", broadcast_shape(shapes, ("a", "b", "c", "d"), ", "))
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

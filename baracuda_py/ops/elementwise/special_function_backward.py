@@ -16,7 +16,7 @@ from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound
 from ...schedules.map import map_params
 from .special_function import complete_number, drawn, kernels_of, one_by_one, operands_of
-from .special_function_kinds import DIFFERENTIABLE, WITH_THREE, SpecialFunctionKind, with_gradient
+from .special_function_kinds import DIFFERENTIABLE, WITH_FOUR, WITH_THREE, SpecialFunctionKind, with_gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,40 +36,41 @@ class SpecialFunctionBackwardDescriptor(Descriptor):
 class SpecialFunctionBackwardArgs(Args):
     """Any strides. da and db have y's shape; either may be None, and db is where b is a number.
 
-    betainc, hyp1f1, zeta, expn, jn and sph_legendre_p have a gradient by a alone, which is their argument.
+    betainc, hyp1f1, hyp2f1, zeta, expn, jn and sph_legendre_p have a gradient by a alone, which is their argument.
     """
 
     dy: Array = operand("*shape")
     a: Array = operand("*shape", broadcast=True, values=drawn(0))
     b: Array | None = operand("*shape", broadcast=True, optional=True, values=drawn(1))
     c: Array | None = operand("*shape", broadcast=True, kinds=WITH_THREE, values=drawn(2))
-    da: Array | None = output("*shape", optional=True, inplace=("dy", "a", "b", "c"))
+    d: Array | None = operand("*shape", broadcast=True, kinds=WITH_FOUR, values=drawn(3))
+    da: Array | None = output("*shape", optional=True, inplace=("dy", "a", "b", "c", "d"))
     db: Array | None = output("*shape", optional=True, needs="b", kinds=with_gradient(1))
     b_number: Scalar = scalar(0.0)
 
 
 def reference(
-    desc: SpecialFunctionBackwardDescriptor, *, dy: Any, a: Any, b: Any, c: Any, b_number: Any, wanted: set[str]
+    desc: SpecialFunctionBackwardDescriptor, *, dy: Any, a: Any, b: Any, c: Any, d: Any, b_number: Any, wanted: set[str]
 ) -> Mapping[str, Any]:
     """NumPy in the dtype dy comes in."""
-    operands = (*operands_of(desc, a, b, c, b_number), None)[:3]
+    operands = (*operands_of(desc, a, b, c, d, b_number), None, None)[:4]
     found = {}
     for name, partial in zip(("da", "db"), desc.kind.row.gradient, strict=False):
         if name in wanted and partial is not None:
             with np.errstate(all="ignore"):
-                whole = np.asarray(partial.formula(dy, *operands, None), dy.dtype)
+                whole = np.asarray(partial.formula(dy, *operands), dy.dtype)
             found[name] = np.broadcast_to(whole, desc.shape)
     return found
 
 
 PARAMS = Params(
-    "SpecialFunctionBackwardParams", da="ptr", db="ptr", dy="ptr", a="ptr", b="ptr", c="ptr", b_number="scalar",
-    **map_params(6),
+    "SpecialFunctionBackwardParams", da="ptr", db="ptr", dy="ptr", a="ptr", b="ptr", c="ptr", d="ptr",
+    b_number="scalar", **map_params(7),
 )  # fmt: skip
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return one_by_one(p, (p.da, p.db, p.dy, p.a, p.b, p.c))
+    return one_by_one(p, (p.da, p.db, p.dy, p.a, p.b, p.c, p.d))
 
 
 def _bound(element: ElementKind, kind: SpecialFunctionKind) -> ErrorBound:
@@ -79,7 +80,7 @@ def _bound(element: ElementKind, kind: SpecialFunctionKind) -> ErrorBound:
 class SpecialFunctionBackwardPlan(Plan):
     """da = dy ∂f/∂a and db = dy ∂f/∂b of y = f(a, b), of y's shape; the functions sum them to that of the operand.
 
-    Others (by the parameters of betainc and hyp1f1, the order of zeta and expn, the degree and the argument of
+    Others (by the parameters of betainc, hyp1f1 and hyp2f1, the order of zeta and expn, the degree and the argument of
     polynomials, those of comb and of derivatives by a parameter) are refused. Outside the domain a gradient is NaN.
     """
 
@@ -100,7 +101,7 @@ class SpecialFunctionBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> SpecialFunctionBackwardDescriptor:
-        return SpecialFunctionBackwardDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 17), element=draw.element)
+        return SpecialFunctionBackwardDescriptor(kind=draw.kind, shape=draw.shape(0, 4, 0, 9), element=draw.element)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

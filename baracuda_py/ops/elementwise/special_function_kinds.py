@@ -1,14 +1,14 @@
-"""The special functions of two and three numbers: the names of the rows of `specials`."""
+"""The special functions of two to four numbers: the names of the rows of `specials`."""
 
 from __future__ import annotations
 
 from ...core.kinds import TableKind
-from .specials import combinatorics, divergence, hypergeometric, incomplete, orders, orthogonal, owens, parameter
+from .specials import combinatorics, divergence, gauss, hypergeometric, incomplete, orders, orthogonal, owens, parameter
 from .specials.row import Special
 
 
 class SpecialFunctionKind(TableKind):
-    """y = f(a, b) or f(a, b, c); a is the argument and b the order or parameter, whatever their places in a call."""
+    """y = f(a, b[, c[, d]]); a is the argument and b the order or parameter, whatever their places in a call."""
 
     BETA = "beta", combinatorics.BETA
     BETALN = "betaln", combinatorics.BETALN
@@ -24,6 +24,7 @@ class SpecialFunctionKind(TableKind):
     GAMMAINCC = "gammaincc", incomplete.GAMMAINCC
     BETAINC = "betainc", incomplete.BETAINC
     HYP1F1 = "hyp1f1", hypergeometric.HYP1F1
+    HYP2F1 = "hyp2f1", gauss.HYP2F1
     IGAMMA_GRAD_A = "igamma_grad_a", incomplete.IGAMMA_GRAD_A
     RANDOM_GAMMA_GRAD = "random_gamma_grad", parameter.RANDOM_GAMMA_GRAD
     OWENS_T = "owens_t", owens.OWENS_T
@@ -45,7 +46,8 @@ class SpecialFunctionKind(TableKind):
     row: Special
 
 
-WITH_THREE = tuple(kind for kind in SpecialFunctionKind if len(kind.row.drawn) == 3)
+WITH_THREE = tuple(kind for kind in SpecialFunctionKind if len(kind.row.drawn) >= 3)
+WITH_FOUR = tuple(kind for kind in SpecialFunctionKind if len(kind.row.drawn) == 4)
 DIFFERENTIABLE = tuple(kind for kind in SpecialFunctionKind if any(kind.row.gradient))
 
 

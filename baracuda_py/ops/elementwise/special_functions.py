@@ -113,7 +113,7 @@ def _gradients(
     """The gradients by those of the public operands that have one and are arrays; of one alone, an array."""
     order, two = kind.row.call, kind.row.gradient[1] is not None
     places = [i for i, name in enumerate(order) if name == "a" or (name == "b" and two)]
-    flags = {f"return_d{order[i]}": wanted.get("abc"[i], True) and type(operands[i]) not in NUMBERS for i in places}
+    flags = {f"return_d{order[i]}": wanted.get("abcd"[i], True) and type(operands[i]) not in NUMBERS for i in places}
     asked = [i for i in places if flags[f"return_d{order[i]}"]]
     if not asked:
         raise InvalidProblemError(f"{kind.value}: no gradient is asked for of an operand that has one and is an array")
@@ -190,6 +190,33 @@ def hyp1f1_backward(
     if unknown:
         raise unexpected(hyp1f1_backward, unknown)
     return _gradients(K.HYP1F1, dy, (a, b, x), {}, out, {"stream": stream, "preference": preference})
+
+
+@entry(SpecialFunctionPlan, kind=K.HYP2F1)
+def hyp2f1(
+    a: Array, b: Array, c: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """Σ (a)_k (b)_k / (c)_k x^k / k!, Gauss's function (scipy.special.hyp2f1), for x <= 1; one must be an array.
+
+    Any x where a or b is 0 or a negative whole number, as the sum then ends; at 1 its limit, which may be infinite. a,
+    b and c are at most 1024. NaN where terms cancel by more than 2^40, as of F(-60.5, 70, 0.5, 0.4), and for c that is
+    0 or a negative whole number, unless the sum ends before it. See `SpecialFunctionPlan`.
+    """
+    if unknown:
+        raise unexpected(hyp2f1, unknown)
+    return _call(K.HYP2F1, (), (a, b, c, x), {"out": out, "stream": stream, "preference": preference})
+
+
+@entry(SpecialFunctionBackwardPlan, kind=K.HYP2F1)
+def hyp2f1_backward(
+    dy: Array, a: Array, b: Array, c: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """The gradient by x of y = hyp2f1(a, b, c, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
+    if unknown:
+        raise unexpected(hyp2f1_backward, unknown)
+    return _gradients(K.HYP2F1, dy, (a, b, c, x), {}, out, {"stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)

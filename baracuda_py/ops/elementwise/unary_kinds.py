@@ -82,6 +82,7 @@ class UnaryKind(TableKind):
     GAMMASGN = "gammasgn", factorial.GAMMASGN
     FACTORIAL = "factorial", factorial.FACTORIAL
     MULTIGAMMALN = "multigammaln", factorial.MULTIGAMMALN
+    BERNOULLI_NUMBER = "bernoulli_number", factorial.BERNOULLI_NUMBER
     EXP1 = "exp1", integrals.EXP1
     EXPI = "expi", integrals.EXPI
     DAWSN = "dawsn", integrals.DAWSN

@@ -10,11 +10,15 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
-    View, Vjp, element, extent, extents, functional, integer, operand, output,
+    View, Vjp, element, extent, extents, flag, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.element import INDICES
+from ...core.checked import real
 from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.registry import public
 from ...core.tensor import merge_axes, pad
+from ...core.views import constant
 from ...schedules.map import divider
 from ...core.benchmark import BYTES, Benchmark, EAGER
 
@@ -39,13 +43,15 @@ def out_of_range(desc: Any, arrays: Mapping[str, Any]) -> str | None:
 class EmbeddingDescriptor(Descriptor):
     """A table of num_embeddings rows of embedding_dim elements, looked up at an array of shape index_shape.
 
-    padding_idx, negative counting from the end, changes the gradient only (as in PyTorch): that row gets none.
+    padding_idx, negative counting from the end, and scale_grad_by_freq change the gradient only (as in PyTorch): that
+    row gets none; a row's is divided by how often it is looked up.
     """
 
     index_shape: tuple[int, ...] = extents()
     num_embeddings: int = extent()
     embedding_dim: int = extent()
     padding_idx: int | None = integer(None)
+    scale_grad_by_freq: bool = flag(False)
     element: ElementKind = element()
 
     def validate(self) -> None:
@@ -187,4 +193,27 @@ class EmbeddingPlan(Plan):
         return 8 * desc.tokens + rows * desc.embedding_dim * desc.element.itemsize
 
 
-embedding = functional(EmbeddingPlan)
+_embedding = functional(EmbeddingPlan, "embedding")
+
+
+@entry(EmbeddingPlan)
+def embedding(
+    indices: Array, weight: Array, *, padding_idx: int | None = None, scale_grad_by_freq: bool = False,
+    max_norm: float | None = None, norm_type: float = 2.0, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """y[..., :] = weight[indices[..., :], :] (torch.nn.functional.embedding); see `EmbeddingPlan`.
+
+    padding_idx and scale_grad_by_freq change the gradient only: that row gets none; a row's is divided by how often it
+    is looked up. max_norm: rows that are looked up are shortened to it first, in place (`embedding_renorm`).
+    """
+    if unknown:
+        raise unexpected(embedding, unknown)
+    if max_norm is not None:
+        max_norm, norm_type = real("max_norm", max_norm), real("norm_type", norm_type)
+        renorm = public("embedding_renorm")
+        renorm(constant(weight), indices, max_norm=max_norm, norm_type=norm_type, stream=stream, preference=preference)
+    return _embedding(
+        indices, weight, padding_idx=padding_idx, scale_grad_by_freq=scale_grad_by_freq, out=out, stream=stream,
+        preference=preference,
+    )  # fmt: skip

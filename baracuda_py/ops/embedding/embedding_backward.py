@@ -37,7 +37,8 @@ class EmbeddingBackwardDescriptor(EmbeddingDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class EmbeddingBackwardArgs(Args):
-    """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v, written whole."""
+    """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v, written whole; with scale_grad_by_freq
+    divided by how many they are."""
 
     dy: Array = operand("*index_shape embedding_dim")
     indices: Array = operand("*index_shape", element=INDICES[::-1], values=random_indices)
@@ -54,6 +55,8 @@ def reference(desc: EmbeddingBackwardDescriptor, *, dy: Any, indices: Any) -> Ma
         tokens = tokens[np.argsort(flat[tokens], kind="stable")]
         rows, starts = np.unique(flat[tokens], return_index=True)
         dweight[rows] = np.add.reduceat(dy.reshape(-1, desc.embedding_dim)[tokens], starts, axis=0)
+        if desc.scale_grad_by_freq:
+            dweight[rows] /= np.diff(np.append(starts, tokens.size))[:, None].astype(dy.dtype)
     return {"dweight": dweight}
 
 
@@ -63,6 +66,7 @@ PARAMS = Params(
     tokens="i64", num_embeddings="i64", padding_row="i64", dim="i64", dy_column="i64", row_stride="i64",
     column_stride="i64", token_shape="i64[8]", token_strides="i64[2][8]", ranges="i32", parts="i32", slots="i32",
     lanes="i32", tiles="i32", sum_blocks="i32", fill_rows="i32", token_rank="i32", indices_wide="i32",
+    by_frequency="i32",
 )  # fmt: skip
 
 
@@ -104,7 +108,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "column_stride": p.dweight.strides[1] if dim > 1 else 1, "token_shape": pad(shape),
         "token_strides": [pad(s) for s in strides], "ranges": ranges, "parts": parts, "slots": slots, "lanes": lanes,
         "tiles": tiles, "sum_blocks": sum_blocks, "fill_rows": fill_rows, "token_rank": len(shape),
-        "indices_wide": p.indices.element is ElementKind.I64,
+        "indices_wide": p.indices.element is ElementKind.I64, "by_frequency": desc.scale_grad_by_freq,
     }  # fmt: skip
     sort = (ranges * parts, 1, 1)
     merge = (-(-slots // MERGE_SLOTS) * -(-dim // 128), 1, 1)
@@ -133,7 +137,7 @@ _KERNELS = (
 def in_torch(torch: Any, desc: EmbeddingBackwardDescriptor, *, dy: Any, indices: Any) -> Any:
     """torch's gradient of embedding."""
     function = torch.ops.aten.embedding_dense_backward
-    return function(dy, indices.long(), desc.num_embeddings, desc.padding_row, False)
+    return function(dy, indices.long(), desc.num_embeddings, desc.padding_row, desc.scale_grad_by_freq)
 
 
 class EmbeddingBackwardPlan(Plan):
@@ -166,7 +170,8 @@ class EmbeddingBackwardPlan(Plan):
         return EmbeddingBackwardDescriptor(
             index_shape=(draw.sizes(0, 1, 31, 200, 1100),) if draw.flag() else draw.shape(0, 3, 0, 7),
             num_embeddings=rows, embedding_dim=draw.sizes(1, 7, 20, 64) if rows < 5000 else 8,
-            padding_idx=draw.integer(-rows, rows - 1) if draw.flag() else None, element=draw.element,
+            padding_idx=draw.integer(-rows, rows - 1) if draw.flag() else None, scale_grad_by_freq=draw.flag(),
+            element=draw.element,
         )  # fmt: skip
 
     @classmethod

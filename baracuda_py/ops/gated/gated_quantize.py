@@ -17,6 +17,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast as cast_values
 from ...core.keywords import entry, unexpected
+from ...core.variant import where
 from ...schedules.rows import merge_rows, row_params
 from ..elementwise.unary_fields import MOST, UnaryFields, packed
 from ..elementwise.unary_kinds import draw_coefficients
@@ -28,7 +29,9 @@ K, E = GatedActivationKind, ElementKind
 KINDS = (K.SWIGLU, K.GEGLU, K.GEGLU_TANH, K.REGLU, K.RELU2_GLU, K.SWIGLU_OAI)
 TARGETS = (E.FP8E4M3, E.FP8E5M2)
 SOURCES = (E.F32, E.F16, E.BF16)
-THREADS = 256
+HELD = ((128, 4), (512, 4))
+"""Threads of a row, and the chunks of 16 bytes that each of them holds, by growing row."""
+THREADS = 256  # of a row that is read twice
 _LEAST = 2.0**-126  # of a scale: below it float32 has few digits
 
 
@@ -95,13 +98,15 @@ def _geometry(p: Problem) -> Geometry | str:
     found = merge_rows((p.y, p.gate, p.up), len(desc.shape) - 1)
     if isinstance(found, str):
         return found
-    wide = found.run and found.cols % width == 0 and found.access(width)
+    wide, chunks = found.run and found.cols % width == 0 and found.access(width), -(-found.cols // width)
+    held = next((one for one in HELD if wide and chunks <= one[0] * one[1]), (THREADS, 0))
     values = {
         **found.params(), "coefficients": packed(desc), "e5m2": desc.to_element is E.FP8E5M2,
         "largest": desc.to_element.limits.max,
     }  # fmt: skip
     grid = (max(1, math.prod(desc.rows)), 1, 1)
-    return Geometry((Step("rows", grid, values, {"WIDE": wide}, THREADS),), layout=found.layout_class)
+    kernel, axes = ("rows", {"WIDE": wide}) if held[1] == 0 else (f"rows_{held[0]}x{held[1]}", {})
+    return Geometry((Step(kernel, grid, values, axes, held[0]),), layout=found.layout_class)
 
 
 def in_torch(torch: Any, desc: GatedQuantizeDescriptor, *, gate: Any, up: Any) -> Any:
@@ -139,8 +144,11 @@ class GatedQuantizePlan(Plan):
         Variant(
             "rows", _geometry, source="gated/gated_quantize.cu", elements=SOURCES,
             kernels=(
-                Kernel("rows", f"gated_quantize<{_FUNCTORS}, {{T}}, {THREADS}, {{WIDE}}>", PARAMS,
-                       {"WIDE": (True, False)}, threads=THREADS),
+                *(Kernel(f"rows_{lanes}x{held}", f"gated_quantize<{_FUNCTORS}, {{T}}, {lanes}, {held}, true>", PARAMS,
+                         threads=lanes) for lanes, held in HELD),
+                Kernel("rows", f"gated_quantize<{_FUNCTORS}, {{T}}, {THREADS}, 0, {{WIDE}}>", PARAMS,
+                       {"WIDE": (True, False)}, threads=THREADS,
+                       spills=where(element=E.F16, kind=K.SWIGLU_OAI, WIDE=False)),
             ),
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
@@ -156,7 +164,7 @@ class GatedQuantizePlan(Plan):
     @staticmethod
     def case(draw: Any) -> GatedQuantizeDescriptor:
         own = dict(draw_coefficients(draw))
-        shape = (*draw.shape(0, 3, 0, 5), draw.sizes(1, 0, 7, 8, 33, 64, 257, 1000, 2048, 4100))
+        shape = (*draw.shape(0, 3, 0, 5), draw.sizes(1, 0, 7, 8, 33, 64, 257, 1000, 2048, 4100, rare=(8192, 20000)))
         goal = draw.choice(TARGETS)
         return GatedQuantizeDescriptor(kind=draw.kind, shape=shape, to_element=goal, element=draw.element, **own)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ...core import (
-    ArchSku, Args, Array, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Scalar, Variant,
-    choice, derived, element, extent, extents, functional, operand, output, scalar,
+    ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Scalar,
+    Variant, choice, derived, element, extent, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import FP8
@@ -19,6 +19,7 @@ from ...core.views import reshaped, shape_of, with_axis
 from ...schedules import gemm_fp8
 from ...schedules.gemm import ACTIVATIONS
 from ...schedules.gemm_fp8 import BLOCK, OUTPUTS, blocks_of
+from . import fp8_library
 from .gemm import activated, in_torch as product_in_torch, rows_apart
 
 
@@ -75,7 +76,9 @@ class Fp8GemmDescriptor(Descriptor):
 class Fp8GemmArgs(Args):
     """Any strides; fp8 travels as uint8, or in a dtype of fp8. `c` and `residual` may be `y` itself.
 
-    The scales are what stored numbers are multiplied by, float32. alpha, beta: numbers or 0-d device arrays.
+    The scales are what stored numbers of a and b are multiplied by, float32, and scale_y, 0-d, what y is multiplied by
+    before it is stored. amax, 0-d float32: the largest |y| before scale_y and rounding, 0 of an empty y; NaN wins.
+    alpha, beta: numbers or 0-d device arrays.
     """
 
     a: Array = operand("m k")
@@ -85,7 +88,9 @@ class Fp8GemmArgs(Args):
     c: Array | None = operand("m n", element="out_element", optional=True)
     bias: Array | None = operand("n", element="bias_element", optional=True)
     residual: Array | None = operand("m n", element="out_element", optional=True)
+    scale_y: Array | None = operand("", element=ElementKind.F32, optional=True, values=(0.25, 2.0))
     y: Array = output("m n", element="out_element", inplace=("c", "residual"))
+    amax: Array | None = output("", element=ElementKind.F32, optional=True)
     alpha: Scalar = scalar(1.0)
     beta: Scalar = scalar(1.0)
 
@@ -98,9 +103,10 @@ def _spread(scales: Any, rows: int, cols: int, high: int, wide: int) -> Any:
 
 def reference(
     desc: Fp8GemmDescriptor, *, a: Any, b: Any, scale_a: Any, scale_b: Any, c: Any, bias: Any, residual: Any,
-    alpha: Any, beta: Any, apart: bool = False,
+    scale_y: Any, alpha: Any, beta: Any, wanted: set[str], apart: bool = False,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy matmul in the dtype the operands come in; an fp8 result is clipped to the range."""
+    del wanted
     with np.errstate(all="ignore"):
         left = a if scale_a is None else a * _spread(scale_a, desc.m, desc.k, 1, BLOCK)
         right = b if scale_b is None else b * _spread(scale_b, desc.k, desc.n, BLOCK, BLOCK)
@@ -112,11 +118,13 @@ def reference(
         x = x if c is None or beta == 0.0 else x + x.dtype.type(beta) * c
         x = activated(desc.activation, x if bias is None else x + bias)
         x = x if residual is None else x + residual
+        amax = np.max(np.abs(x), initial=0)
+        x = x if scale_y is None else x * scale_y
         largest = desc.out_element.limits.max
-        return {"y": np.clip(x, -largest, largest) if desc.out_element in FP8 else x}
+        return {"y": np.clip(x, -largest, largest) if desc.out_element in FP8 else x, "amax": np.asarray(amax, x.dtype)}
 
 
-def in_torch(torch: Any, desc: Fp8GemmDescriptor, *, scale_a: Any, scale_b: Any, **given: Any) -> Any:
+def in_torch(torch: Any, desc: Fp8GemmDescriptor, *, scale_a: Any, scale_b: Any, scale_y: Any, **given: Any) -> Any:
     """The formula, the product of scaled operands by torch.matmul."""
 
     def spread(scales: Any, shape: tuple[int, int]) -> Any:
@@ -130,13 +138,15 @@ def in_torch(torch: Any, desc: Fp8GemmDescriptor, *, scale_a: Any, scale_b: Any,
             given[name] = given[name] * spread(scales, shape)
     absent = dict.fromkeys(("up", "up_bias", "row_bias", "scale_a", "scale_b"))
     y = product_in_torch(torch, desc, **given, **absent)["y"]  # type: ignore[arg-type]
+    amax = y.abs().amax() if y.numel() else y.new_zeros(())
+    y = y if scale_y is None else y * scale_y
     largest = desc.out_element.limits.max
-    return {"y": y.clamp(-largest, largest) if desc.out_element in FP8 else y}
+    return {"y": y.clamp(-largest, largest) if desc.out_element in FP8 else y, "amax": amax}
 
 
 # Of 128 terms the tensor cores keep 13 bits below the largest: each loses less than 2^-13 of it, together less than
 # 2^-6 of their absolute sum. Random data is off by some 2^-12 of it.
-_FP8 = Guarantee(Forward(2.0**17), math="fp8", batch_invariant=True)
+_FP8 = Guarantee(Forward(2.0**17), math="fp8", batch_invariant=True, order="wgmma")
 
 
 class Fp8GemmPlan(Plan):
@@ -145,9 +155,11 @@ class Fp8GemmPlan(Plan):
     a [m, k] and b [k, n] are float8_e4m3fn or float8_e5m2, one of each too; y is bfloat16, float16, float32 or fp8,
     where too large a number becomes the largest finite one. Scales (float32, optional) are of a whole matrix, of each
     row of a and column of b, or of blocks of 128 of k: scale_a [m, k / 128], scale_b [k / 128, n / 128] (Liu et al.,
-    DeepSeek-V3, 2024). Sums of 128 terms are scaled and added in float32, in the order of k; `alpha` may be the scale
-    of an fp8 y without a bias. The tensor cores of sm_90 take operands with k along memory, b as the transposed view of
-    weights [n, k]. alpha = 0 leaves a and b unread, beta = 0 leaves out c. There is no gradient: take `GemmPlan`'s.
+    DeepSeek-V3, 2024). Sums of 128 terms are scaled and added in float32, in the order of k. y may have a scale of its
+    own, and amax, the largest |y| before it, gives the one of the next step (delayed scaling: Micikevicius et al.,
+    2022). Designs for sm_90 take operands with k along memory, b as the transposed view of weights [n, k]; those for
+    sm_89, and for sm_80, which multiplies fp8 as f16, take any. alpha = 0 leaves a and b unread, beta = 0 leaves out c.
+    There is no gradient: take `GemmPlan`'s. cuBLAS is first, where it has the scales and outputs: it measured faster.
     """
 
     op = "gemm.fp8_gemm"
@@ -157,12 +169,22 @@ class Fp8GemmPlan(Plan):
     apart = True
     variants = (
         Variant(
-            "wgmma", gemm_fp8.wgmma, source="gemm/fp8_gemm_wgmma.cu", kernels=gemm_fp8.WGMMA_KERNELS, elements=FP8,
-            design=ArchSku.SM90A, guarantee=_FP8,
+            "cublas", fp8_library.geometry, elements=FP8, backend=BackendKind.CUBLAS,
+            guarantee=replace(_FP8, batch_invariant=False, order=""), refuses=fp8_library.refuses,
         ),
         Variant(
-            "simt", gemm_fp8.simt, source="gemm/fp8_gemm.cu", kernels=(gemm_fp8.SIMT_KERNEL,), elements=FP8,
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            "wgmma", gemm_fp8.wgmma, source="gemm/fp8_gemm_wgmma.cu",
+            kernels=(*gemm_fp8.WGMMA_KERNELS, gemm_fp8.CLEAR), elements=FP8, design=ArchSku.SM90A, guarantee=_FP8,
+        ),
+        Variant(
+            "mma_fp8", gemm_fp8.mma(gemm_fp8.NATIVE_KERNELS), source="gemm/fp8_gemm_mma.cu",
+            kernels=(*gemm_fp8.NATIVE_KERNELS, gemm_fp8.CLEAR), elements=FP8, design=ArchSku.SM89,
+            guarantee=replace(_FP8, order="mma"), refuses=gemm_fp8.mixed,
+        ),
+        Variant(
+            "mma", gemm_fp8.mma(gemm_fp8.MMA_KERNELS), source="gemm/fp8_gemm_mma.cu",
+            kernels=(*gemm_fp8.MMA_KERNELS, gemm_fp8.CLEAR), elements=FP8,
+            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
@@ -199,22 +221,25 @@ fp8_gemm = functional(Fp8GemmPlan)
 @entry(Fp8GemmPlan)
 def scaled_mm(
     a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None,
-    out_element: Any = "bfloat16", use_fast_accum: bool = False, element: Any = None, b_element: Any = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    scale_result: Array | None = None, out_element: Any = "bfloat16", use_fast_accum: bool = False,
+    element: Any = None, b_element: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
 ) -> Any:  # fmt: skip
     """(scale_a · a) @ (scale_b · b) + bias of fp8 (torch._scaled_mm, torch.nn.functional.scaled_mm): see `Fp8GemmPlan`.
 
     The shapes of scales say what they are of: one number of a matrix, [m] or [m, 1] of rows of a, [n] or [1, n] of
-    columns of b, [m, k / 128] and [k / 128, n / 128], both rounded up, of blocks. use_fast_accum: sums may be less
-    exact; they are as exact with it. element, b_element: what uint8 operands hold, b
-    the same as a by default.
+    columns of b, [m, k / 128] and [k / 128, n / 128], both rounded up, of blocks. scale_result: one number, what the
+    result is multiplied by before it is rounded. use_fast_accum: sums may be less exact; they are as exact with it.
+    element, b_element: what uint8 operands hold, b the same as a by default.
     """
     if unknown:
         raise unexpected(scaled_mm, unknown)
     more = {name: kind for name, kind in (("element", element), ("b_element", b_element)) if kind is not None}
     scales = (_matrix(scale_a, "scale_a", -1), _matrix(scale_b, "scale_b", 0))
+    scale_y = None if scale_result is None else reshaped(scale_result, (), "scale_result")
     return fp8_gemm(
-        a, b, *scales, bias=bias, out_element=out_element, **more, out=out, stream=stream, preference=preference
+        a, b, *scales, bias=bias, scale_y=scale_y, out_element=out_element, **more, out=out, stream=stream,
+        preference=preference,
     )  # fmt: skip
 
 

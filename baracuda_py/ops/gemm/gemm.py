@@ -1,7 +1,8 @@
 """gemm: y = act(alpha · a b + beta · c + bias) + residual, batched, any strides (torch.matmul, BLAS GEMM).
 
 The table is read top-down: cuBLAS takes products without an epilogue in the layouts it can express (a row or a column
-stride of 1 in each matrix, one batch axis); kernels of our own take the rest, the last of them any strides. TF32 is
+stride of 1 in each matrix, one batch axis); kernels of our own take the rest, the last of them any strides. Products
+with a bias, ReLU or GELU by tanh are cuBLAS's where our kernels for sm_90 do not take them. TF32 is
 used only where `math_precision="tf32"` asks for it.
 """
 
@@ -20,10 +21,10 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, for_precision, gemm_params, gemm_values
-from ...schedules import gemm_copied, gemm_wgmma
+from ...schedules import gemm_copied, gemm_skinny, gemm_wgmma
 from ..elementwise.unary_kinds import UnaryKind
-from .library import library, refuses
-from . import mma
+from .library import library, refuses, refuses_epilogue
+from . import mma, mma_f64
 
 _TILE = 64
 
@@ -206,6 +207,11 @@ class GemmPlan(Plan):
             guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"),
         ),
         Variant(
+            "wgmma_few", gemm_wgmma.few_rows, source="gemm/gemm_skinny.cu", kernels=(gemm_skinny.CHAINS_KERNEL,),
+            elements=gemm_wgmma.HALVES, design=ArchSku.SM90A,
+            guarantee=replace(_WGMMA, batch_invariant=False, order="wgmma, in chains"),
+        ),
+        Variant(
             "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.HALF_KERNELS,
             elements=gemm_wgmma.HALVES, design=ArchSku.SM90A, guarantee=_WGMMA, first=gemm_wgmma.faster_than_cublas,
         ),
@@ -218,6 +224,10 @@ class GemmPlan(Plan):
             "wgmma_tf32", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.KERNELS,
             elements=gemm_wgmma.TF32, design=ArchSku.SM90A,
             guarantee=_WGMMA_TF32, refuses=for_precision("tf32"),
+        ),
+        Variant(
+            "cublas_epilogue", library("element", epilogue=True), backend=BackendKind.CUBLAS,
+            elements=(*gemm_wgmma.HALVES, ElementKind.F32), guarantee=_STRICT, refuses=refuses_epilogue,
         ),
         Variant(
             "mma_split", mma.split_k, source="gemm/gemm_mma.cu", kernels=mma.SPLIT_KERNELS, elements=mma.HALVES,
@@ -234,6 +244,10 @@ class GemmPlan(Plan):
         Variant(
             "mma_tf32", mma.tensor_cores, source="gemm/gemm_mma.cu", kernels=mma.KERNELS, elements=mma.TF32,
             guarantee=_MMA_TF32, refuses=for_precision("tf32"),
+        ),
+        Variant(
+            "mma_f64", mma_f64.geometry, source="gemm/gemm_mma_f64.cu", kernels=mma_f64.KERNELS,
+            elements=(ElementKind.F64,), guarantee=_MMA,
         ),
         Variant(
             "simt", _simt, source="gemm/gemm.cu",
@@ -277,6 +291,11 @@ class GemmPlan(Plan):
     @classmethod
     def flops(cls, desc: GemmDescriptor) -> int:
         return 2 * int(np.prod(desc.batch_shape, dtype=np.int64)) * desc.m * desc.n * desc.k
+
+
+# The rows that the products inside of other plans take: bare, of any number of rows, and of float64 few instances.
+_ITS_OWN = ("cublas_epilogue", "wgmma_few", "wgmma_copied", "mma_f64")
+INNER = tuple(v for v in GemmPlan.variants if v.name not in _ITS_OWN)
 
 
 class DenseGemmPlan(GemmPlan):

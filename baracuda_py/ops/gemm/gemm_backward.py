@@ -18,7 +18,7 @@ from ...core.error_bound import PerOutput
 from ...schedules.gemm import ACTIVATIONS, product_kernels
 from ...schedules.gemm_backward import ADD, BIAS, GRADIENTS, Launches
 from ..gated.gated_kinds import GatedActivationKind, gate_gradient, up_gradient
-from .gemm import GemmArgs, GemmDescriptor, GemmPlan
+from .gemm import INNER, GemmArgs, GemmDescriptor, GemmPlan
 
 _SHAPE = "*batch_shape m n"
 
@@ -240,7 +240,7 @@ class GemmBackwardPlan(Plan):
     descriptor = GemmBackwardDescriptor
     args = GemmBackwardArgs
     reference = staticmethod(reference)
-    variants = _variants(row for row in GemmPlan.variants if row.name != "wgmma_copied")
+    variants = _variants(INNER)
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark(

@@ -79,9 +79,9 @@ def _tiles(p: Problem, size: int) -> int:
     return batch_count(p) * int(-(-p.desc.m // size) * -(-p.desc.n // _cols(size, p.up is not None)))
 
 
-def _step(p: Problem, size: int, blocks: int, parts: Any = "@null") -> Step | str:
-    """The launch of `blocks`, or why there is none for these strides."""
-    desc, gated = p.desc, p.up is not None
+def operands(p: Problem, blocks: int) -> tuple[dict[str, Any], dict[str, Any]] | str:
+    """Axes and values that strides give a launch of `blocks`, or why there is none for them."""
+    gated = p.up is not None
     majors = {"a": k_first(p.a, -1), "b": k_first(p.b, -2)} | ({"up": k_first(p.up, -2)} if gated else {})
     for name, major in majors.items():
         if major is None:
@@ -99,10 +99,19 @@ def _step(p: Problem, size: int, blocks: int, parts: Any = "@null") -> Step | st
     for name, yes in wide.items():
         bit = 1 << MATRICES.index(name)
         values["wide"] = values["wide"] | bit if yes else values["wide"] & ~bit
+    return {"A_K": majors["a"], "B_K": majors["b"], "GATED": gated}, values
+
+
+def _step(p: Problem, size: int, blocks: int, parts: Any = "@null") -> Step | str:
+    """The launch of `blocks`, or why there is none for these strides."""
+    desc, found = p.desc, operands(p, blocks)
+    if isinstance(found, str):
+        return found
+    axes, values = found
     pieces, piece = pieces_of(desc.n, desc.k, desc.element)
     values |= {"parts": parts, "items": batch_count(p), "pieces": pieces, "piece": piece}
-    axes = {"OUT": desc.out_element, "A_K": majors["a"], "B_K": majors["b"], "GATED": gated, "SIZE": size}
-    return Step("mma", (blocks, 1, 1), values, axes, _THREADS, ring_bytes(size, gated))
+    axes |= {"OUT": desc.out_element, "SIZE": size}
+    return Step("mma", (blocks, 1, 1), values, axes, _THREADS, ring_bytes(size, axes["GATED"]))
 
 
 def tensor_cores(p: Problem) -> Geometry | str:

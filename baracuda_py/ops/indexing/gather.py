@@ -14,7 +14,7 @@ from ...core import (
 from ...core.benchmark import BYTES, Benchmark
 from ...core.errors import InvalidProblemError
 from ...schedules.gather import gather_geometry, gather_params
-from .indexed import ELEMENTS, MOVED, Indexed, known_indices, moving_row, random_index
+from .indexed import ELEMENTS, MOVED, Indexed, from_start, known_indices, located, moving_row, random_index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +51,9 @@ def reference(desc: GatherDescriptor, *, x: Any, index: Any) -> Mapping[str, Any
     extent = desc.shape[desc.axis]
     if not extent or 0 in desc.index_shape:
         return {"y": np.zeros(desc.index_shape, x.dtype)}
-    known = (index >= 0) & (index < extent)
+    at, known = located(index, extent)
     part = x[tuple(slice(None) if a == desc.axis else slice(0, n) for a, n in enumerate(desc.index_shape))]
-    picked = np.take_along_axis(part, np.where(known, index, 0), desc.axis)
+    picked = np.take_along_axis(part, at, desc.axis)
     return {"y": np.where(known, picked, np.zeros((), x.dtype))}
 
 
@@ -68,13 +68,13 @@ def _geometry(p: Problem) -> Geometry | str:
 
 def in_torch(torch: Any, desc: GatherDescriptor, *, x: Any, index: Any) -> Any:
     """torch's gather."""
-    return torch.gather(x, desc.axis, index.long())
+    return torch.gather(x, desc.axis, from_start(torch, index, desc.shape[desc.axis]))
 
 
 class GatherPlan(Indexed):
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree).
 
-    An index outside [0, extent), negative ones included, reads nothing and gives 0.
+    A negative index counts from the end. One outside [-extent, extent) reads nothing and gives 0.
     """
 
     op = "indexing.gather"
@@ -83,7 +83,7 @@ class GatherPlan(Indexed):
     raw = True
     reference = staticmethod(reference)
     vjp = Vjp("GatherBackwardPlan", grads={"x": "dx"})
-    value_policy = "an index outside [0, extent of the axis), negative ones included, yields 0"
+    value_policy = "an index outside [-extent, extent) of the axis yields 0"
     variants = (moving_row(_geometry, PARAMS),)
     torch = staticmethod(in_torch)
     benchmarks = (

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ...core import FLOATS, Args, Array, ElementKind, Geometry, Problem, element, functional, operand, output
+from ...core import Args, Array, ElementKind, Geometry, Problem, element, functional, operand, output
 from ...core.benchmark import Benchmark
-from ...schedules.scatter import Tokens, scatter_geometry, scatter_params
+from ...core.tensor import View
+from ...schedules.scatter import Source, Tokens, scatter_atomic_geometry, scatter_geometry, scatter_params
 from .gather import GatherDescriptor, GatherPlan
-from .indexed import ELEMENTS, Indexed, adding_row, known_indices, random_index
-from .scatter import along_axis, scattered
+from .indexed import ELEMENTS, SUMMED, Indexed, adding_rows, known_indices, located, random_index
+from .scatter import along_axis, scattered, source_along
 from .take import TakeDescriptor, TakePlan
 
 
@@ -21,7 +22,7 @@ from .take import TakeDescriptor, TakePlan
 class GatherBackwardDescriptor(GatherDescriptor):
     """The forward's fields."""
 
-    element: ElementKind = element(FLOATS)
+    element: ElementKind = element(SUMMED)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,9 +42,12 @@ def gather_reference(desc: GatherBackwardDescriptor, *, dy: Any, index: Any) -> 
 GATHER_PARAMS = scatter_params("GatherBackwardParams")
 
 
-def _gather_geometry(p: Problem) -> Geometry | str:
-    tokens = along_axis(p.index, p.dy, p.desc.axis)
-    return scatter_geometry(p.dx, None, p.desc.axis, tokens, {"y": "dx", "x": "@null", "src": "dy"})
+def _gather_geometry(p: Problem, atomic: bool = False) -> Geometry | str:
+    axis, names = p.desc.axis, {"y": "dx", "x": "@null", "src": "dy"}
+    tokens = along_axis(p.index, p.dy, axis)
+    if atomic:
+        return scatter_atomic_geometry(p.dx, None, (axis,), tokens, source_along(p.dy, p.index, axis), names)
+    return scatter_geometry(p.dx, None, (axis,), tokens, names)
 
 
 class GatherBackwardPlan(Indexed):
@@ -54,8 +58,8 @@ class GatherBackwardPlan(Indexed):
     descriptor = GatherBackwardDescriptor
     args = GatherBackwardArgs
     reference = staticmethod(gather_reference)
-    value_policy = "what an index outside [0, extent of the axis) read hands nothing back"
-    variants = (adding_row(_gather_geometry, GATHER_PARAMS),)
+    value_policy = "what an index outside [-extent, extent) of the axis read hands nothing back"
+    variants = adding_rows(_gather_geometry, GATHER_PARAMS)
     benchmarks = (
         Benchmark(
             "[8192, 4096] to [8192, 16384] bf16", shape=(8192, 16384), index_shape=(8192, 4096), axis=1,
@@ -76,7 +80,7 @@ class GatherBackwardPlan(Indexed):
 class TakeBackwardDescriptor(TakeDescriptor):
     """The forward's fields."""
 
-    element: ElementKind = element(FLOATS)
+    element: ElementKind = element(SUMMED)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,25 +95,31 @@ class TakeBackwardArgs(Args):
 def take_reference(desc: TakeBackwardDescriptor, *, dy: Any, indices: Any) -> Mapping[str, Any]:
     """NumPy in the dtype dy comes in: slice by slice."""
     dx = np.zeros((desc.shape[desc.axis], *desc.shape[: desc.axis], *desc.shape[desc.axis + 1 :]), dy.dtype)
-    known = (indices >= 0) & (indices < desc.shape[desc.axis])
+    at, known = located(indices, desc.shape[desc.axis])
     many = range(desc.axis, desc.axis + len(desc.index_shape))
     slices = np.moveaxis(dy, list(many), range(len(many)))
-    np.add.at(dx, indices[known], slices[known])
+    np.add.at(dx, at[known], slices[known])
     return {"dx": np.moveaxis(dx, 0, desc.axis)}
 
 
 TAKE_PARAMS = scatter_params("TakeBackwardParams")
 
 
-def _take_geometry(p: Problem) -> Geometry | str:
+def _take_geometry(p: Problem, atomic: bool = False) -> Geometry | str:
     axis, many = p.desc.axis, len(p.indices.shape)
+    lead, trail = range(axis), range(axis + 1, len(p.dx.shape))
     own = p.dy.strides[axis : axis + many]
     others = (*p.dy.strides[:axis], 0, *p.dy.strides[axis + many :])
     tokens = Tokens(
         p.dy, p.indices, others, (0,) * len(p.dx.shape), p.dx.shape, p.indices.shape, (p.indices.strides, own)
     )
     names = {"y": "dx", "x": "@null", "src": "dy", "index": "indices"}
-    return scatter_geometry(p.dx, None, axis, tokens, names)
+    if atomic:
+        shared = (*(0 for _ in lead), *p.indices.strides, *(0 for _ in trail))
+        index = View(p.indices.ptr, p.dy.shape, shared, p.indices.element)
+        source = Source(p.dy, index, (*lead, *(None,) * many, *trail))
+        return scatter_atomic_geometry(p.dx, None, (axis,), tokens, source, names)
+    return scatter_geometry(p.dx, None, (axis,), tokens, names)
 
 
 class TakeBackwardPlan(Indexed):
@@ -121,8 +131,8 @@ class TakeBackwardPlan(Indexed):
     descriptor = TakeBackwardDescriptor
     args = TakeBackwardArgs
     reference = staticmethod(take_reference)
-    value_policy = "what an index outside [0, extent of the axis) read hands nothing back"
-    variants = (adding_row(_take_geometry, TAKE_PARAMS),)
+    value_policy = "what an index outside [-extent, extent) of the axis read hands nothing back"
+    variants = adding_rows(_take_geometry, TAKE_PARAMS)
     benchmarks = (
         Benchmark(
             "65536 slices of [65536, 2048] bf16", shape=(65536, 2048), index_shape=65536, axis=0, element="bfloat16",

@@ -10,15 +10,20 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Problem, Relative, Variant, Vjp, choice,
-    element, flag, functional, operand, output,
+    Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Problem, Relative, Variant, Vjp,
+    choice, element, flag, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import REALS
+from ...core.element import COMPLEX, REALS
 from ...core.error_bound import ErrorBound
-from ...schedules.scatter import Tokens, scatter_geometry, scatter_kernels, scatter_params
+from ...core.params import Params
+from ...core.tensor import View
+from ...schedules.scatter import (
+    Source, Tokens, combining_kernels, moving_kernels, scatter_atomic_geometry, scatter_geometry, scatter_params,
+    sorting_kernels,
+)  # fmt: skip
 from .gather import GatherDescriptor, GatherPlan
-from .indexed import ELEMENTS, Indexed, known_indices, random_index
+from .indexed import ELEMENTS, MOVED, Indexed, atomic_row, from_start, known_indices, located, random_index
 
 
 class ScatterKind(enum.Enum):
@@ -56,12 +61,17 @@ class ScatterDescriptor(GatherDescriptor):
 
     kind: ScatterKind = choice(ScatterKind)
     include_self: bool = flag(True)
-    element: ElementKind = element(REALS)
+    element: ElementKind = element(MOVED)
 
     def validate(self) -> None:
         GatherDescriptor.validate(self)
-        if self.kind is ScatterKind.SET and not self.include_self:
-            raise InvalidProblemError("include_self must be True for set, which leaves nothing of what was there")
+        refuse_fresh_set(self)
+
+
+def refuse_fresh_set(desc: Any) -> None:
+    """Raises where include_self is False for set."""
+    if desc.kind is ScatterKind.SET and not desc.include_self:
+        raise InvalidProblemError("include_self must be True for set, which leaves nothing of what was there")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,9 +86,9 @@ class ScatterArgs(Args):
 
 def scattered(desc: GatherDescriptor, y: Any, index: Any, src: Any, combine: np.ufunc | None) -> Any:
     """y with the tokens of src written or combined in their order (NumPy, in place)."""
-    known = (index >= 0) & (index < desc.shape[desc.axis])
+    at, known = located(index, desc.shape[desc.axis])
     places = [axis[known] for axis in np.indices(index.shape)]
-    places[desc.axis] = index[known]
+    places[desc.axis] = at[known]
     if combine is not None:
         combine.at(y, tuple(places), src[known])
     else:
@@ -89,23 +99,32 @@ def scattered(desc: GatherDescriptor, y: Any, index: Any, src: Any, combine: np.
 
 def reference(desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in (means of integers in 64 bits): token by token."""
-    if desc.kind is ScatterKind.MEAN and x.dtype.kind in "iu":
+
+    def put(y: Any, src: Any, combine: np.ufunc | None) -> Any:
+        return scattered(desc, y, index, src, combine)
+
+    return {"y": reduced(desc.kind, desc.include_self, x, src, put)}
+
+
+def reduced(kind: ScatterKind, include_self: bool, x: Any, src: Any, put: Any) -> Any:
+    """x with tokens combined by `put(y, tokens, ufunc)`, in the dtype x has; means of integers in 64 bits."""
+    if kind is ScatterKind.MEAN and x.dtype.kind in "iu":
         wide = np.uint64 if x.dtype == np.uint64 else np.int64
-        made = _reduced(desc, x.astype(wide), index, src.astype(wide))
-        return {"y": made.astype(x.dtype)}
+        return _reduced(kind, include_self, x.astype(wide), src.astype(wide), put).astype(x.dtype)
     with np.errstate(all="ignore"):
-        return {"y": _reduced(desc, np.array(x), index, src)}
+        return _reduced(kind, include_self, np.array(x), src, put)
 
 
-def _reduced(desc: ScatterDescriptor, y: Any, index: Any, src: Any) -> Any:
-    """y with its tokens combined."""
-    counts = scattered(desc, np.zeros(desc.shape, np.int64), index, np.ones(index.shape, np.int64), np.add)
-    if not desc.include_self:
-        y = np.where(counts > 0, _nothing(desc.kind, y.dtype), y)
-    y = scattered(desc, y, index, src, _COMBINE.get(desc.kind))
-    if desc.kind is not ScatterKind.MEAN:
+def _reduced(kind: ScatterKind, include_self: bool, y: Any, src: Any, put: Any) -> Any:
+    if include_self and kind is not ScatterKind.MEAN:
+        return put(y, src, _COMBINE.get(kind))
+    counts = put(np.zeros(y.shape, np.int64), np.ones(src.shape, np.int64), np.add)
+    if not include_self:
+        y = np.where(counts > 0, _nothing(kind, y.dtype), y)
+    y = put(y, src, _COMBINE.get(kind))
+    if kind is not ScatterKind.MEAN:
         return y
-    n = np.maximum(counts + desc.include_self, 1).astype(y.dtype)
+    n = np.maximum(counts + include_self, 1).astype(y.dtype)
     return np.where(counts > 0, y // n if y.dtype.kind in "iu" else y / n, y)
 
 
@@ -127,31 +146,76 @@ def along_axis(index: Any, src: Any, axis: int) -> Tokens:
     return Tokens(src, index, without[0], without[1], index.shape, (index.shape[axis],), tokens)
 
 
+def source_along(src: View, index: View, axis: int) -> Source:
+    """The same src, or its gradient, for kernels over its elements."""
+    return Source(src, index, tuple(None if a == axis else a for a in range(len(src.shape))))
+
+
 PARAMS = scatter_params("ScatterParams")
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    tokens, fresh = along_axis(p.index, p.src, p.desc.axis), not p.desc.include_self
-    return scatter_geometry(p.y, p.x, p.desc.axis, tokens, {}, fresh)
+    axis, fresh = p.desc.axis, not p.desc.include_self
+    moves = p.desc.kind is ScatterKind.SET
+    return scatter_geometry(p.y, p.x, (axis,), along_axis(p.index, p.src, axis), {}, fresh, moves)
 
 
-def _bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
+def _atomic_geometry(p: Problem) -> Geometry | str:
+    if not p.desc.include_self:
+        return "sums without what was there are not made by atomics"
+    axis = p.desc.axis
+    tokens, source = along_axis(p.index, p.src, axis), source_along(p.src, p.index, axis)
+    return scatter_atomic_geometry(p.y, p.x, (axis,), tokens, source, {})
+
+
+def bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
+    """The error of a kind: those that select make no new numbers."""
     return Exact() if kind in _SELECT or kind_of.is_integer else Relative(2)
+
+
+def scatter_rows(geometry: Any, atomic: Any, params: Params, *also: Kernel) -> tuple[Variant, ...]:
+    """The rows of a plan of `ScatterKind`: the last token moved as it is, or every one combined.
+
+    also: kernels that run before.
+    """
+    combining = tuple(kind for kind in ScatterKind if kind is not ScatterKind.SET)
+    source, sorting = "indexing/scatter.cu", (*sorting_kernels(params), *also)
+    return (
+        Variant(
+            "words", geometry, source, (*sorting, *moving_kernels(params, "words")), MOVED, kinds=(ScatterKind.SET,),
+            guarantee=Guarantee(bound),
+        ),
+        atomic_row(atomic, params, (ScatterKind.ADD,), *also),
+        Variant(
+            "sorted", geometry, source, (*sorting, *combining_kernels(params, "{KIND}")), combined, kinds=combining,
+            guarantee=Guarantee(bound),
+        ),
+    )  # fmt: skip
+
+
+def combined(kind: ScatterKind) -> tuple[ElementKind, ...]:
+    """The elements that a kind combines."""
+    return (*REALS, *COMPLEX) if kind is ScatterKind.ADD else REALS
 
 
 def in_torch(torch: Any, desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Any:
     """torch's function of the kind; on the CPU its scatter, too, lets the last of several tokens win."""
-    if desc.kind is ScatterKind.SET:
-        return torch.scatter(x, desc.axis, index.long(), src)
-    if desc.kind is ScatterKind.ADD and desc.include_self:
-        return torch.scatter_add(x, desc.axis, index.long(), src)
-    if desc.kind is ScatterKind.MEAN and not x.is_floating_point():  # torch's sums wrap before they are divided
-        made = torch.scatter_reduce(
-            x.to(torch.int64), desc.axis, index.long(), src.to(torch.int64), "mean", include_self=desc.include_self
-        )
-        return made.to(x.dtype)
-    name = "sum" if desc.kind is ScatterKind.ADD else desc.kind.value
-    return torch.scatter_reduce(x, desc.axis, index.long(), src, name, include_self=desc.include_self)
+    index = from_start(torch, index, desc.shape[desc.axis])
+    return scattered_in_torch(torch, desc, x, desc.axis, index, src)
+
+
+def scattered_in_torch(torch: Any, desc: Any, x: Any, axis: int, index: Any, src: Any) -> Any:
+    """x with the tokens of src at indices in range; `desc` says how."""
+    kind, include_self = desc.kind, desc.include_self
+    if kind is ScatterKind.SET:
+        return torch.scatter(x, axis, index, src)
+    if kind is ScatterKind.ADD and include_self:
+        return torch.scatter_add(x, axis, index, src)
+    if kind is ScatterKind.MEAN and not x.is_floating_point():  # torch's sums wrap before they are divided
+        wide = x.to(torch.int64), axis, index, src.to(torch.int64)
+        return torch.scatter_reduce(*wide, "mean", include_self=include_self).to(x.dtype)
+    name = "sum" if kind is ScatterKind.ADD else kind.value
+    return torch.scatter_reduce(x, axis, index, src, name, include_self=include_self)
 
 
 def _permutations(torch: Any, desc: ScatterDescriptor) -> Mapping[str, Any]:
@@ -165,9 +229,10 @@ class ScatterPlan(Indexed):
     f is src itself (set: of several tokens that name one element the last one wins, where torch leaves open which),
     their sum (add) or product (prod), or the larger (amax) or smaller (amin) of the two; NaN wins. mean divides their
     sum by how many they are, x included; of integers downwards, after a sum in 64 bits. An element of y is made of x
-    and its tokens in their order, in the accumulator (integers wrap), rounded once: the same bits in every run. An
-    index outside [0, extent), negative ones included, writes nothing. set and add have gradients; those of the other
-    kinds are `scatter_reduce_backward`.
+    and its tokens in their order, in the accumulator (integers wrap), rounded once: the same bits in every run; but
+    with `PlanPreference(deterministic=False)` sums of f32 and f64 are made by atomics. A negative index counts from the
+    end; one outside [-extent, extent) writes nothing. set and add have gradients; those of the other kinds are
+    `scatter_reduce_backward`.
     """
 
     op = "indexing.scatter"
@@ -176,13 +241,8 @@ class ScatterPlan(Indexed):
     args = ScatterArgs
     reference = staticmethod(reference)
     vjp = Vjp("ScatterBackwardPlan", grads={"x": "dx", "src": "dsrc"}, kinds=(ScatterKind.SET, ScatterKind.ADD))
-    value_policy = "an index outside [0, extent of the axis), negative ones included, writes nothing"
-    variants = (
-        Variant(
-            "sorted", _geometry, source="indexing/scatter.cu",
-            kernels=scatter_kernels(PARAMS, "{KIND}"), elements=REALS, guarantee=Guarantee(_bound),
-        ),
-    )  # fmt: skip
+    value_policy = "an index outside [-extent, extent) of the axis writes nothing"
+    variants = scatter_rows(_geometry, _atomic_geometry, PARAMS)
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(

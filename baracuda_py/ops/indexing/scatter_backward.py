@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Problem, Variant, element, functional, operand, output,
+    Args, Array, ElementKind, Geometry, Guarantee, Problem, Variant, element, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.errors import UnsupportedError
-from ...schedules.scatter import scatter_backward_geometry, scatter_kernels, scatter_params
-from .indexed import ELEMENTS, Indexed, known_indices, random_index
-from .scatter import ScatterDescriptor, ScatterKind, along_axis, scatter_case, scattered
+from ...schedules.scatter import moving_kernels, scatter_backward_geometry, scatter_params, sorting_kernels
+from .indexed import ELEMENTS, SUMMED, Indexed, from_start, known_indices, located, random_index
+from .scatter import ScatterDescriptor, ScatterKind, along_axis, scatter_case, scattered, source_along
 
 KINDS = (ScatterKind.SET, ScatterKind.ADD)
 
@@ -24,7 +24,7 @@ KINDS = (ScatterKind.SET, ScatterKind.ADD)
 class ScatterBackwardDescriptor(ScatterDescriptor):
     """The forward's fields."""
 
-    element: ElementKind = element(FLOATS)
+    element: ElementKind = element(SUMMED)
 
     def validate(self) -> None:
         """As the forward, for kinds with a gradient."""
@@ -48,9 +48,9 @@ class ScatterBackwardArgs(Args):
 def reference(desc: ScatterBackwardDescriptor, *, dy: Any, index: Any, wanted: set[str]) -> Mapping[str, Any]:
     """NumPy on the values: the tokens are numbered, and of several that name one element all count, or the last."""
     extent, grads = desc.shape[desc.axis], {}
-    known = (index >= 0) & (index < extent)
+    at, known = located(index, extent)
     places = list(np.indices(index.shape))
-    places[desc.axis] = np.where(known, index, 0)
+    places[desc.axis] = at
     if desc.kind is ScatterKind.SET:
         last = scattered(desc, np.full(desc.shape, -1), index, np.arange(index.size).reshape(index.shape), None)
         if extent:
@@ -67,14 +67,14 @@ PARAMS = scatter_params("ScatterBackwardParams")
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    tokens = along_axis(p.index, None, p.desc.axis)
-    last = p.desc.kind is ScatterKind.SET
-    return scatter_backward_geometry(p.dx, p.dsrc, p.dy, p.desc.axis, tokens, last)
+    axis, last = p.desc.axis, p.desc.kind is ScatterKind.SET
+    source = None if p.dsrc is None else source_along(p.dsrc, p.index, axis)
+    return scatter_backward_geometry(p.dx, source, p.dy, (axis,), along_axis(p.index, None, axis), last, {}, "dsrc")
 
 
 def in_torch(torch: Any, desc: ScatterBackwardDescriptor, *, dy: Any, index: Any, wanted: set[str]) -> Any:
     """A gather for src, and for set a scatter of zeros; the tokens that torch's scatter leaves are found by number."""
-    index = index.long()
+    index = from_start(torch, index, desc.shape[desc.axis])
     dx, dsrc = dy, torch.gather(dy, desc.axis, index)
     if desc.kind is ScatterKind.SET:
         numbers = torch.arange(index.numel()).reshape(index.shape)
@@ -86,7 +86,8 @@ def in_torch(torch: Any, desc: ScatterBackwardDescriptor, *, dy: Any, index: Any
 class ScatterBackwardPlan(Indexed):
     """dx = dy, and dsrc[…, l, …] = dy[…, index[…, l, …], …]; for set only of the token that won, and dx is 0 there.
 
-    What an index outside [0, extent) did not write has the gradient 0. torch's gradient of scatter counts every token.
+    What an index outside [-extent, extent) did not write has the gradient 0. torch's gradient of scatter counts every
+    token.
     """
 
     op = "indexing.scatter_backward"
@@ -95,11 +96,12 @@ class ScatterBackwardPlan(Indexed):
     descriptor = ScatterBackwardDescriptor
     args = ScatterBackwardArgs
     reference = staticmethod(reference)
-    value_policy = "what an index outside [0, extent of the axis) did not write has the gradient 0"
+    value_policy = "what an index outside [-extent, extent) of the axis did not write has the gradient 0"
     variants = (
         Variant(
-            "sorted", _geometry, source="indexing/scatter.cu", elements=FLOATS, kinds=KINDS,
-            kernels=scatter_kernels(PARAMS, "{KIND}::Gradient", "{KIND}"), guarantee=Guarantee(native=True),
+            "sorted", _geometry, source="indexing/scatter.cu", elements=SUMMED, kinds=KINDS,
+            kernels=(*sorting_kernels(PARAMS), *moving_kernels(PARAMS, "words", "source")),
+            guarantee=Guarantee(native=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import BYTES, Benchmark
 from ...schedules.gather import gather_geometry, gather_params
-from .indexed import ELEMENTS, MOVED, Indexed, known_indices, moving_row, random_index
+from .indexed import ELEMENTS, MOVED, Indexed, from_start, known_indices, located, moving_row, random_index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +44,10 @@ class TakeArgs(Args):
 def reference(desc: TakeDescriptor, *, x: Any, indices: Any) -> Mapping[str, Any]:
     """NumPy on the stored values."""
     extent = desc.shape[desc.axis]
-    known = (indices >= 0) & (indices < extent)
+    at, known = located(indices, extent)
     if not known.any():
         return {"y": np.zeros(desc.out_shape, x.dtype)}
-    y = np.take(x, np.where(known, indices, 0), desc.axis)
+    y = np.take(x, at, desc.axis)
     trailing = (1,) * (len(desc.shape) - desc.axis - 1)
     return {"y": np.where(known.reshape(known.shape + trailing), y, np.zeros((), x.dtype))}
 
@@ -65,13 +65,14 @@ def _geometry(p: Problem) -> Geometry | str:
 
 def in_torch(torch: Any, desc: TakeDescriptor, *, x: Any, indices: Any) -> Any:
     """torch's index_select, whose indices have one axis."""
+    indices = from_start(torch, indices, desc.shape[desc.axis])
     return torch.index_select(x, desc.axis, indices.reshape(-1)).reshape(desc.out_shape)
 
 
 class TakePlan(Indexed):
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis).
 
-    An index outside [0, extent), negative ones included, reads nothing and gives a slice of 0.
+    A negative index counts from the end. One outside [-extent, extent) reads nothing and gives a slice of 0.
     """
 
     op = "indexing.take"
@@ -81,7 +82,7 @@ class TakePlan(Indexed):
     index = "indices"
     reference = staticmethod(reference)
     vjp = Vjp("TakeBackwardPlan", grads={"x": "dx"})
-    value_policy = "an index outside [0, extent of the axis), negative ones included, yields a slice of zeros"
+    value_policy = "an index outside [-extent, extent) of the axis yields a slice of zeros"
     variants = (moving_row(_geometry, PARAMS),)
     torch = staticmethod(in_torch)
     benchmarks = tuple(

@@ -31,7 +31,7 @@ from .pointwise_loss import PointwiseLossPlan, kl_div_loss
 from .preference_losses import reduced_formula
 
 
-def _wide(x: Any, name: str) -> Any:
+def wide(x: Any, name: str) -> Any:
     """x in float32 at least."""
     return cast(x, ElementKind.F32) if read(x, name).element in HALVES else x
 
@@ -43,7 +43,7 @@ _OVERLAPS = {
 
 
 def _overlap(which: str, x: Any, target: Any, axis: Any, smooth: float, reduction: str, out: Any, options: Any) -> Any:
-    x, target = _wide(x, "x"), _wide(target, "target")
+    x, target = wide(x, "x"), wide(target, "target")
     both = reduction_of("x * t", "sum", axis=axis)(x, target, **options)
     sizes = reduction_of("x + t", "sum", axis=axis)(x, target, **options)
     found, options = {"both": both, "both_sizes": sizes}, {"out": out, **options}
@@ -76,7 +76,7 @@ def jaccard_loss(
     return _overlap("jaccard", x, target, axis, smooth, reduction, out, {"stream": stream, "preference": preference})
 
 
-def _places(x: Any, count: int) -> Any:
+def places(x: Any, count: int) -> Any:
     """0, 1, … as int64 where x is."""
     package = package_name(type(x))
     if package == "torch":
@@ -113,7 +113,7 @@ def info_nce_loss(
     first, second = normalize(query, axis=-1, **options), normalize(key, axis=-1, **options)
     similar = matmul(first, transposed(second, "key"), **options)
     facts = {"logit_scale": 1 / temperature, "reduction": reduction, "out": out}
-    return cross_entropy(similar, _places(query, shapes[0][0]), axis=-1, **facts, **options)
+    return cross_entropy(similar, places(query, shapes[0][0]), axis=-1, **facts, **options)
 
 
 @entry(PointwiseLossPlan)
@@ -132,9 +132,7 @@ def distillation_loss(
     options = {"stream": stream, "preference": preference}
     scaled = elementwise("x / temperature", temperature=1.0)
     given = ((student, "student"), (teacher, "teacher"))
-    p, q = (
-        log_softmax(scaled(_wide(x, n), temperature=temperature, **options), axis=axis, **options) for x, n in given
-    )
+    p, q = (log_softmax(scaled(wide(x, n), temperature=temperature, **options), axis=axis, **options) for x, n in given)
     loss = kl_div_loss(p, q, log_target=True, reduction=reduction, **options)
     return elementwise("x * square(temperature)", temperature=1.0)(loss, temperature=temperature, out=out, **options)
 

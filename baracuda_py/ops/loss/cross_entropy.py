@@ -31,7 +31,7 @@ from ...core.views import permuted, shape_of
 from ...interop.arrays import read
 from ...schedules.loss_sums import finish_steps
 from ...schedules.row_groups import (
-    LONG, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows, launch,
+    LONG, ROWS_OF_A_WARP, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows, launch,
     row_sets, slabs,
 )  # fmt: skip
 from ...core.benchmark import Benchmark, COMPILED, EAGER
@@ -197,7 +197,7 @@ def prepare_step(p: Problem, rows: GroupRows, total: bool) -> tuple[int, Step | 
 def _geometry(p: Problem) -> Geometry | str:
     """A block, or a group of threads, for each row."""
     desc = p.desc
-    group = group_of(desc.num_classes, desc.element)
+    group = group_of(desc.num_classes, desc.element, groups=ROWS_OF_A_WARP)
     if group is None:
         held = slabs(desc.num_classes, desc.element, p.device.smem) if p.dlogits is not None else 0
         return _launches(p, "long", lambda rows: (rows, LONG, held), {"stage": held})
@@ -254,8 +254,8 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
     return Variant(
         name, _geometry, source="loss/cross_entropy.cu", elements=elements,
         kernels=(
-            *group_kernels(_ROWS, ROWS, _PLAIN, threads=threads),
-            *group_kernels(_ROWS, ROWS, _SMOOTH, threads=threads * 3 // 4, name="smooth"),
+            *group_kernels(_ROWS, ROWS, _PLAIN, threads=threads, groups=ROWS_OF_A_WARP),
+            *group_kernels(_ROWS, ROWS, _SMOOTH, threads=threads * 3 // 4, name="smooth", groups=ROWS_OF_A_WARP),
             Kernel("long", _LONG, ROWS, _PLAIN, LONG, 2),
             Kernel("smooth_long", _LONG, ROWS, _SMOOTH, LONG, 1),
             *_REDUCED,

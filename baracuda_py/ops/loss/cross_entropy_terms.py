@@ -181,16 +181,15 @@ def group_of(desc: Any) -> int:
     return 1 if desc.num_classes <= 32 else 32 if desc.num_classes <= 2048 else THREADS
 
 
-def terms_kernel(name: str, params: Params, spills: Where) -> Kernel:
+def terms_kernel(name: str, params: Params, spills: Where | bool = False) -> Kernel:
     """One for each size of a group."""
     call = f"{name}<{{KIND}}, {{T}}, {{G}}>"
     return Kernel(name, call, params, {"G": (1, 32, THREADS)}, threads=THREADS, spills=spills)
 
 
 FORWARD = terms_kernel(
-    "cross_entropy_terms", PARAMS,
-    where(kind=TargetKind.PROBABILITIES, element=(ElementKind.F32, ElementKind.F64), G=32),
-)  # fmt: skip
+    "cross_entropy_terms", PARAMS, where(kind=TargetKind.CLASSES, element=ElementKind.F32, G=(32, THREADS))
+)
 
 
 def constants(p: Problem, rows: GroupRows) -> dict[str, Any]:
@@ -256,8 +255,8 @@ def in_torch(
 class CrossEntropyTermsPlan(Plan):
     """Cross entropy against classes or probabilities, with a z-loss, soft caps and a scale of the logits.
 
-    entropy and argmax of the scaled and capped logits are made on request, of ignored rows, too. Rows are read twice,
-    the second time from the cache. Sums are in float32 (float64 of float64): a row's results depend on it alone.
+    entropy and argmax of the scaled and capped logits are made on request, of ignored rows, too. Rows are read
+    once. Sums are in float32 (float64 of float64): a row's results depend on it alone.
     """
 
     op = "loss.cross_entropy_terms"

@@ -17,7 +17,6 @@ from ...core import (
     functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import HALVES
 from ...core.variant import where
 from ...schedules.loss_sums import total_weight
 from ...schedules.row_groups import group_params, group_rows
@@ -115,11 +114,7 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((*total[0], last), total[1], rows.layout_class)
 
 
-_SPILLS = (
-    where(kind=TargetKind.CLASSES, element=HALVES, G=THREADS)
-    | where(kind=TargetKind.PROBABILITIES, element=HALVES, G=1)
-    | where(kind=TargetKind.PROBABILITIES, element=ElementKind.F32, G=(32, THREADS))
-)
+_SPILLS = where(kind=TargetKind.PROBABILITIES, element=ElementKind.F32, G=1)
 
 
 def _error(kind: ElementKind, _: Any) -> Relative:

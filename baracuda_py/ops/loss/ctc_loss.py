@@ -293,7 +293,7 @@ class CtcLossPlan(Plan):
         Variant(
             "block", _geometry, source="loss/ctc_loss.cu", guarantee=Guarantee(Relative(2), batch_invariant=True),
             kernels=(Kernel("ctc_alpha", "ctc_alpha<{T}>", PARAMS, threads=THREADS),
-                     *of_dense(reduce_kernels("LossSum<{A}>", SUM, source="Mapped<CtcShares<{A}>, {A}>", prefix="sum_",
+                     *of_dense(reduce_kernels("LossSum<{A}>", SUM, source="Mapped<LossShares<{A}>, {A}>", prefix="sum_",
                                             width=lambda element: 16 // element.acc.itemsize))),
         ),
     )  # fmt: skip

@@ -14,8 +14,8 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...schedules.channels import (
-    HELD_THREADS, Channels, Planes, channel_case, fold_lanes, fold_step, held_params, held_step, of_channels,
-    of_statistics, part_launches, single_kernel, split,
+    HELD_THREADS, Channels, Planes, across_params, across_step, channel_case, fold_lanes, fold_step, held_params,
+    held_step, of_channels, of_statistics, part_launches, single_kernel, split,
 )  # fmt: skip
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.norms import affine_elements
@@ -88,12 +88,22 @@ APPLY = Params(
     "ChannelNormParams", y="ptr", x="ptr", table="workspace", weight="ptr", bias="ptr", wide="i32", **map_params(5)
 )
 MOMENT_KERNELS = reduce_kernels("kinds::ChannelMoments<{T}>", MOMENTS)
-APPLY_KERNELS = map_kernels("channel_norm_apply<{T}, {LAYOUT}>", APPLY)
+ACROSS = across_params(
+    "ChannelNormAcrossParams", 2, y="ptr", x="ptr", weight="ptr", bias="ptr", weight_step="i64", bias_step="i64"
+)
+APPLY_KERNELS = (
+    *map_kernels("channel_norm_apply<{T}, {LAYOUT}>", APPLY),
+    single_kernel("across", "channel_norm_across<{T}>", ACROSS),
+)
 
 
 def apply_step(p: Problem, table: int) -> Geometry | str:
-    """The map that writes y, by the statistics at a byte of the workspace."""
+    """What writes y, by the statistics at a byte of the workspace: a walk across channels, or a map."""
     desc = p.desc
+    strides = {f"{n}_step": 0 if p.views[n] is None else p.views[n].strides[0] for n in ("weight", "bias")}
+    step = across_step(p, "across", (p.x, p.y), {**strides, "table": table})
+    if step is not None:
+        return Geometry((step,), layout="contiguous" if p.x.dense and p.y.dense else "inner_contiguous")
     views = (
         split(p.y, desc),
         split(p.x, desc),

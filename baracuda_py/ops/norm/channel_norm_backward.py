@@ -17,8 +17,8 @@ from ...core import (
 from ...core.tensor import View
 from ...core.variant import Step, aligned
 from ...schedules.channels import (
-    HELD_THREADS, Channels, channel_case, fold_lanes, fold_step, held_params, held_step, of_channels, of_statistics,
-    part_launches, single_kernel, split,
+    HELD_THREADS, Channels, across_params, across_step, channel_case, fold_lanes, fold_step, held_params, held_step,
+    of_channels, of_statistics, part_launches, single_kernel, split,
 )  # fmt: skip
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.norms import affine_elements
@@ -106,6 +106,9 @@ APPLY = Params(
 )  # fmt: skip
 
 
+ACROSS = across_params(
+    "ChannelNormAcrossBackwardParams", 3, dx="ptr", dy="ptr", x="ptr", weight="ptr", weight_step="i64"
+)
 HELD = held_params(
     "ChannelNormHeldBackwardParams", ("dy", "x", "dx"), mean="ptr", rstd="ptr", weight="ptr", parts="ptr",
     weight_stride="i64", inverse="f64",
@@ -170,6 +173,11 @@ def _geometry(p: Problem) -> Geometry | str:
     steps: list[Any] = [*(parts.steps if summed else ()), _fold(p, "fold", rows, parts.members, parts.table)]
     layout = "strided"
     if p.dx is not None:
+        given = {"table": parts.table, "weight_step": _stride(p.weight)}
+        step = across_step(p, "across", (p.dy, p.x, p.dx), given)
+        if step is not None:
+            dense = p.dy.dense and p.x.dense and p.dx.dense
+            return Geometry((*steps, step), parts.used, "contiguous" if dense else "inner_contiguous")
         shown = (split(p.dx, desc), *views, place, of_channels(p.weight, desc))
         last = map_geometry(p, shown, {"table": parts.table, "wide": desc.weight_element is not desc.element})
         if isinstance(last, str):
@@ -207,6 +215,7 @@ class ChannelNormBackwardPlan(Plan):
                 *reduce_kernels("kinds::Sum<complex<{A}>>", SUMS, source="norm::Slopes<{T}>"),
                 single_kernel("fold", "channel_norm_fold_backward<{T}>", FOLD),
                 *map_kernels("channel_norm_apply_backward<{T}, {LAYOUT}>", APPLY),
+                single_kernel("across", "channel_norm_across_backward<{T}>", ACROSS),
             ),
             guarantee=Guarantee(Relative(2)),
         ),

@@ -7,7 +7,9 @@ from typing import Any
 
 from ...core import Array, Scalar
 from ...core.checked import truth
+from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.views import permuted, shape_of
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
 from ..random.dropout import dropout
@@ -90,3 +92,23 @@ def modulated_layer_norm(
         x=layer_norm(x, normalized_shape=read(x, "x").shape[-1:], eps=eps, **options), scale=scale, shift=shift,
         out=out, **options,
     )  # fmt: skip
+
+
+@entry(LayerNormPlan)
+def standardize(
+    x: Array, axis: Any = -1, *, eps: float = 1e-5, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """(x - mean) / sqrt(var + eps) along one axis or several (jax.nn.standardize): layer norm of a view."""
+    if unknown:
+        raise unexpected(standardize, unknown)
+    shape = shape_of(x, "x")
+    rank, given = len(shape), (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = sorted({n + rank if n < 0 else n for n in given})
+    if len(axes) != len(given) or not axes or axes[0] < 0 or axes[-1] >= rank:
+        raise InvalidProblemError(f"axis must name one or several of the {rank} axes of x, each once, got {axis!r}")
+    order = [*(n for n in range(rank) if n not in axes), *axes]
+    options = {"normalized_shape": tuple(shape[n] for n in axes), "stream": stream, "preference": preference}
+    view = None if out is None else permuted(out, order, "out")
+    made = layer_norm(permuted(x, order, "x"), eps=eps, out=view, **options)
+    return permuted(made, [order.index(n) for n in range(rank)], "x") if out is None else out

@@ -12,12 +12,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, PerOutput, Plan,
-    Problem, Relative, Scalar, Step, Variant, choice, extents, flag, functional, number, operand, output, scalar,
+    Problem, Relative, Scalar, Step, Variant, View, choice, extents, flag, number, operand, output,
+    scalar,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
+from ...core.element import HALVES
 from ...core.element import cast as cast_values
-from ...core.keywords import entry, unexpected
+from ...core.variant import Where, where
 from ...schedules.geometry import grid
 from ...schedules.norms import affine_element, affine_elements, infer_normalized_shape
 from ...schedules.rows import merge_rows, row_params
@@ -25,7 +27,8 @@ from ...schedules.rows import merge_rows, row_params
 E = ElementKind
 TARGETS = (E.FP8E4M3, E.FP8E5M2, E.I8)
 SOURCES = (E.F32, E.F16, E.BF16)
-THREADS = 256
+LANES = ((32, 4), (128, 4), (512, 4))
+"""Threads of a row, and the chunks of 16 bytes that each of them holds, by growing row; the last take any row."""
 _LEAST = 2.0**-126  # of a scale: below it float32 has few digits
 _X = "*batch_shape *normalized_shape"
 
@@ -89,7 +92,7 @@ class NormQuantizeArgs(Args):
     scale: Scalar = scalar(1.0)
 
 
-def _normalized(desc: NormQuantizeDescriptor, h: Any, weight: Any, bias: Any) -> Any:
+def normalized(desc: Any, h: Any, weight: Any, bias: Any) -> Any:
     """u in the dtype h comes in, whose range its squares stay in."""
     axes = tuple(range(len(desc.batch_shape), h.ndim))
     count = h.dtype.type(max(math.prod(desc.normalized_shape), 1))
@@ -115,7 +118,7 @@ def reference(
         return cast_values(np.asarray(value), E.F32).astype(x.dtype)
 
     with np.errstate(all="ignore"):
-        u = single(_normalized(desc, h, weight, None if desc.kind is K.RMS_NORM else bias))
+        u = single(normalized(desc, h, weight, None if desc.kind is K.RMS_NORM else bias))
         if desc.static:
             factor = np.broadcast_to(single(x.dtype.type(scale)), (*desc.batch_shape, *(1 for _ in axes)))
         else:
@@ -131,25 +134,53 @@ def reference(
 
 PARAMS = Params(
     "NormQuantizeParams", y="ptr", x="ptr", weight="ptr", bias="ptr", residual="ptr", h="ptr", scales="ptr",
-    scale="scalar", eps="f64", **row_params(6), code="i32", is_static="i32", wide="i32", largest="f32",
-    weight_offset="f32",
+    scale="scalar", eps="f64", **row_params(6), code="i32", scale_code="i32", block="i32", is_static="i32", wide="i32",
+    largest="f32", weight_offset="f32",
 )  # fmt: skip
 
 
-def _geometry(p: Problem) -> Geometry | str:
+def row_geometry(p: Problem, y: View, values: Mapping[str, Any]) -> Geometry | str:
+    """A launch for rows of x and of y, which is p.y, or what stands for it."""
     desc, width, shape = p.desc, 16 // p.desc.element.itemsize, p.x.shape
     inner = [None if v is None else v.broadcast_to(shape) for v in (p.weight, p.bias)]
-    found = merge_rows((p.y, p.x, *inner, p.residual, p.h), len(desc.batch_shape))
+    found = merge_rows((y, p.x, *inner, p.residual, p.h), len(desc.batch_shape))
     if isinstance(found, str):
         return found
-    wide = found.run and found.cols % width == 0 and found.access(width)
-    values = {
-        **found.params(), "eps": desc.eps, "code": TARGETS.index(desc.to_element), "is_static": desc.static,
-        "wide": desc.weight_element is not desc.element, "largest": desc.to_element.limits.max,
-        "weight_offset": desc.weight_offset,
+    wide, chunks = found.run and found.cols % width == 0 and found.access(width), -(-found.cols // width)
+    lanes, held = next((one for one in LANES if chunks <= one[0] * one[1]), (LANES[-1][0], 0))
+    given = {
+        **found.params(), "eps": desc.eps, "wide": desc.weight_element is not desc.element,
+        "largest": desc.to_element.limits.max, "weight_offset": desc.weight_offset, **values,
     }  # fmt: skip
-    step = Step("rows", grid(found.rows), values, {"WIDE": wide}, THREADS)
+    kernel, threads = f"rows_{lanes}x{held}" if wide else f"rows_{lanes}_any", max(lanes, 128)
+    step = Step(kernel, grid(-(-found.rows // (threads // lanes))), given, {}, threads)
     return Geometry((step,), layout=found.layout_class)
+
+
+def row_kernels(blocks: bool, spills: Mapping[str, Where]) -> tuple[Kernel, ...]:
+    """Rows held, rows read again, and rows of any strides, whose sums have the same order; spills: by name."""
+    made = []
+    for lanes, held, wide in (
+        *((*one, True) for one in LANES),
+        (LANES[-1][0], 0, True),
+        *((n, 0, False) for n, _ in LANES),
+    ):
+        call = f"norm_quantize<{{T}}, {{KIND}}, {lanes}, {held}, {str(wide).lower()}, {str(blocks).lower()}>"
+        name = f"rows_{lanes}x{held}" if wide else f"rows_{lanes}_any"
+        made.append(Kernel(name, call, PARAMS, threads=max(lanes, 128), spills=spills.get(name, False)))
+    return tuple(made)
+
+
+_ANY = where(element=E.F32, kind=K.RMS_NORM) | where(element=HALVES, kind=K.LAYER_NORM)
+_SPILLS = {
+    "rows_32_any": _ANY, "rows_128_any": _ANY, "rows_512_any": where(element=E.F32),
+    "rows_512x4": where(element=E.BF16, kind=K.LAYER_NORM),
+}  # fmt: skip
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    code = TARGETS.index(p.desc.to_element)
+    return row_geometry(p, p.y, {"code": code, "is_static": p.desc.static, "scale_code": 0, "block": 0})
 
 
 def in_torch(
@@ -194,10 +225,7 @@ class NormQuantizePlan(Plan):
     variants = (
         Variant(
             "rows", _geometry, source="norm/norm_quantize.cu", elements=SOURCES,
-            kernels=(
-                Kernel("rows", f"norm_quantize<{{T}}, {{KIND}}, {THREADS}, {{WIDE}}>", PARAMS, {"WIDE": (True, False)},
-                       threads=THREADS),
-            ),
+            kernels=row_kernels(False, _SPILLS),
             guarantee=Guarantee(
                 PerOutput((("y", Relative(2)), ("scales", Relative(2)), ("h", Relative(2)))), batch_invariant=True
             ),
@@ -212,12 +240,11 @@ class NormQuantizePlan(Plan):
     @staticmethod
     def case(draw: Any) -> NormQuantizeDescriptor:
         rms = draw.kind is K.RMS_NORM
-        cols = draw.sizes(1, 7, 8, 33, 64, 257, 1000, 2048, 4100, 0)
-        normalized = draw.choice(((cols,), (2, 3, 4)))
+        cols = draw.sizes(1, 7, 8, 33, 64, 257, 1000, 2048, 4100, 0, rare=(2056, 8192, 20000))
         return NormQuantizeDescriptor(
-            kind=draw.kind, batch_shape=draw.shape(0, 3, 0, 5), normalized_shape=normalized, element=draw.element,
-            eps=draw.number(1e-8, 1e-2), static=draw.flag(), to_element=draw.choice(TARGETS),
-            weight_offset=draw.choice((0.0, 1.0)) if rms else 0.0,
+            kind=draw.kind, batch_shape=draw.shape(0, 3, 0, 5 if cols < 5000 else 2),
+            normalized_shape=draw.choice(((cols,), (2, 3, 4))), element=draw.element, eps=draw.number(1e-8, 1e-2),
+            static=draw.flag(), to_element=draw.choice(TARGETS), weight_offset=draw.choice((0.0, 1.0)) if rms else 0.0,
             weight_element=draw.choice(affine_elements(draw.element)),
         )  # fmt: skip
 
@@ -235,45 +262,3 @@ class NormQuantizePlan(Plan):
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
         infer_normalized_shape(shapes, facts)
-
-
-_rms = functional(NormQuantizePlan, kind=K.RMS_NORM)
-_layer = functional(NormQuantizePlan, kind=K.LAYER_NORM)
-
-
-@entry(NormQuantizePlan, kind=K.RMS_NORM)
-def rms_norm_quantize(
-    x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None,
-    to_element: Any = "float8_e4m3fn", normalized_shape: Any = None, eps: float = 1e-6, weight_offset: float = 0.0,
-    return_h: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
-) -> Any:  # fmt: skip
-    """(y, scales): rms_norm(x + residual) in 8 bits with a scale for each row; see `NormQuantizePlan`.
-
-    With `scale`, a number or a 0-d array, that is the scale of all rows, and y alone is returned. return_h: also
-    x + residual, last. to_element: float8_e4m3fn, float8_e5m2 or int8.
-    """
-    if unknown:
-        raise unexpected(rms_norm_quantize, unknown)
-    given = {} if normalized_shape is None else {"normalized_shape": normalized_shape}
-    return _rms(
-        x, weight, None, residual, eps=eps, weight_offset=weight_offset, to_element=to_element,
-        static=scale is not None, scale=1.0 if scale is None else scale, return_scales=scale is None,
-        return_h=return_h, out=out, stream=stream, preference=preference, **given,
-    )  # fmt: skip
-
-
-@entry(NormQuantizePlan, kind=K.LAYER_NORM)
-def layer_norm_quantize(
-    x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *,
-    scale: Scalar = None, to_element: Any = "float8_e4m3fn", normalized_shape: Any = None, eps: float = 1e-5,
-    return_h: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
-) -> Any:  # fmt: skip
-    """(y, scales): layer_norm(x + residual) in 8 bits with a scale for each row; see `rms_norm_quantize`."""
-    if unknown:
-        raise unexpected(layer_norm_quantize, unknown)
-    given = {} if normalized_shape is None else {"normalized_shape": normalized_shape}
-    return _layer(
-        x, weight, bias, residual, eps=eps, to_element=to_element, static=scale is not None,
-        scale=1.0 if scale is None else scale, return_scales=scale is None, return_h=return_h, out=out, stream=stream,
-        preference=preference, **given,
-    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Relative, Variant, Vjp, axes,
-    element, extents, flag, functional, operand, output, where,
+    Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, Vjp,
+    axes, element, extents, flag, functional, operand, output, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES, cast, decode
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.tensor import Shape
-from ...core.variant import Kernel, Spills
+from ...core.tensor import Shape, View
 from ...interop.arrays import read
+from ...schedules.map import map_geometry, map_kernels, map_params, widths
 from ...schedules.reduce import over, reduce_geometry, reduce_kernels, reduce_params, sum_to, without_axes
 from . import reduce
 from .reduce import AlongAxes
@@ -137,32 +138,58 @@ def backward_reference(
     return made
 
 
+_SLOPES = Params(
+    "AverageSlopesParams",
+    **dict.fromkeys(("dx", "dweights", "dy", "weights", "x", "average", "z"), "ptr"), **map_params(7),
+)  # fmt: skip
+
+
 def _backward_geometry(p: Problem) -> Geometry | str:
+    """One map to dx, and to dweights where the weights did not broadcast; else a sum to those."""
     desc = p.desc
-    dy, y, z = (over(view, desc.shape, desc.axis) for view in (p.dy, p.y, p.z))
+    whole = p.dweights is not None and math.prod(p.dweights.shape) == math.prod(desc.shape)
     steps: list[Any] = []
     used, coalesced = 0, True
-    for view, operands, at, prefix in (
-        (p.dx, (dy, p.weights.broadcast_to(desc.shape), z), {"y": "dx"}, "dx_"),
-        (p.dweights, (dy, p.x, y, z), {"y": "dweights", "average": "y"}, "dw_"),
-    ):
-        if view is None:
-            continue
-        found = sum_to(p, operands, view, at, used, prefix)
+    if p.dx is not None or whole:
+        made = _slopes(p, whole)
+        if isinstance(made, str):
+            return made
+        steps, coalesced = [*made.steps], made.layout != "strided"
+    if p.dweights is not None and not whole:
+        dy, y, z = (over(view, desc.shape, desc.axis) for view in (p.dy, p.y, p.z))
+        at = {"y": "dweights", "average": "y"}
+        found = sum_to(p, (dy, p.x, y, z), p.dweights, at, used, "dw_")
         if isinstance(found, str):
             return found
         steps, used, coalesced = [*steps, *found.steps], found.used, coalesced and found.coalesced
     return Geometry(tuple(steps), used, "inner_contiguous" if coalesced else "strided")
 
 
-# Sums for dx are of one term, as x broadcasts nowhere: they have no states to merge, which the last kernel does.
-def _sums(
-    name: str, functor: str, operands: tuple[str, ...], types: str, prefix: str, spills: Spills | None = None
-) -> tuple[Kernel, ...]:
-    return reduce_kernels(
-        "kinds::Sum<{T}>", reduce_params(name, operands), spills, source=f"Mapped<{functor}<{{T}}>, {types}, {{A}}>",
-        width=lambda element: 16 // element.acc.itemsize, prefix=prefix,
-    )  # fmt: skip
+def _slopes(p: Problem, whole: bool) -> Geometry | str:
+    """What is not wanted is not written, and of what it alone takes nothing is read: dy stands in its place."""
+    desc = p.desc
+    dy, y, z = (over(view, desc.shape, desc.axis) for view in (p.dy, p.y, p.z))
+    views: list[View | None] = [None, None, dy, dy, dy, dy, z]
+    names = {"dx": "@null", "dweights": "@null", "weights": "dy", "x": "dy", "average": "dy"}
+    if p.dx is not None:
+        views[0], views[3] = p.dx, p.weights.broadcast_to(desc.shape)
+        names |= {"dx": "dx", "weights": "weights"}
+    if whole:
+        views[1], views[4], views[5] = p.dweights.broadcast_to(desc.shape), p.x, y
+        names |= {"dweights": "dweights", "x": "x", "average": "y"}
+    return map_geometry(p, views, names)
+
+
+_SUMS = reduce_kernels(
+    "kinds::Sum<{T}>", reduce_params("WeightSlopeParams", ("dy", "x", "average", "z")),
+    {"rows": where(element=ElementKind.F32), "columns": where(element=ElementKind.F64, VEC=2)},
+    source="Mapped<WeightSlope<{T}>, {T}, {T}, {T}, {A}>", prefix="dw_",
+    width=lambda element: 16 // element.acc.itemsize,
+)  # fmt: skip
+_MAPS = map_kernels(
+    "average_slopes<{T}, {LAYOUT}>", _SLOPES, widths_of=lambda element: widths(element.acc.itemsize),
+    source="reduce/average_slopes.cu",
+)  # fmt: skip
 
 
 def backward_in_torch(
@@ -193,10 +220,7 @@ class AverageBackwardPlan(Plan):
         Variant(
             "tree", _backward_geometry, source="reduce/average.cu",
             guarantee=Guarantee(Relative(), batch_invariant=True),
-            kernels=(*_sums("AverageSlopeParams", "WeightedSlope", ("dy", "weights", "z"), "{T}, {T}", "dx_")[:-1],
-                     *_sums("WeightSlopeParams", "WeightSlope", ("dy", "x", "average", "z"), "{T}, {T}, {T}", "dw_",
-                             {"rows": where(element=ElementKind.F32),
-                              "columns": where(element=ElementKind.F64, VEC=2)})),
+            kernels=(*_MAPS, *_SUMS),
         ),
     )  # fmt: skip
     torch = staticmethod(backward_in_torch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,8 @@ from ...core.outputs import each_of
 from ...core.tensor import Shape, View
 from ...core.variant import Kernel, Step
 from ...interop.arrays import read
-from ...schedules.map import THREADS, chunked, lay_out, map_params
+from ...schedules.geometry import Axes, Merged
+from ...schedules.map import THREADS, chunked, lay_out, map_params, takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,24 +100,70 @@ PARAMS = Params(
 )  # fmt: skip
 
 
-def _launch(p: Problem, kernel: str, y: View, x: View, names: Mapping[str, str]) -> Geometry | str:
+def _launch(p: Problem, y: View, x: View, names: Mapping[str, str]) -> Geometry | str:
+    """Elements equally apart by chunks, along another axis or the axis itself; else, and by places, one by one."""
     desc, along = p.desc, p.desc.axis
     row = View(x.ptr, x.shape, tuple(0 if a == along else s for a, s in enumerate(x.strides)), x.element)
     numbers = View(0, x.shape, tuple(int(a == along) for a in range(len(x.shape))), ElementKind.BOOL)
     merged = lay_out((y, row, numbers))
     if isinstance(merged, str):
         return merged
-    places = p.places
+    places, step = p.places, x.strides[along]
+    wide = 16 // x.element.itemsize
+    kernel, vec, each = "elements", 1, 4  # chunks a thread: `Strided` of one element
+    if places is None and (made := _chunks(merged, y, x, numbers, step, wide)) is not None:
+        (merged, kernel), vec, each = made, wide, 2
     constants = {
-        **chunked(merged, 1), **names, "extent": desc.extent, "step": x.strides[along],
+        **chunked(merged, vec), **names, "extent": desc.extent, "step": step,
         "place_step": 0 if places is None else places.strides[0], "edge_order": desc.edge_order,
     }  # fmt: skip
-    blocks = max(1, -(-y.size // (THREADS * 4)))  # elements a thread: `Strided`
-    return Geometry((Step(kernel, (blocks, 1, 1), constants, {}, THREADS),), layout="strided")
+    blocks = max(1, -(-(y.size // vec) // (THREADS * each)))
+    return Geometry(
+        (Step(kernel, (blocks, 1, 1), constants, {"VEC": vec} if vec > 1 else {}, THREADS),), layout="strided"
+    )
 
 
-def _kernel(name: str) -> tuple[Kernel, ...]:
-    return (Kernel(name, f"{name}<{{T}}>", PARAMS, threads=THREADS),)
+def _chunks(merged: Merged, y: View, x: View, numbers: View, step: int, vec: int) -> tuple[Merged, str] | None:
+    """The axes and the kernel for chunks of `vec` elements, None where operands are not aligned to them."""
+
+    def place_moves(found: Merged) -> int:
+        (axes,) = found.groups
+        return axes.strides[2][-1] if axes.shape else 0
+
+    def plain(found: Merged) -> bool:
+        (axes,) = found.groups
+        return takes(found, vec) and bool(axes.shape) and axes.strides[0][-1] == axes.strides[1][-1] == 1
+
+    if plain(merged) and not place_moves(merged) and step % vec == 0:
+        return merged, "across"
+    if step != 1 or isinstance(whole := lay_out((y, x, numbers)), str):
+        return None
+    # The kernel adds an element's place to its row: what x moves along the axis is counted once.
+    (axes,) = whole.groups
+    if plain(whole) and place_moves(whole) == 1:
+        rows = tuple(s - n for s, n in zip(axes.strides[1], axes.strides[2], strict=True))
+        split = Axes(axes.shape, (axes.strides[0], rows, axes.strides[2]))
+        return dataclasses.replace(whole, groups=(split,)), "along"
+    return None
+
+
+def _kernels(backward: bool) -> tuple[Kernel, ...]:
+    flag = str(backward).lower()
+    vec: Any = lambda element: {"VEC": (16 // element.itemsize,)}  # noqa: E731
+    return (
+        Kernel("elements", f"finite_gradient<{{T}}, {flag}>", PARAMS, threads=THREADS),
+        *(
+            Kernel(
+                way,
+                f"finite_gradient_chunks<{{T}}, {{VEC}}, {flag}, {along}>",
+                PARAMS,
+                vec,
+                threads=THREADS,
+                min_blocks=2,
+            )
+            for way, along in (("across", "false"), ("along", "true"))
+        ),
+    )
 
 
 def in_torch(torch: Any, desc: FiniteGradientDescriptor, *, x: Any, places: Any, spacing: Any) -> Any:
@@ -154,8 +202,8 @@ class FiniteGradientPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "map", lambda p: _launch(p, "finite_gradient", p.y, p.x, {}), source="scan/finite_gradient.cu",
-            kernels=_kernel("finite_gradient"), guarantee=Guarantee(Relative(4), math="float64", batch_invariant=True),
+            "map", lambda p: _launch(p, p.y, p.x, {}), source="scan/finite_gradient.cu",
+            kernels=_kernels(False), guarantee=Guarantee(Relative(4), math="float64", batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
@@ -168,8 +216,8 @@ class FiniteGradientPlan(Plan):
     @staticmethod
     def case(draw: Any) -> FiniteGradientDescriptor:
         order = draw.choice((1, 2))
-        n = draw.choice((order + 1, order + 2, 5, 40, 300))
-        shape = draw.choice(((n,), (3, n), (n, 17), (2, n, 9), (0, n)))
+        n = draw.choice((order + 1, order + 2, 5, 40, 304))
+        shape = draw.choice(((n,), (3, n), (n, 17), (n, 32), (2, n, 9), (0, n)))
         along = next(a for a, extent in enumerate(shape) if extent == n)
         return FiniteGradientDescriptor(shape=shape, axis=along, edge_order=order, element=draw.element)
 
@@ -207,8 +255,8 @@ class FiniteGradientBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "map", lambda p: _launch(p, "finite_gradient_backward", p.dx, p.dy, {"x": "dy", "y": "dx"}),
-            source="scan/finite_gradient.cu", kernels=_kernel("finite_gradient_backward"),
+            "map", lambda p: _launch(p, p.dx, p.dy, {"x": "dy", "y": "dx"}),
+            source="scan/finite_gradient.cu", kernels=_kernels(True),
             guarantee=Guarantee(Relative(4), math="float64", batch_invariant=True),
         ),
     )  # fmt: skip

@@ -66,6 +66,8 @@ class Together(Operands):
         return f"{self.register(ops[0])} = movmatrix(t, {self.line}, {self.value(ops[1])});"
 
     def _mma(self, mods: list[str], ops: list[str]) -> str:
+        if mods[2:] == ["m8n8k4", "row", "col", *["f64"] * 4]:
+            return self._mma_doubles(ops)
         depth = mods[2].removeprefix("m16n8k")
         if mods[3:6] != ["row", "col", "f32"] or mods[6] != mods[7] or _DEPTHS[mods[6]] != depth:
             raise ValueError(mods)
@@ -75,6 +77,13 @@ class Together(Operands):
         sums = ", ".join(self.typed("f32", x) for x in c)
         given = f"const u32 a[] = {{{left}}}, b[] = {{{right}}}; const float c[] = {{{sums}}};"
         return f"{{ float x[4]; {given} mma(t, {self.line}, Half::{mods[6]}, x, a, b, c); {results} }}"
+
+    def _mma_doubles(self, ops: list[str]) -> str:
+        d, a, b, c = (parts_of(x) for x in ops)
+        results = " ".join(f"{self.register(x)} = bits(x[{n}]);" for n, x in enumerate(d))
+        left, right, *sums = (self.typed("f64", x) for x in (*a, *b, *c))
+        given = f"double x[2]; const double c[] = {{{', '.join(sums)}}};"
+        return f"{{ {given} mma_doubles(t, {self.line}, x, {left}, {right}, c); {results} }}"
 
     def _wgmma(self, mods: list[str], ops: list[str]) -> str:
         if mods[0] == "fence":

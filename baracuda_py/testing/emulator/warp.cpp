@@ -151,6 +151,24 @@ void multiply(Meeting& m) {  // 32 bytes along k
   }
 }
 
+struct DoubleFragments {
+  double a, b, c[2];
+};
+// D[8, 8] = A[8, 4] B[4, 8] + C: lane (g, t) has A[g, t], B[t, g] and columns 2 t and 2 t + 1 of row g of C.
+void multiply_doubles(Meeting& m) {
+  for (u32 n = 0; n < warp_size; ++n) {
+    for (u32 e = 0; e < 2; ++e) {
+      double sum = brought<DoubleFragments>(m, n).c[e];
+      const u32 row = n / 4, column = n % 4 * 2 + e;
+      for (u32 k = 0; k < 4; ++k) {
+        const double left = brought<DoubleFragments>(m, 4 * row + k).a, right = brought<DoubleFragments>(m, 4 * column + k).b;
+        sum = fma(left, right, sum);
+      }
+      static_cast<double*>(m.there[n]->given)[e] = sum;
+    }
+  }
+}
+
 void matrices_fit(Thread& t, u32 line, int count, u32 address, bool writes) {
   if (static_cast<int>(t.lane) < 8 * count) shared_at(t, line, address, 16, writes);
 }
@@ -188,6 +206,13 @@ void mma(Thread& t, u32 line, Half type, float (&d)[4], const u32 (&a)[4], const
   const Fragments mine{a, b, c};
   float got[4];
   meet(t, line, warp_size, ~0u, multiply, static_cast<long>(type), &mine, got);
+  memcpy(d, got, sizeof got);
+}
+
+void mma_doubles(Thread& t, u32 line, double (&d)[2], double a, double b, const double (&c)[2]) {
+  const DoubleFragments mine{a, b, {c[0], c[1]}};
+  double got[2];
+  meet(t, line, warp_size, ~0u, multiply_doubles, 0, &mine, got);
   memcpy(d, got, sizeof got);
 }
 

@@ -1,7 +1,7 @@
 """Modules over the functional layer, with the parameters and state_dict keys of torch.nn's where it has them."""
 
 from .attention import Attention, KVCache
-from .embedding import Embedding, RotaryEmbedding
+from .embedding import Embedding, EmbeddingBag, RotaryEmbedding
 from .linear import Linear, SwiGLU
 from .loss import CrossEntropyLoss, FusedLinearCrossEntropyLoss
 from .losses import (
@@ -49,6 +49,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CrossEntropyLoss",
     "Embedding",
+    "EmbeddingBag",
     "FusedLinearCrossEntropyLoss",
     "GaussianNLLLoss",
     "GroupNorm",

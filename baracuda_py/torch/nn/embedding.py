@@ -1,4 +1,4 @@
-"""Embedding, whose gradient has a fixed order of sums, and rotary positions."""
+"""Embeddings, whose gradients have a fixed order of sums, and rotary positions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,36 @@ class Embedding(torch.nn.Embedding):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
-        for name, plain in (("max_norm", None), ("scale_grad_by_freq", False), ("sparse", False)):
-            if getattr(self, name) != plain:
-                raise UnsupportedError(f"Embedding: {name}= is not offered; use torch.nn.Embedding for it")
+        _refuse_sparse(self)
 
     def forward(self, indices: Any) -> Any:
         """Rows of the weight, [*indices.shape, embedding_dim]."""
-        return bct.embedding(indices, self.weight, padding_idx=self.padding_idx)
+        return bct.embedding(
+            indices, self.weight, padding_idx=self.padding_idx, max_norm=self.max_norm, norm_type=self.norm_type,
+            scale_grad_by_freq=self.scale_grad_by_freq,
+        )  # fmt: skip
+
+
+class EmbeddingBag(torch.nn.EmbeddingBag):  # type: ignore[misc]
+    """torch.nn.EmbeddingBag with deterministic gradients; indices are not checked on the device."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        _refuse_sparse(self)
+
+    def forward(self, indices: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        """One row a bag, [bags, embedding_dim]."""
+        return bct.embedding_bag(
+            indices, self.weight, offsets, per_sample_weights, mode=self.mode, padding_idx=self.padding_idx,
+            include_last_offset=self.include_last_offset, scale_grad_by_freq=self.scale_grad_by_freq,
+            max_norm=self.max_norm, norm_type=self.norm_type,
+        )  # fmt: skip
+
+
+def _refuse_sparse(module: Any) -> None:
+    if module.sparse:
+        kind = type(module).__name__
+        raise UnsupportedError(f"{kind}: sparse= is not offered; use torch.nn.{kind} for sparse gradients")
 
 
 class RotaryEmbedding(torch.nn.Module):  # type: ignore[misc]

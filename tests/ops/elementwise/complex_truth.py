@@ -22,7 +22,7 @@ FORWARD: dict[str, Callable[[Any], Any]] = {
     "tan": mp.tan, "asin": mp.asin, "acos": mp.acos, "atan": mp.atan, "sinh": mp.sinh, "cosh": mp.cosh,
     "tanh": mp.tanh, "asinh": mp.asinh, "acosh": mp.acosh, "atanh": mp.atanh,
     "sigmoid": lambda z: 1 / (1 + mp.exp(-z)), "sgn": lambda z: z / abs(z), "abs": lambda z: mp.mpc(abs(z)),
-    "angle": lambda z: mp.mpc(mp.arg(z)),
+    "angle": lambda z: mp.mpc(mp.arg(z)), "wofz": lambda z: faddeeva(z),
 }  # fmt: skip
 
 SLOPE: dict[str, Callable[[Any], Any]] = {
@@ -34,8 +34,26 @@ SLOPE: dict[str, Callable[[Any], Any]] = {
     "atan": lambda z: 1 / (1 + z * z), "sinh": mp.cosh, "cosh": mp.sinh, "tanh": lambda z: 1 / mp.cosh(z) ** 2,
     "asinh": lambda z: 1 / (mp.sqrt(1 - 1j * z) * mp.sqrt(1 + 1j * z)),
     "acosh": lambda z: 1 / (mp.sqrt(z - 1) * mp.sqrt(z + 1)), "atanh": lambda z: 1 / (1 - z * z),
-    "sigmoid": lambda z: mp.exp(-z) / (1 + mp.exp(-z)) ** 2,
+    "sigmoid": lambda z: mp.exp(-z) / (1 + mp.exp(-z)) ** 2, "wofz": lambda z: faddeeva(z, slope=True),
 }  # fmt: skip
+
+
+def faddeeva(z: Any, slope: bool = False) -> Any:
+    """w(z) by mpmath, or w'(z); far out in the upper half plane by the fraction 1 / (z - 1/2 / (z - 1 / (z - …)))."""
+    if z.imag < 0:
+        away = 2 * mp.exp(-z * z)
+        return -2 * z * away + faddeeva(-z, True) if slope else away - faddeeva(-z)
+    if abs(z) < 40:
+        with mp.workdps(mp.dps + 20):
+            w = mp.exp(-z * z) * mp.erfc(-1j * z)
+            return -2 * z * w + 2j / mp.sqrt(mp.pi) if slope else w
+    square = 1 / (2 * z * z)
+    term, total = mp.mpc(1), mp.mpc(0)
+    for k in range(40):
+        total += (2 * k + 1) * term if slope else term
+        term *= (2 * k + 1) * square
+    return -1j / mp.sqrt(mp.pi) * total / z / z if slope else 1j / mp.sqrt(mp.pi) * total / z
+
 
 _EXPONENTIALS = ("exp", "expm1", "sin", "cos", "tan", "sinh", "cosh", "tanh", "sigmoid")
 
@@ -58,6 +76,8 @@ def corners(element: ElementKind) -> np.ndarray:
 def inside(name: str, z: np.ndarray) -> np.ndarray:
     """Points at which textbook formulas serve: finite, off cuts and poles on the axes, not far out in exponentials."""
     keep = np.isfinite(z) & (z.real != 0) & (z.imag != 0)
+    if name == "wofz":  # below the real axis an exponential
+        keep &= (z.imag > 0) | ((np.abs(z.real) < 3000) & (np.abs(z.imag) < 3000))
     if name in _EXPONENTIALS:
         keep &= (np.abs(z.real) < 3000) & (np.abs(z.imag) < 3000)
     return z[keep]

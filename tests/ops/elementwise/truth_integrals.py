@@ -113,11 +113,21 @@ def _log_gammas(x: Any, p: Any) -> list[Any]:
     return [p * (p - 1) / 4 * mp.log(mp.pi), *(mp.loggamma(x - mp.mpf(j) / 2) for j in range(int(p)))]
 
 
+def _bernoulli_number(x: Any) -> Any:
+    """B(x), B(1) being -1/2; only whole numbers from 0 on have one."""
+    if not (x >= 0 and x == mp.floor(x)) or mp.isinf(x):
+        return mp.nan
+    if x > 2000:  # far beyond every type's range
+        return mp.mpf(0) if x % 2 else mp.inf if x % 4 else -mp.inf
+    return mp.mpf(-0.5) if x == 1 else mp.bernoulli(int(x))
+
+
 FORWARD: dict[str, Callable[..., Any]] = {
     "exp1": _exp1, "expi": _expi, "dawsn": _dawsn, "fresnel_s": lambda x: _fresnel(x, True),
     "fresnel_c": lambda x: _fresnel(x, False), "sine_integral": lambda x: _sici(x, True),
     "cosine_integral": lambda x: _sici(x, False), "spence": _spence, "gamma": _gamma,
     "factorial": lambda x: _gamma(x + 1), "multigammaln": _multigammaln,
+    "bernoulli_number": _bernoulli_number,
     "gammasgn": lambda x: mp.nan if _pole(x) else mp.mpf(1) if x > 0 or mp.floor(x) % 2 == 0 else -mp.mpf(1),
 }  # fmt: skip
 SLOPE: dict[str, Callable[..., Any]] = {

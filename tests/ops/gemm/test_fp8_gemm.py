@@ -20,8 +20,12 @@ from baracuda_py.testing.layouts import Placement, lay_out
 from baracuda_py.testing.operands import Operands
 from baracuda_py.testing.recording import pointer_view
 
-OPTIONAL = ("scale_a", "scale_b", "c", "bias", "residual")
+OPTIONAL = ("scale_a", "scale_b", "c", "bias", "residual", "scale_y")
+ROWS = {"wgmma": 9.0, "mma_fp8": 8.9, "mma": 8.0}  # and what they are emulated on
 E4M3, E5M2 = FP8
+EPILOGUES = (
+    ("bias", "residual", "scale_a", "scale_b"), ("c", "scale_b"), (), ("bias", "residual", "scale_a"), ("c", "scale_b"),
+)  # for each of OUTPUTS  # fmt: skip
 FEW = 5  # multiprocessors: two clusters, several tiles for each
 TURNED = Placement("permuted", order=(1, 0))  # the first axis is the dense one
 
@@ -36,7 +40,7 @@ def described(m: int, n: int, k: int, scales: str = "tensor", **more: Any) -> bc
 
 def problem(desc: bc.Fp8GemmDescriptor, *present: str, seed: int = 0, **placed: Placement) -> Operands:
     """Operands, b with k along memory unless `placed` says otherwise."""
-    given = {name: name in present for name in OPTIONAL}
+    given = {name: name in present for name in (*OPTIONAL, "amax")}
     return laid(fill(bc.Fp8GemmPlan, desc, np.random.default_rng(seed), given), **placed)
 
 
@@ -47,13 +51,16 @@ def laid(case: Case, **placed: Placement) -> Operands:
         array = case.arrays.get(name)
         found[name] = None if array is None else lay_out(array, places.get(name, Placement()))
     y = np.empty((case.desc.m, case.desc.n), case.desc.out_element.carrier)
-    return Operands(case, found | {"y": lay_out(y, places.get("y", Placement()), 0xFF)})
+    found["y"] = lay_out(y, places.get("y", Placement()), 0xFF)
+    found["amax"] = lay_out(np.empty((), np.float32), Placement(), 0xFF) if "amax" in case.wanted else None
+    return Operands(case, found)
 
 
 def plan_for(desc: bc.Fp8GemmDescriptor, row: str = "wgmma", device: Any = None) -> Any:
     """The plan with one row."""
-    chosen = bc.Fp8GemmPlan(desc, PlanPreference(), device or emulated_device(9.0, FEW))
+    chosen = bc.Fp8GemmPlan(desc, PlanPreference(), device or emulated_device(ROWS[row], FEW))
     chosen.rows = tuple(one for one in chosen.rows if one.name == row)
+    assert chosen.rows
     return chosen
 
 
@@ -61,11 +68,13 @@ SIZES = {(300, 264): (FEW, 128, 2), (100, 200): (3, 128, 1), (70, 104): (2, 64, 
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("scales", ["tensor", "rows", "blocks"])
 @pytest.mark.parametrize(("m", "n"), SIZES)
-@pytest.mark.parametrize(("left", "right"), [(E4M3, E4M3), (E4M3, E5M2), (E5M2, E4M3), (E5M2, E5M2)])
+@pytest.mark.parametrize(
+    ("left", "right", "scales"),
+    [(E4M3, E4M3, "tensor"), (E4M3, E5M2, "blocks"), (E5M2, E4M3, "rows"), (E5M2, E5M2, "blocks")],
+)
 def test_elements_tiles_and_scales(left: ElementKind, right: ElementKind, m: int, n: int, scales: str) -> None:
-    desc = described(m, n, 400, scales, element=left, b_element=right)
+    desc = described(m, n, 272, scales, element=left, b_element=right)
     ready = problem(desc, "scale_a", "scale_b", "bias", seed=m)
     sms, columns, cluster = SIZES[m, n]
     chosen = plan_for(desc, device=emulated_device(9.0, sms))
@@ -76,41 +85,93 @@ def test_elements_tiles_and_scales(left: ElementKind, right: ElementKind, m: int
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("row", ["wgmma", "simt"])
-@pytest.mark.parametrize("out", OUTPUTS)
-@pytest.mark.parametrize("present", [(), ("c", "scale_b"), ("bias", "residual", "scale_a", "scale_b")])
+@pytest.mark.parametrize(("m", "n", "size"), [(140, 136, 128), (100, 72, 64)])
+@pytest.mark.parametrize(("left", "right"), [(E4M3, E4M3), (E4M3, E5M2), (E5M2, E5M2)])
+def test_tiles_without_a_warpgroup(left: ElementKind, right: ElementKind, m: int, n: int, size: int) -> None:
+    """Of one element by the tensor cores' own product of fp8, and of any two by that of f16."""
+    desc = described(m, n, 272, "blocks", element=left, b_element=right)
+    ready = problem(desc, "scale_a", "scale_b", "bias", seed=m)
+    for row in ("mma_fp8", "mma") if left is right else ("mma",):
+        chosen = plan_for(desc, row, emulated_device(ROWS[row], 4))
+        (step,) = chosen.plan_layout(ready.args(pointer_view))[1].steps
+        assert step.kernel == f"fp8_gemm_{'native' if row == 'mma_fp8' else 'f16'}_{size}"
+        emulate(chosen, ready)
+    if left is not right:
+        said = bc.Fp8GemmPlan.select(desc, device=fake_device(8.9)).explain()
+        assert f"multiplies {left} by itself, b is {right}" in said
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize(("out", "k"), [(E4M3, 144), (ElementKind.F16, 0)])
+def test_the_scale_of_y_and_the_largest_y_before_it(out: ElementKind, k: int, row: str) -> None:
+    desc = described(70, 136, k, "rows", out_element=out, activation="relu")
+    ready = problem(desc, "scale_a", "bias", "scale_y", "amax")
+    ready.case.arrays["a"][3, 5:] = 0x7E  # 448, so that an fp8 y saturates
+    ready.laid["a"] = lay_out(ready.case.arrays["a"], Placement())
+    emulate(plan_for(desc, row), ready)
+    amax = float(ready.laid["amax"].view)
+    assert amax > 448 or k < 100
+    if k and row != "wgmma":
+        ready.case.arrays["a"][69, 0] = 0x7F
+        ready.laid["a"] = lay_out(ready.case.arrays["a"], Placement())
+        emulate(plan_for(desc, row), ready)
+        assert np.isnan(ready.laid["amax"].view)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("row", ["mma_fp8", "mma"])
+@pytest.mark.parametrize(("m", "n"), [(0, 16), (16, 0)])
+def test_the_largest_of_nothing_is_0(m: int, n: int, row: str) -> None:
+    ready = problem(described(m, n, 32), "amax")
+    emulate(plan_for(ready.case.desc, row), ready)
+    assert float(ready.laid["amax"].view) == 0.0
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize(("out", "present"), [*zip(OUTPUTS, EPILOGUES, strict=True)])
 def test_outputs_and_epilogues(present: tuple[str, ...], out: ElementKind, row: str) -> None:
-    desc = described(150, 140, 144, "blocks", out_element=out, activation="silu", b_element=E5M2)
+    right = E4M3 if row == "mma_fp8" else E5M2
+    desc = described(70, 140, 144, "blocks", out_element=out, activation="silu", b_element=right)
     emulate(plan_for(desc, row), problem(desc, *present))
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("row", ["wgmma", "simt"])
-@pytest.mark.parametrize("k", [0, 16, 128, 144, 528])
-@pytest.mark.parametrize(("m", "n"), [(1, 8), (7, 136), (129, 8), (257, 520)])
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 8, 0), (1, 8, 144), (1, 8, 528), (131, 72, 0), (131, 72, 272)])
 def test_tails(m: int, n: int, k: int, row: str) -> None:
     desc = described(m, n, k, "blocks", out_element=ElementKind.F16)
     emulate(plan_for(desc, row), problem(desc, "scale_a", "scale_b"))
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("row", ["wgmma", "simt"])
-@pytest.mark.parametrize("scales", ["rows", "blocks"])
-def test_strides(scales: str, row: str) -> None:
-    desc = described(200, 136, 272, scales)
+@pytest.mark.parametrize("row", ROWS)
+def test_strides(row: str) -> None:
+    desc = described(70, 136, 272, "blocks")
     padded = Placement("padded", order=(0, 1), pads=(0, 16))
     steps = Placement("step", steps=(1, 2))
     places = {"a": padded, "b": Placement("padded", order=(1, 0), pads=(16, 0)), "scale_a": TURNED, "scale_b": steps}
-    for y in (TURNED, steps, Placement("padded", order=(0, 1), pads=(0, 8))):
+    for y in (TURNED, Placement("padded", order=(0, 1), pads=(0, 8))):
         emulate(plan_for(desc, row), problem(desc, "scale_a", "scale_b", "bias", y=y, **places))
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("row", ["wgmma", "simt"])
-@pytest.mark.parametrize(("left", "right"), [(E4M3, E4M3), (E4M3, E5M2), (E5M2, E5M2)])
+@pytest.mark.parametrize(
+    ("row", "left", "right"),
+    [
+        ("wgmma", E4M3, E4M3), ("wgmma", E4M3, E5M2), ("wgmma", E5M2, E5M2), ("mma_fp8", E4M3, E4M3),
+        ("mma_fp8", E5M2, E5M2), ("mma", E4M3, E5M2), ("mma", E5M2, E4M3),
+    ],
+)  # fmt: skip
 def test_exact_on_small_integers(left: ElementKind, right: ElementKind, row: str) -> None:
-    desc = described(140, 150, 288, "blocks", element=left, b_element=right, out_element=ElementKind.F32)
-    case = fill(bc.Fp8GemmPlan, desc, np.random.default_rng(1), {name: name.startswith("scale") for name in OPTIONAL})
+    desc = described(70, 150, 288, "blocks", element=left, b_element=right, out_element=ElementKind.F32)
+    case = fill(
+        bc.Fp8GemmPlan,
+        desc,
+        np.random.default_rng(1),
+        {name: name in ("scale_a", "scale_b") for name in (*OPTIONAL, "amax")},
+    )
     rng = np.random.default_rng(2)
     a, b = (rng.integers(-4, 5, case.arrays[name].shape) for name in ("a", "b"))
     case.arrays["a"], case.arrays["b"] = a.astype(left.dtype).view(np.uint8), b.astype(right.dtype).view(np.uint8)
@@ -126,7 +187,7 @@ def test_exact_on_small_integers(left: ElementKind, right: ElementKind, row: str
 @pytest.mark.usefixtures("emulation")
 def test_rows_have_the_bits_they_have_alone() -> None:
     """And in tiles of every width, and whether y is stored by the copy engine or not."""
-    k, n = 400, 264
+    k, n = 272, 264
     whole = problem(described(300, n, k, "rows"), "scale_a", "scale_b", "bias")
     emulate(plan_for(whole.case.desc), whole)
     bits = np.array(whole.laid["y"].view).view(np.uint16)
@@ -155,7 +216,17 @@ def test_what_the_copy_engine_does_not_reach_is_another_row_s(places: dict[str, 
     verdict = plan_for(desc, device=fake_device(9.0)).can_implement(ready.args(pointer_view))
     assert not verdict and says in str(verdict.reason)
     taken = bc.Fp8GemmPlan.select(desc, device=fake_device(9.0)).can_implement(ready.args(pointer_view))
-    assert taken and taken.sku is not None and taken.sku.variant == "simt"
+    assert taken and taken.sku is not None and taken.sku.variant == "mma_fp8"
+
+
+@pytest.mark.parametrize(
+    ("scales", "out", "row"),
+    [("tensor", E4M3, "cublas"), ("rows", ElementKind.BF16, "cublas"), ("rows", E4M3, "wgmma")],
+)
+def test_scales_of_rows_and_an_fp8_result_are_not_cublas_s(scales: str, out: ElementKind, row: str) -> None:
+    ready = problem(described(64, 64, 64, scales, out_element=out), "scale_a", "scale_b")
+    taken = bc.Fp8GemmPlan.select(ready.case.desc, device=fake_device(9.0)).can_implement(ready.args(pointer_view))
+    assert taken and taken.sku is not None and taken.sku.variant == row
 
 
 def test_scales_of_other_shapes_are_refused() -> None:

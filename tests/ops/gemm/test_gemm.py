@@ -124,7 +124,7 @@ def test_cublas_gets_the_pointers_of_its_operands(monkeypatch):
     row = next(v for v in bc.GemmPlan.variants if v.name == "cublas")
     (step,) = row.geometry(Problem(desc, H200, views)).steps
     step.prepare(H200)(tuple(map(ord, "".join(name[-1] for name in names))), ((0, 0.5), (0, 2.0)), 7, 8, 9)
-    assert seen == [(*map(ord, "abcy"), 0.5, 2.0, 7, 8, 9)]
+    assert seen == [(*map(ord, "abcy"), 0.5, 2.0, 7, 8, 9, [])]
 
 
 def test_nan_serves_where_a_scaled_product_underflows_before_an_infinite_scale() -> None:

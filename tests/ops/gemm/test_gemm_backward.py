@@ -250,7 +250,7 @@ def test_what_the_library_is_given(monkeypatch: pytest.MonkeyPatch, device_scala
             super().run(a, b, c, d, 0.5, 0.0, *rest)
 
     monkeypatch.setattr(products.cublas, "prepare", Seen)
-    monkeypatch.setattr(library, "_clear", lambda at, stream: None)
+    monkeypatch.setattr(library, "_clear", lambda at, nbytes, stream: None)
     arrays = {"dy": integers(3, 7, 6), "a": integers(3, 5, 7, seed=1).swapaxes(1, 2), "b": integers(3, 5, 6, seed=2)}
     want = {
         "da": 0.5 * arrays["dy"] @ arrays["b"].swapaxes(1, 2),

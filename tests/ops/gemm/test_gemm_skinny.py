@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_gemm_wgmma import plan_for, problem, step_of, turned
+from test_gemm_wgmma import FEW, plan_for, problem, step_of, turned
 
 import baracuda_py as bc
 from baracuda_py.core.device import fake_device
@@ -14,8 +14,10 @@ from baracuda_py.core.tensor import View
 from baracuda_py.core.variant import Problem
 from baracuda_py.schedules import gemm_skinny, gemm_wgmma
 from baracuda_py.testing.emulated import emulate
+from baracuda_py.testing.emulator import emulated_device
 from baracuda_py.testing.layouts import Placement, lay_out
 from baracuda_py.testing.operands import Operands
+from baracuda_py.testing.recording import pointer_view
 
 EVERY = ("c", "bias", "row_bias", "scale_a", "scale_b", "residual", "pre")
 
@@ -106,6 +108,33 @@ def test_rows_that_are_not_dense_go_the_other_way() -> None:
     ready = problem(desc, a=turned())
     assert step_of(desc, ready).kernel == "gemm_wgmma_narrow"
     emulate(plan_for(desc), ready)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("m", [3, 17, 64])
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize(
+    ("gated", "out", "k"), [(False, "bfloat16", 1300), (True, "bfloat16", 72), (True, "float32", 200)]
+)
+def test_sums_in_chains(gated: bool, out: str, k: int, across: bool, m: int) -> None:
+    desc = bc.GemmDescriptor(m=m, n=141, k=k, activation="silu", element="bfloat16", out_element=out)
+    places = {n: Placement("padded", pads=(0, 3)) if across else turned(pad=-k % 8) for n in ("b", "up")}
+    names = ("bias", "residual", "pre", *(("up", "up_bias") if gated else ()))
+    ready = problem(desc, *names, a=Placement("padded", order=(0, 1), pads=(0, -k % 8)), **places)
+    chosen = bc.GemmPlan(desc, bc.PlanPreference(), emulated_device(9.0, FEW))
+    chosen.rows = tuple(row for row in chosen.rows if row.name == "wgmma_few")
+    (step,) = chosen.plan_layout(ready.args(pointer_view))[1].steps
+    assert step.kernel == "gemm_skinny_chains" and step.axes["ACROSS"] is across and step.axes["GATED"] is gated
+    emulate(chosen, ready)
+
+
+def test_sums_in_chains_are_not_for_every_batch() -> None:
+    desc = bc.GemmDescriptor(m=64, n=4096, k=4096, activation="gelu", element="bfloat16")
+    plan = bc.GemmPlan.select(desc, device=fake_device(9.0))
+    rows = {line.split()[0]: line for line in plan.explain().splitlines()[1:]}
+    assert "taken" in rows["wgmma_few"] and "would do" in rows["wgmma"]
+    invariant = bc.GemmPlan.select(desc, bc.PlanPreference(batch_invariant=True), device=fake_device(9.0))
+    assert invariant.sku.variant == "wgmma" and "not batch-invariant" in invariant.explain()
 
 
 @pytest.mark.parametrize(("m", "n", "share", "blocks"), [(1, 4096, 32, 128), (1, 6144, 48, 128), (16, 28672, 56, 132),

@@ -23,7 +23,7 @@ RNG = np.random.default_rng(4)
 def one_by_one(x, index, axis):
     y = np.zeros(index.shape, x.dtype)
     for at in np.ndindex(index.shape):
-        if 0 <= index[at] < x.shape[axis]:
+        if -x.shape[axis] <= index[at] < x.shape[axis]:
             y[at] = x[(*at[:axis], index[at], *at[axis + 1 :])]
     return y
 
@@ -63,14 +63,17 @@ def test_index_select_as_torch():
 
 def test_out_of_range_reads_zero(monkeypatch):
     x = RNG.standard_normal((3, 2))
-    index = np.array([[-1, 0], [3, 2], [2**62, -(2**63)]])
+    index = np.array([[-1, 0], [3, -3], [2**62, -(2**63)]])
     np.testing.assert_array_equal(bc.gather(x, index, axis=0), one_by_one(x, index, 0))
-    np.testing.assert_array_equal(bc.take(x, np.array([1, -1, 3])), [x[1], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(bc.take(x, np.array([1, -1, 3, -4])), [x[1], x[2], [0, 0], [0, 0]])
     monkeypatch.setenv("BARACUDA_CHECK", "1")
-    with pytest.raises(InvalidProblemError, match=r"an index must lie in \[0, 3\)"):
+    with pytest.raises(InvalidProblemError, match=r"an index must lie in \[-3, 3\)"):
         bc.gather(x, index, axis=0)
-    with pytest.raises(InvalidProblemError, match=r"an index must lie in \[0, 3\)"):
-        bc.take(x, np.array([3]))
+    for wrong in (3, -4):
+        with pytest.raises(InvalidProblemError, match=r"an index must lie in \[-3, 3\)"):
+            bc.take(x, np.array([wrong]))
+    for kind in (np.int64, np.int32):  # the least number is meant to name nothing
+        np.testing.assert_array_equal(bc.take(x, np.array([np.iinfo(kind).min, -2], kind)), [[0, 0], x[1]])
 
 
 def test_an_axis_of_no_element():

@@ -25,8 +25,8 @@ COMBINE = {"set": lambda own, token: token, "add": np.add, "prod": np.multiply, 
 def named(index, extent, axis):
     """Each token's place, and the element that it names."""
     for at in np.ndindex(index.shape):
-        if 0 <= index[at] < extent:
-            yield at, (*at[:axis], index[at], *at[axis + 1 :])
+        if -extent <= index[at] < extent:
+            yield at, (*at[:axis], index[at] % extent, *at[axis + 1 :])
 
 
 def one_by_one(x, index, src, axis, kind):
@@ -92,8 +92,8 @@ def test_checked_run(monkeypatch):
     monkeypatch.setenv("BARACUDA_CHECK", "1")
     x, src = np.zeros((3, 2)), np.ones((1, 2))
     np.testing.assert_array_equal(bc.scatter_add(x, np.array([[0, 2]]), src, axis=0), [[1, 0], [0, 0], [0, 1]])
-    with pytest.raises(InvalidProblemError, match=r"an index must lie in \[0, 3\)"):
-        bc.scatter_add(x, np.array([[0, -1]]), src, axis=0)
+    with pytest.raises(InvalidProblemError, match=r"an index must lie in \[-3, 3\)"):
+        bc.scatter_add(x, np.array([[0, -4]]), src, axis=0)
 
 
 def test_gradients_are_adjoint():
@@ -109,7 +109,7 @@ def test_gradients_are_adjoint():
 
 def test_gradients_of_scatter():
     dy = RNG.standard_normal((3, 5))
-    index = np.array([[0, 2, 0, 5], [-1, 1, 1, 1]])  # 5 and -1 write nothing
+    index = np.array([[0, 2, 0, 5], [-6, 1, 1, 1]])  # 5 and -6 write nothing
     dx, dsrc = bc.scatter_backward(dy, index, axis=1)
     np.testing.assert_array_equal(dx, dy * [[0, 1, 0, 1, 1], [1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
     np.testing.assert_array_equal(dsrc, [[0, dy[0, 2], dy[0, 0], 0], [0, 0, 0, dy[1, 1]]])
@@ -121,7 +121,7 @@ def test_gradients_of_scatter():
 
 
 def test_gradient_of_a_table_is_that_of_embedding():
-    indices, dy = RNG.integers(-1, 12, (50, 3)), RNG.standard_normal((50, 3, 8))
+    indices, dy = RNG.integers(0, 12, (50, 3)), RNG.standard_normal((50, 3, 8))
     wanted = bc.embedding_backward(dy, indices, num_embeddings=11)
     got = bc.take_backward(dy, indices, shape=(11, 8), index_shape=indices.shape, axis=0)
     np.testing.assert_allclose(got, wanted, atol=1e-13)
@@ -180,7 +180,7 @@ def test_slices(shape, rows, place):
     dy = RNG.integers(0, 2, desc.out_shape).astype(np.float16) * (RNG.random(desc.out_shape) < 0.3)
     wanted = np.zeros((shape[axis], *shape[:axis], *shape[axis + 1 :]))
     for at in np.ndindex(rows):
-        if 0 <= indices[at] < shape[axis]:
+        if -shape[axis] <= indices[at] < shape[axis]:
             wanted[indices[at]] += dy[(slice(None),) * axis + at].astype(np.float64)
     got = call(TakeBackwardPlan, desc, ["dx"], place, dy=dy, indices=indices)["dx"]
     np.testing.assert_array_equal(got, np.moveaxis(wanted, 0, axis))

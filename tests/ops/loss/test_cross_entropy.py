@@ -133,10 +133,10 @@ def _steps(reduction: str, rows: int, classes: int, fused: bool, **options) -> l
 
 def test_launches() -> None:
     """The denominator is summed first only where a mean's gradient needs it; many blocks are added in levels."""
-    assert _steps("none", 100, 256, False) == ["rows_32x1"]
-    assert _steps("sum", 100, 256, True) == ["rows_32x1", "finish"]
-    assert _steps("mean", 32768, 256, False) == ["rows_32x1", "finish"]
-    assert _steps("mean", 32768, 256, True) == ["prepare", "rows_32x1", "finish"]
+    assert _steps("none", 100, 256, False) == ["rows_8x4"]
+    assert _steps("sum", 100, 256, True) == ["rows_8x4", "finish"]
+    assert _steps("mean", 32768, 256, False) == ["rows_8x4", "finish"]
+    assert _steps("mean", 32768, 256, True) == ["prepare", "rows_8x4", "finish"]
     assert _steps("mean", 8192, 128256, True) == ["prepare", "long", "finish"]
     assert _steps("mean", 8192, 40000, True) == ["prepare", "long", "finish"]
     assert _steps("mean", 8192, 128256, False) == ["long", "finish"]
@@ -162,7 +162,7 @@ def test_blocks_take_several_sets_of_rows(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_sets_of_rows() -> None:
     """What a block takes follows from the extents alone."""
-    assert [row_sets(rows, (32, 1, 4)) for rows in (100, 131072, 1 << 20)] == [1, 4, 8]
+    assert [row_sets(rows, (8, 4, 1)) for rows in (100, 131072, 1 << 20)] == [1, 4, 8]
     assert row_sets(1 << 20, (8, 1, 4)) == 2 and row_sets(1 << 20, (128, 4, 1)) == 1
 
 

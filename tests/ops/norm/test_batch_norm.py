@@ -77,6 +77,15 @@ def test_float32_of_any_size(size):
         np.testing.assert_allclose(bc.batch_norm(x, training=True, eps=0.0), wanted, atol=2e-6)
 
 
+def test_statistics_beside_channels_that_lie_last():
+    x = torch.randn(3, 8, 5, 6, dtype=torch.float64).to(memory_format=torch.channels_last)
+    for given in (x, x.permute(0, 2, 3, 1).contiguous().numpy().transpose(0, 3, 1, 2)):
+        y, mean, rstd = bc.channel_norm(given, return_mean=True, return_rstd=True)
+        torch.testing.assert_close(torch.as_tensor(y), F.batch_norm(x, None, None, training=True))
+        torch.testing.assert_close(torch.as_tensor(mean), x.mean((0, 2, 3)))
+        assert rstd.shape == (8,)
+
+
 def test_channels_last_stay_so():
     x = torch.randn(3, 8, 5, 6).to(memory_format=torch.channels_last)
     for y in (bc.batch_norm(x, training=True), bc.group_norm(x, 2), bc.batch_norm(x, *running(8, x.dtype))):

@@ -123,3 +123,31 @@ def test_quantised_norms(element):
 def test_weight_offset():
     x, weight = normal(4, 16), normal(16, seed=1)
     same(lambda x, w: bc.rms_norm(x, w, weight_offset=1.0), lambda x, w: F.rms_norm(x, (16,), 1 + w, 1e-6), x, weight)
+
+
+def test_norms_before_a_product():
+    x, weight, norm, bias = normal(2, 3, 8), normal(5, 8, seed=1), normal(8, seed=2), normal(5, seed=3)
+    same(
+        lambda x, w, n, b: bc.rms_norm_linear(x, w, n, b, weight_offset=1.0, activation="silu"),
+        lambda x, w, n, b: F.silu(F.linear(F.rms_norm(x, (8,), n + 1, 1e-6), w, b)), x, weight, norm, bias,
+    )  # fmt: skip
+    same(
+        lambda x, w, n, b: bc.layer_norm_linear(x, w, n, n, b, residual=b.expand(2, 3, 5)),
+        lambda x, w, n, b: F.linear(F.layer_norm(x, (8,), n, n), w, b) + b, x, weight, norm, bias,
+    )  # fmt: skip
+    with pytest.raises(bc.InvalidProblemError, match="weight"):
+        bc.rms_norm_linear(x, weight, norm[:4])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, (0, 2), (2, 1), (0, 1, 2)])
+def test_standardize(axis):
+    jax = pytest.importorskip("jax")
+    x = normal(4, 5, 3)
+    found = bc.standardize(x, axis, eps=0.1)
+    wanted = jax.nn.standardize(x.numpy().astype(np.float32), axis, epsilon=0.1)
+    np.testing.assert_allclose(found.numpy(), np.asarray(wanted), rtol=2e-5, atol=2e-6)
+    filled = torch.empty_like(x)
+    assert bc.standardize(x, axis, eps=0.1, out=filled) is filled
+    torch.testing.assert_close(filled, found)
+    with pytest.raises(bc.InvalidProblemError, match="each once"):
+        bc.standardize(x, (0, 0))

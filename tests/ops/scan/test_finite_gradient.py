@@ -95,3 +95,27 @@ def test_drawn_places_are_apart(element, n):
     places = arrays["places"].astype(float)
     assert np.isfinite(places).all()
     assert (np.diff(places) > 0).all()
+
+
+@pytest.mark.parametrize("element", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("plan", [FiniteGradientPlan, FiniteGradientBackwardPlan])
+def test_chunks_have_the_bits_of_elements(place, element, axis, plan):
+    """Aligned arrays go by chunks, rows of odd length by elements; of infinities and the ends of the range too."""
+    x = np.random.default_rng(3).standard_normal((40, 64))
+    x[5, 9], x[20, 20], x[0, 0], x[33, 62] = np.inf, 1e300, -np.inf, 1e-320
+    with np.errstate(over="ignore"):
+        x = x.astype(element)
+    name, out = ("x", "y") if plan is FiniteGradientPlan else ("dy", "dx")
+
+    def run(where, given, along):
+        desc = FiniteGradientDescriptor(shape=given.shape, axis=along, edge_order=2, element=element)
+        return call(plan, desc, (out,), where, **{name: given}, spacing=0.7)[out]
+
+    rows = x if axis == 0 else x.T
+    odd = np.concatenate([rows, rows[:, :1]], 1)
+    one_by_one = run(place, odd, 0)[:, :-1]
+    wide = run(place, x, axis)
+    np.testing.assert_array_equal(wide, one_by_one if axis == 0 else one_by_one.T)
+    close = {"rtol": 4 * np.finfo(x.dtype).eps, "atol": 1e-14 if element == "float64" else 1e-30}
+    np.testing.assert_allclose(wide, run("numpy", x, axis), **close)

@@ -101,6 +101,8 @@ def reference(
                 _add(grads["dmask"], store(ds), b)
             if "dslopes" in wanted:
                 _add(grads["dslopes"], -(store(ds) * distance(desc).astype(ds.dtype)).sum(axis=(2, 3)), b)
+            if made.spread is not None:
+                made.spread(ds, made.seen)
             if made.slope is not None:
                 ds *= made.slope
             ds = grouped(store(ds), desc)
@@ -176,7 +178,8 @@ def flash_sdpa_backward(
 
     Facts, seed and offset are the forward's. Arrays in `layout` as there, lse [batch, heads, queries] in either; dmask,
     dslopes and dsinks have the shapes of what they are the gradients of, summed where that broadcasts. A boolean mask
-    has none. score and mask may be formulas, as there; then dq, dk and dv alone are made.
+    has none. score and mask may be formulas, as there; then dq, dk and dv are made,
+    and of a table `bias` that the score has a derivative by dbias where return_dbias is True.
     """
     facts = {
         "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "window_left": window_left,

@@ -1,4 +1,4 @@
-"""The gamma function, its sign, the factorial, and the logarithm of the multivariate gamma function."""
+"""The gamma function, its sign, the factorial, Bernoulli numbers, the logarithm of the multivariate gamma function."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..unary_formulas import pi
-from . import in_torch
+from . import gamma, in_torch
 from .cylinder import widely
 from .gamma import DIGAMMA, LGAMMA
 from .row import Coefficient, Function, beyond_zeros, exact, in_double, slope_in_double
@@ -76,6 +76,30 @@ def _multigammaln_in_torch(torch: Any, x: Any, p: Any) -> Any:
     return torch.where(inside, torch.mvlgamma(torch.where(inside, x, p), int(p)), torch.nan)
 
 
+def _bernoulli_numbers() -> Any:
+    """B(n) for n up to 300, of which the last are beyond every double: 2 n! ζ(n) / (2π)^n for large n."""
+    found = np.zeros(301, np.longdouble)
+    found[:2] = 1, -0.5
+    part = np.longdouble(2)
+    for n in range(1, 301):
+        part = part * n / (2 * pi(found))
+        if n % 2 == 0:
+            zeta = 1 + sum(np.longdouble(j) ** -n for j in range(2, 12))
+            found[n] = gamma.bernoulli(found, n // 2) if n <= 26 else part * zeta * (1 if n % 4 else -1)
+    return found
+
+
+_NUMBERS = _bernoulli_numbers()
+
+
+def _bernoulli_number(x: Any) -> Any:
+    whole = (x >= 0) & (x == np.floor(x)) & np.isfinite(x)
+    n = np.where(whole, x, 0)
+    last = np.where(np.fmod(n, 2) == 1, 0, np.where(np.fmod(n, 4) == 0, -np.inf, np.inf))
+    found = np.where(n <= 300, _NUMBERS[np.minimum(n, 300).astype(np.int64)], last)
+    return np.where(whole, found, np.nan)
+
+
 _P = Coefficient("p", None, low=1, high=1000, whole=True, drawn=(1, 5))
 GAMMA = Function(
     "Gamma", widely(_gamma), widely(_gamma_slope), bound=in_double(10), slope=slope_in_double(None),
@@ -91,4 +115,9 @@ MULTIGAMMALN = Function(
     "Multigammaln", _multigammaln, _multigammaln_slope, coefficients=(_P,), bound=beyond_zeros,
     slope=slope_in_double(None), kernel="unary_gamma", aliases=("mvlgamma",),
     torch=_multigammaln_in_torch,
+)  # fmt: skip
+BERNOULLI_NUMBER = Function(
+    "BernoulliNumber", widely(_bernoulli_number), bound=in_double(1), kernel="unary_gamma",
+    torch=in_torch.bernoulli_number,
+    points=(4.0, 12.0, 24.0, 26.0, 60.0, 130.0, 258.0, 260.0),
 )  # fmt: skip

@@ -130,3 +130,43 @@ def igamma_grad_a(torch: Any, x: Any, a: Any) -> Any:
             leaf = a.detach().clone().requires_grad_()
             found += torch.autograd.grad(gammainc(torch, x.detach(), leaf, upper).sum(), leaf)
     return torch.where(x > a, -found[1], found[0])
+
+
+def wofz(torch: Any, z: Any) -> Any:
+    """exp(-z²) erfc(-iz) by the trapezoidal rule with its poles, 2 exp(-z²) - w(-z) in the lower half plane."""
+    low = z.imag < 0
+    u, step = torch.where(low, -z, z), 0.25
+    phase = (u.real / step).detach() % 1
+    sign = torch.where((phase - 0.5).abs() <= 0.25, -1, 1)
+    total, shift = torch.zeros_like(u), (sign > 0) * (0.5 + 0 * phase)
+    for k in range(-32, 32):
+        t = (k + shift) * step
+        total = total + 1j * step / np.pi * torch.exp(-t * t) / (u - t)
+    near = u.imag.detach() < np.pi / step
+    v = torch.where(near, u, 0)
+    pole = 2 * torch.exp(-v * v) / (1 + sign * torch.exp(-2j * np.pi / step * v))
+    found = total + torch.where(near, pole, 0)
+    return torch.where(low, 2 * torch.exp(-z * z) - found, found)
+
+
+def hyp2f1(torch: Any, x: Any, a: Any, b: Any, c: Any) -> Any:
+    """F(a, b; c; x) by its series for x up to 0.95, or (1 - x)^-a F(a, c - b; c; x / (x - 1)) for x < 0."""
+    below = x < 0
+    z, other = torch.where(below, x / (x - 1), x), torch.where(below, c - b, b)
+    total = term = torch.ones_like(z * a * other * c)
+    for k in range(1200):
+        term = term * ((a + k) * (other + k) / (c + k) * z / (k + 1))
+        total = total + term
+    return total * torch.where(below, (1 - x) ** -a, 1.0)
+
+
+def bernoulli_number(torch: Any, x: Any) -> Any:
+    """B(n) = ∓2 n! ζ(n) / (2π)^n of whole n from 2 on."""
+    whole = (x >= 0) & (x == torch.floor(x)) & torch.isfinite(x)
+    size = (
+        2
+        * torch.exp(torch.lgamma(x + 1) - x * np.log(2 * np.pi))
+        * torch.special.zeta(x.clamp(min=2), torch.ones_like(x))
+    )
+    found = torch.where(x % 2 == 1, 0, torch.where(x % 4 == 0, -size, size))
+    return torch.where(whole, torch.where(x < 2, 1 - 1.5 * x, found), torch.nan)

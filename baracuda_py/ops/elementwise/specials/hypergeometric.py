@@ -8,63 +8,26 @@ import numpy as np
 
 from ..functions import in_torch
 from .row import Special, between, evenly, partial, widely
+from .twofold import Twofold, over, plus, sum_of, times
 
-Twofold = tuple[Any, Any]
 _REACH, _MOST = 5000, 65536
-
-
-def _sum(a: Any, b: Any) -> Twofold:
-    s = a + b
-    part = s - a
-    return s, (a - (s - part)) + (b - part)
-
-
-def _renewed(hi: Any, lo: Any) -> Twofold:
-    s = hi + lo
-    return s, lo - (s - hi)
-
-
-def _plus(a: Twofold, b: Twofold) -> Twofold:
-    s, rest = _sum(a[0], b[0])
-    return _renewed(s, rest + (a[1] + b[1]))
-
-
-def _product(a: Any, b: Any) -> Twofold:
-    """By halves of the digits (Dekker 1971)."""
-    by = a.dtype.type(2) ** ((np.finfo(a.dtype).nmant + 2) // 2) + 1
-    highs = [by * x - (by * x - x) for x in (a, b)]
-    lows = [x - high for x, high in zip((a, b), highs, strict=True)]
-    p = a * b
-    mixed = (highs[0] * highs[1] - p) + highs[0] * lows[1] + lows[0] * highs[1]
-    return p, mixed + lows[0] * lows[1]
-
-
-def _times(a: Twofold, b: Twofold) -> Twofold:
-    p, rest = _product(a[0], b[0])
-    return _renewed(p, rest + (a[0] * b[1] + a[1] * b[0]))
-
-
-def _over(a: Twofold, b: Twofold) -> Twofold:
-    q = a[0] / b[0]
-    p, rest = _product(q, b[0])
-    return _renewed(q, ((a[0] - p) - rest + (a[1] - q * b[1])) / b[0])
 
 
 def _series(a: Twofold, b: Twofold, x: Any) -> Any:
     """M(a, b, x), by exp(x) M(b - a, b, -x) for x < 0; NaN where terms cancel by more than 2^40."""
     turned, zero = x < 0, np.zeros_like(x)
-    other = _plus(b, (-a[0], -a[1]))
+    other = plus(b, (-a[0], -a[1]))
     a = np.where(turned, other[0], a[0]), np.where(turned, other[1], a[1])
     z = np.abs(x), zero
     total, term = (np.ones_like(x), zero), (np.ones_like(x), zero)
     top, scale, going = np.ones_like(x), np.zeros(x.shape, np.int32), np.ones(x.shape, bool)
     for k in range(_MOST):
         step = np.full_like(x, k), zero
-        start, end = _plus(a, step), _plus(b, step)
-        ratio = _over(_times(start, z), _times(end, (step[0] + 1, zero)))
-        made = _times(term, ratio)
+        start, end = plus(a, step), plus(b, step)
+        ratio = over(times(start, z), times(end, (step[0] + 1, zero)))
+        made = times(term, ratio)
         term = np.where(going, made[0], term[0]), np.where(going, made[1], term[1])
-        made = _plus(total, term)
+        made = plus(total, term)
         total = np.where(going, made[0], total[0]), np.where(going, made[1], total[1])
         top = np.maximum(top, np.abs(term[0]))
         large = going & (np.abs(term[0]) > 2.0**500)
@@ -90,7 +53,7 @@ def _at(more: int, x: Any, a: Any, b: Any) -> Any:
     known = np.isfinite(a) & np.isfinite(b) & (np.abs(x) <= _REACH) & ~_pole(b)
     x, a, b = (np.where(known, one, one.dtype.type(1)) for one in (x, a, b))
     shift = x.dtype.type(more)
-    return np.where(known, _series(_sum(a, shift), _sum(b, shift), x), np.nan)
+    return np.where(known, _series(sum_of(a, shift), sum_of(b, shift), x), np.nan)
 
 
 def _hyp1f1(x: Any, a: Any, b: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`Special`: all that is said of a special function of two or three numbers, but its kernel code."""
+"""`Special`: all that is said of a special function of two to four numbers, but its kernel code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ....core.error_bound import ErrorBound
 from ..ternary_kinds import Partial
 
 Formula = Callable[..., Any]
-"""f(a, b[, c]) in NumPy, in the dtype of a."""
+"""f(a, b[, c[, d]]) in NumPy, in the dtype of a."""
 Draw = Callable[[np.random.Generator, Any], Any]
 
 
@@ -33,14 +33,14 @@ def evenly(low: float, high: float) -> Draw:
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity
 class Special:
-    """A row: y = f(a, b) or f(a, b, c), element by element, in double for every element.
+    """A row: y = f(a, b), f(a, b, c) or f(a, b, c, d), element by element, in double for every element.
 
-    cpp: the functor, a template over the element, of `kernels/elementwise/`; its value(a, b, c) is f, and
-    partial::<cpp> has of<i>(dy, a, b, c). drawn: for each operand, where tests take it from: there are as many as f
+    cpp: the functor, a template over the element, of `kernels/elementwise/`; its value(a, b, c, d) is f, and
+    partial::<cpp> has of<i>(dy, a, b, c, d). drawn: for each operand, where tests take it from: there are as many as f
     has. gradient: by a and by b, None for one that f has no gradient by. ulp: the error of float64, None where no
-    bound relative to the result holds. slope: likewise of the gradients. torch: torch's function of (a, b[, c]), its
-    name dotted from `torch` where it takes them in this order. aliases: further names. call: the operands as the public
-    function takes them. times: without a bound, how often the error of the formula in the element itself.
+    bound relative to the result holds. slope: likewise of the gradients. torch: torch's function of (a, b[, c[, d]]),
+    its name dotted from `torch` where it takes them in this order. aliases: further names. call: the operands as the
+    public function takes them. times: without a bound, how often the error of the formula in the element itself.
     """
 
     cpp: str
@@ -87,6 +87,6 @@ def widely(formula: Formula) -> Formula:
 
 
 def partial(reads: str, formula: Formula) -> Partial:
-    """dy ∂f/∂x in long double: `formula` of dy and those of a, b and c that are read."""
+    """dy ∂f/∂x in long double: `formula` of dy and those of a, b, c and d that are read."""
     wide = widely(formula)
-    return Partial(reads, lambda dy, a, b, c, v: wide(dy, *({"a": a, "b": b, "c": c}[name] for name in reads)))
+    return Partial(reads, lambda dy, *given: wide(dy, *(given["abcd".index(name)] for name in reads)))

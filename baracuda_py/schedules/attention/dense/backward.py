@@ -6,7 +6,7 @@ geometry and differ in their tilings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -64,6 +64,7 @@ class Arrangement:
     whether there are score terms besides a window. `apart`: dq has kernels of its own. `neighbours`: in place of the
     block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `spills`: of its kernels those that do,
     by name (`gradients_` left out). `level`: of the terms (terms.cuh) that kernels have where `terms` is False.
+    `after`: the steps behind all others, which use so many bytes of workspace, and the bytes in all.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Arrangement:
     rising: int = 0
     spills: Spills = field(default_factory=dict)
     level: int = 0
+    after: Callable[[Problem, int], tuple[Sequence[Step], int]] | None = None
 
     def params(self, name: str, fields: Mapping[str, str]) -> Params:
         """A kernel's parameters."""
@@ -255,6 +257,9 @@ def gradient_steps(
     if form.terms:
         biases, workspace = bias_steps(p, workspace)
         steps += biases
+    if form.after is not None:
+        last, workspace = form.after(p, workspace)
+        steps += last
     return Geometry(tuple(steps), workspace, layout(*views, p.y))
 
 

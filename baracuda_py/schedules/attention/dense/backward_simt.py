@@ -59,6 +59,9 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
     if form.terms:
         more, workspace = bias_steps(p, workspace, cut.start if summed else None)
         steps += more
+    if form.after is not None:
+        last, workspace = form.after(p, workspace)
+        steps += last
     return Geometry(tuple(steps), workspace, layout(*views))
 
 

@@ -15,6 +15,7 @@ from ..score_terms import LEVELS, TERMS, refuse_terms, terms
 from .backward import Arrangement, Cut, dense_cut, mma_row
 from .backward_simt import simt_row as backward_simt_row
 from .forward import FIELDS, Form, dense, simt_row, sm80_row, sm89_row, split_scale, strides
+from .table_gradients import Tables
 
 _RUNS, _FORMULA = 2, 3
 """LEVEL of the forward's tensor-core kernels, whose terms are `RunTerms`, and of the others."""
@@ -26,8 +27,8 @@ Prelude = Callable[[Any, Any], str]
 class Embedded:
     """A formula in kernels: their further parameters, what a launch gives for them, its device code, its guarantee.
 
-    tables: the operands that it reads by index. code: (element, kind) → text. Spills are the formula's own, so every
-    kernel may have some.
+    tables: the operands that it reads by index. code: (element, kind) → text. gradients: of tables, in the backward.
+    Spills are the formula's own, so every kernel may have some.
     """
 
     tables: Sequence[str]
@@ -35,6 +36,7 @@ class Embedded:
     values: Callable[[Problem], Mapping[str, Any]]
     code: Prelude
     guarantee: Guarantee
+    gradients: Tables | None = None
 
     def refuse(self, p: Problem) -> str | None:
         """Why kernels cannot take a problem: they count queries, keys and what tables have in 32 bits."""
@@ -88,7 +90,10 @@ def backward_rows(of: Embedded) -> tuple[Variant, ...]:
             made = dense_cut(p, queries, keys, sorted_)
             return replace(made, sizes={**made.sizes, **terms(p, scale(p.desc)), **of.values(p)})
 
-        return Arrangement("Formula", "attention::Dense", strides, cut, fields={**TERMS, **of.fields}, level=_FORMULA)
+        return Arrangement(
+            "Formula", "attention::Dense", strides, cut, fields={**TERMS, **of.fields}, level=_FORMULA,
+            before=of.gradients.kernels() if of.gradients else (), after=of.gradients.steps if of.gradients else None,
+        )  # fmt: skip
 
     tensor_cores = arrangement(lambda desc: desc.scale)
     plain = arrangement(lambda desc: split_scale(desc)["scale"])

@@ -1,0 +1,131 @@
+"""Composed forms of embedding: of a part of a vocabulary, of several tables added, quantised, bags of tables."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+from ...core import Array
+from ...core.checked import whole
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.views import reshaped, shape_of, with_axis
+from ...expressions.elementwise import elementwise
+from ...interop.arrays import read
+from ..indexing.take import TakePlan, take
+from ..segment.gather_scatter import GatherScatterPlan
+from .embedding import EmbeddingPlan, embedding
+from .embedding_bag import embedding_bag
+
+
+@cache
+def _formula(text: str) -> Any:
+    return elementwise(text)
+
+
+@entry(EmbeddingPlan)
+def vocab_parallel_embedding(
+    indices: Array, weight: Array, vocab_start: int, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """Rows of the part of a table that starts at row vocab_start (Megatron's VocabParallelEmbedding), 0 for others.
+
+    indices: of the whole table, any shape; weight: [rows of the part, dim]. The sum over devices is the look-up. 2
+    launches; the gradient of weight has that of its own rows.
+    """
+    if unknown:
+        raise unexpected(vocab_parallel_embedding, unknown)
+    options = {"stream": stream, "preference": preference}
+    own = _formula("i - n")(i=indices, n=whole("vocab_start", vocab_start, 0), **options)
+    return embedding(own, weight, out=out, **options)
+
+
+@entry(EmbeddingPlan)
+def embedding_add(
+    indices: Array, weight: Array, positions: Array, position_weight: Array, types: Array | None = None,
+    type_weight: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """weight[indices] + position_weight[positions] (+ type_weight[types]): the embeddings of BERT and GPT-2.
+
+    positions and types broadcast against indices. A launch for each table and one that adds; a gradient of each table.
+    """
+    if unknown:
+        raise unexpected(embedding_add, unknown)
+    if (types is None) != (type_weight is None):
+        raise InvalidProblemError("types and type_weight go together: give both, or neither")
+    options = {"stream": stream, "preference": preference}
+    a, b = embedding(indices, weight, **options), embedding(positions, position_weight, **options)
+    if types is None:
+        return _formula("a + b")(a=a, b=b, out=out, **options)
+    c = embedding(types, type_weight, **options)
+    return _formula("a + b + c")(a=a, b=b, c=c, out=out, **options)
+
+
+@entry(TakePlan)
+def quantized_embedding(
+    indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8.
+
+    weight: [rows, dim]; scale: [rows], of a float, which is y's element; zero_point: [rows], of the element of weight
+    or scale. 3 or 4 launches. An index outside [0, rows) gives 0. The scales have gradients, the codes none.
+    """
+    if unknown:
+        raise unexpected(quantized_embedding, unknown)
+    options = {"stream": stream, "preference": preference}
+    element = read(scale, "scale").element
+    if not element.is_float:
+        raise InvalidProblemError(f"scale must be of a float, got {element}")
+    rows, shapes = shape_of(weight, "weight"), {"scale": shape_of(scale, "scale")}
+    if zero_point is not None:
+        shapes["zero_point"] = shape_of(zero_point, "zero_point")
+    for name, shape in shapes.items():
+        if len(rows) != 2 or shape != rows[:1]:
+            raise InvalidProblemError(f"{name} must be [rows] of weight [rows, dim], got {shape} for {rows}")
+    q = take(weight, indices, axis=0, **options)
+    s = with_axis(take(scale, indices, axis=0, **options), -1, "scale")
+    if zero_point is None:
+        return _formula(f"{element}(s * q)")(s=s, q=q, out=out, **options)
+    z = with_axis(take(zero_point, indices, axis=0, **options), -1, "zero_point")
+    wide = element.acc
+    return _formula(f"{element}({wide}(s) * ({wide}(q) - {wide}(z)))")(s=s, q=q, z=z, out=out, **options)
+
+
+@entry(GatherScatterPlan)
+def embedding_bag_tables(
+    indices: Array, weight: Array, row_offsets: Array, per_sample_weights: Array | None = None, *, mode: str = "sum",
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """The bags of several tables in one launch (FBGEMM's table-batched embedding): y[t, b, :] of table t and bag b.
+
+    weight: [rows of all tables, dim], table t being its rows row_offsets[t] to row_offsets[t + 1] - 1; indices:
+    [tables, bags, length], within their table, others (as -1) have no part; per_sample_weights likewise. mode: sum,
+    mean or max. 2 launches; gradients as `embedding_bag`.
+    """
+    if unknown:
+        raise unexpected(embedding_bag_tables, unknown)
+    shape, tables = shape_of(indices, "indices"), shape_of(row_offsets, "row_offsets")
+    if len(shape) != 3 or tables != (shape[0] + 1,):
+        raise InvalidProblemError(
+            f"indices must be [tables, bags, length] and row_offsets [tables + 1], got {shape} and {tables}"
+        )
+    options = {"stream": stream, "preference": preference}
+    first, end = (with_axis(with_axis(one, -1, "rows"), -1, "rows") for one in (row_offsets[:-1], row_offsets[1:]))
+    rows = _formula("where((i >= 0) & (i < e - r), i + r, -1)")(i=indices, r=first, e=end, **options)
+    bags = (shape[0] * shape[1], shape[2])
+    own = None if per_sample_weights is None else _as(per_sample_weights, bags, "per_sample_weights")
+    held = None if out is None else _as(out, (bags[0], shape_of(weight, "weight")[1]), "out")
+    y = embedding_bag(_as(rows, bags, "indices"), weight, None, own, mode=mode, out=held, **options)
+    return out if out is not None else _as(y, (*shape[:2], shape_of(weight, "weight")[1]), "y")
+
+
+def _as(x: Any, shape: tuple[int, ...], name: str) -> Any:
+    """x in another shape."""
+    if math.prod(shape_of(x, name)) != math.prod(shape):
+        raise InvalidProblemError(f"{name} must have {math.prod(shape)} elements, got shape {shape_of(x, name)}")
+    made = reshaped(x, shape, name)
+    if made is None:
+        raise InvalidProblemError(f"{name} must be one run of memory, got other strides; copy it to a dense array")
+    return made

@@ -1,0 +1,167 @@
+"""Functions of masks and positions: masked_select and masked_scatter that broadcast, compress, extract, argwhere."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...core import Array, functional
+from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
+from ...core.outputs import each_of
+from ...core.views import broadcast, permuted, reshaped, shape_of
+from .gather import GatherPlan
+from .index_functions import along
+from .key import NOWHERE, broadcast_to
+from .masked_scatter import MaskedScatterPlan
+from .masked_select import MaskedSelectPlan
+from .nonzero import NonzeroPlan, nonzero
+from .take import TakePlan, take
+
+_masked_select = functional(MaskedSelectPlan, "masked_select")
+_masked_scatter = functional(MaskedScatterPlan, "masked_scatter")
+
+
+@entry(MaskedSelectPlan)
+def masked_select(
+    x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together.
+
+    The number stays on the device, an int64 array without axes. size: of the result, by default that of all elements,
+    which always suffices; behind those chosen it is fill_value.
+    """
+    if unknown:
+        raise unexpected(masked_select, unknown)
+    shapes = shape_of(x, "x"), shape_of(mask, "mask")
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise InvalidProblemError(f"mask must broadcast with x {shapes[0]}, got {shapes[1]}") from None
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return _masked_select(broadcast(x, shape, "x"), broadcast(mask, shape, "mask"), **options)
+
+
+@entry(MaskedSelectPlan)
+def extract(
+    condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
+    if unknown:
+        raise unexpected(extract, unknown)
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return masked_select(x, condition, **options)
+
+
+@entry(MaskedScatterPlan)
+def masked_scatter(
+    x: Array, mask: Array, source: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """x with the elements of source, in order, where `mask` holds, which broadcasts to x (torch.masked_scatter).
+
+    What the mask chooses beyond the elements of source stays as it is.
+    """
+    if unknown:
+        raise unexpected(masked_scatter, unknown)
+    options = {"out": out, "stream": stream, "preference": preference}
+    return _masked_scatter(x, broadcast_to(mask, shape_of(x, "x"), "mask"), source, **options)
+
+
+@entry(TakePlan)
+def compress(
+    condition: Array, x: Array, *, axis: int | None = None, size: int | None = None, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(slices of x along `axis` where the vector `condition` is not 0, how many they are) (numpy.compress).
+
+    axis: None takes the elements of x in row-major order. condition: may be shorter than the axis. size: of the result
+    along it, by default the length of the condition; slices behind those chosen are 0.
+    """
+    if unknown:
+        raise unexpected(compress, unknown)
+    shape, given = shape_of(x, "x"), shape_of(condition, "condition")
+    if len(given) != 1:
+        raise InvalidProblemError(f"condition must be a vector, got shape {given}")
+    if axis is None:
+        flat = reshaped(x, (math.prod(shape),), "x")
+        if flat is None:
+            raise InvalidProblemError("axis must be given where x is a view that cannot be seen as one row")
+        x, axis, shape = flat, 0, (math.prod(shape),)
+    if -len(shape) <= axis < len(shape) and given[0] > shape[axis]:
+        raise InvalidProblemError(f"condition must be no longer than axis {axis} of {shape[axis]}, it has {given[0]}")
+    options = {"stream": stream, "preference": preference}
+    places, count = nonzero(condition, size=given[0] if size is None else size, fill_value=NOWHERE, **options)
+    return take(x, places[0], axis=axis, out=out, **options), count
+
+
+@entry(NonzeroPlan)
+def argwhere(
+    x: Array, *, size: int | None = None, fill_value: int = -1, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(positions of the elements of x that are not 0, [size, axes of x], how many they are); `nonzero` transposed."""
+    if unknown:
+        raise unexpected(argwhere, unknown)
+    options = {"size": size, "fill_value": fill_value, "stream": stream, "preference": preference}
+    if out is not None:
+        places, number = each_of(out, 2)
+        if len(shape_of(places, "out")) != 2:
+            raise InvalidProblemError(f"out[0] must have two axes, got shape {shape_of(places, 'out')}")
+        out = permuted(places, (1, 0), "out"), number
+    y, count = nonzero(x, out=out, **options)
+    return permuted(y, (1, 0), "y"), count
+
+
+@entry(NonzeroPlan)
+def nonzero_static(
+    x: Array, *, size: int, fill_value: int = -1, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """`argwhere` without the number (torch.nonzero_static)."""
+    if unknown:
+        raise unexpected(nonzero_static, unknown)
+    return argwhere(x, size=size, fill_value=fill_value, stream=stream, preference=preference)[0]
+
+
+_flat = functional(NonzeroPlan, "flatnonzero", flat=True)
+
+
+@entry(NonzeroPlan)
+def flatnonzero(
+    x: Array, *, size: int | None = None, fill_value: int = -1, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
+    if unknown:
+        raise unexpected(flatnonzero, unknown)
+    y, count = _flat(x, size=size, fill_value=fill_value, stream=stream, preference=preference)
+    return y[0], count
+
+
+@entry(GatherPlan)
+def take_along_axis(
+    x: Array, indices: Array, axis: int | None = -1, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """y[…, j, …] = x[…, indices[…, j, …], …], the other axes broadcast together (numpy.take_along_axis).
+
+    axis: None picks elements of x by their place in row-major order. Out of range: see `gather`.
+    """
+    if unknown:
+        raise unexpected(take_along_axis, unknown)
+    return along(x, indices, axis, out=out, stream=stream, preference=preference)
+
+
+@entry(GatherPlan)
+def take_along_dim(
+    x: Array, indices: Array, axis: int | None = None, *, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
+    """`take_along_axis` by torch's name, whose axis is None by default."""
+    if unknown:
+        raise unexpected(take_along_dim, unknown)
+    return along(x, indices, axis, out=out, stream=stream, preference=preference)

@@ -1,0 +1,370 @@
+"""Arrays of nothing but numbers: empty, full, arange, linspace, eye and their like.
+
+`like` is an array whose package and device the result has; without it that is CuPy on the current GPU, or NumPy where
+there is none. `element` is any dtype-like; its defaults are PyTorch's (float32, of integers int64).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...core import Array, ElementKind, Scalar
+from ...core.checked import real, shown, whole, wholes
+from ...core.errors import InvalidProblemError
+from ...core.tensor import Shape
+from ...core.views import permuted, shape_of, with_axis
+from ...interop.arrays import read
+from ..elementwise.cast import cast
+from ..elementwise.fill import fill
+from .concat import stack
+from .generate import generate
+from .made import kind_of, new, number_kind
+from .views import broadcast_to
+
+F32, I64 = ElementKind.F32, ElementKind.I64
+
+
+def _shape(shape: Any) -> Shape:
+    return wholes("shape", (shape,) if isinstance(shape, (int, np.integer)) else shape)
+
+
+# ---- one value -----------------------------------------------------------------------------------------------------
+
+
+def empty(shape: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array whose elements are not set (torch.empty, numpy.empty)."""
+    return new(_shape(shape), kind_of(element, F32), like)
+
+
+def full(shape: Any, value: Scalar, element: Any = None, *, like: Any = None) -> Array:
+    """An array of one value (torch.full, numpy.full)."""
+    kind = kind_of(element, number_kind(value) if np.isscalar(value) else read(value, "value").element)
+    return new(_shape(shape), kind, like, lambda y: fill(y, value))
+
+
+def zeros(shape: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array of zeros (torch.zeros, numpy.zeros)."""
+    return full(shape, 0, kind_of(element, F32), like=like)
+
+
+def ones(shape: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array of ones (torch.ones, numpy.ones)."""
+    return full(shape, 1, kind_of(element, F32), like=like)
+
+
+def empty_like(x: Array, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, whose elements are not set (torch.empty_like)."""
+    found = read(x, "x")
+    return empty(found.shape, kind_of(element, found.element), like=x)
+
+
+def full_like(x: Array, value: Scalar, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, of one value (torch.full_like)."""
+    found = read(x, "x")
+    return full(found.shape, value, kind_of(element, found.element), like=x)
+
+
+def zeros_like(x: Array, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, of zeros (torch.zeros_like)."""
+    return full_like(x, 0, element)
+
+
+def ones_like(x: Array, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, of ones (torch.ones_like)."""
+    return full_like(x, 1, element)
+
+
+def empty_permuted(shape: Any, physical_layout: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array whose axes lie in memory in the order `physical_layout`, outermost first (torch.empty_permuted)."""
+    sizes, order = _shape(shape), wholes("physical_layout", physical_layout)
+    if sorted(order) != [a for a, _ in enumerate(sizes)]:
+        raise InvalidProblemError(f"physical_layout must name each axis of {sizes} once, got {order}")
+    made = empty(tuple(sizes[a] for a in order), element, like=like)
+    return permuted(made, [order.index(a) for a, _ in enumerate(sizes)], "made")
+
+
+def empty_strided(shape: Any, stride: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array with these strides, in elements, whose elements are not set (torch.empty_strided).
+
+    The strides are those of a permuted array without gaps; others, which leave memory unused, are refused.
+    """
+    sizes, strides = _shape(shape), wholes("stride", stride)
+    if len(sizes) != len(strides):
+        raise InvalidProblemError(f"stride must have an item for each axis of {sizes}, got {strides}")
+    order = sorted([a for a, _ in enumerate(sizes)], key=lambda a: (-strides[a], sizes[a] != 1))
+    step = 1
+    for a in reversed(order):
+        if sizes[a] > 1 and strides[a] != step and 0 not in sizes:
+            raise InvalidProblemError(f"stride {strides} of shape {sizes} is no order of axes without gaps")
+        step *= sizes[a]
+    return empty_permuted(sizes, order, element, like=like)
+
+
+# ---- numbers in order ----------------------------------------------------------------------------------------------
+
+
+def arange(
+    start: Any, stop: Any = None, step: Any = 1, element: Any = None, *, like: Any = None, out: Any = None
+) -> Array:
+    """start, start + step, … below stop; of one number those from 0 below it (torch.arange, numpy.arange).
+
+    The host must know the numbers: they say how long the result is. Floats are start + i step in float64, rounded once.
+    """
+    start, stop = (0, start) if stop is None else (start, stop)
+    for name, value in (("start", start), ("stop", stop), ("step", step)):
+        real(name, value)
+    if step == 0:
+        raise InvalidProblemError("step must not be 0")
+    kind = kind_of(element, number_kind(start, stop, step))
+    exact = all(isinstance(one, (int, np.integer)) for one in (start, stop, step))
+    count = max(0, -((start - stop) // step)) if exact else max(0, math.ceil((stop - start) / step))
+    return _counted(int(count), start, step, kind, like, out)
+
+
+def _counted(count: int, start: Any, step: Any, kind: ElementKind, like: Any, out: Any = None) -> Array:
+    whole_ = not kind.is_inexact
+    numbers = {"first": int(start), "stride": int(step)} if whole_ else {"begin": float(start), "end": float(step)}
+    return _generated((count,), (1,), "counted", kind, like, out, **numbers)
+
+
+def _generated(
+    shape: Shape, steps: Shape, form: str, kind: ElementKind, like: Any, out: Any = None, **facts: Any
+) -> Array:
+    def write(y: Array) -> None:
+        generate(y, steps=steps, form=form, element=kind, **facts)
+
+    if out is None:
+        return new(shape, kind, like, write)
+    if shape_of(out, "out") != shape:
+        raise InvalidProblemError(f"out must have shape {shape}, got {shape_of(out, 'out')}")
+    generate(out, steps=steps, form=form, **facts)
+    return out
+
+
+def range_closed(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
+    """start, start + step, … up to stop, which may be met (torch.range)."""
+    count = math.floor((real("stop", stop) - real("start", start)) / real("step", step)) + 1
+    return _counted(max(0, count), start, step, kind_of(element, F32), like)
+
+
+def linspace(
+    start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None,
+    out: Any = None,
+) -> Array:  # fmt: skip
+    """num numbers from start to stop, evenly spaced (torch.linspace, numpy.linspace); stop is one if `endpoint`.
+
+    Numbers, or 0-d arrays on the device. They are counted from the nearer end, in float64, and rounded once.
+    """
+    return _spaced("spaced", start, stop, num, element, endpoint, like, out)
+
+
+def _spaced(
+    form: str, start: Any, stop: Any, num: Any, element: Any, endpoint: bool, like: Any, out: Any, base: Any = 0.0
+) -> Array:
+    count = whole("num", num, 0)
+    facts = {"begin": start, "end": stop, "base": base, "last": max(count - bool(endpoint), 0), "ends": bool(endpoint)}
+    return _generated((count,), (1,), form, kind_of(element, F32), like, out, **facts)
+
+
+def logspace(
+    start: Scalar, stop: Scalar, num: int = 50, base: Scalar = 10.0, element: Any = None, *, endpoint: bool = True,
+    like: Any = None, out: Any = None,
+) -> Array:  # fmt: skip
+    """base to the power of the numbers of `linspace` (torch.logspace, numpy.logspace)."""
+    return _spaced("powers", start, stop, num, element, endpoint, like, out, base)
+
+
+def geomspace(
+    start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None,
+    out: Any = None,
+) -> Array:  # fmt: skip
+    """num numbers from start to stop, each the one before times the same factor (numpy.geomspace); of one sign."""
+    if all(isinstance(one, (int, float)) for one in (start, stop)) and not start * stop > 0:
+        raise InvalidProblemError(f"start and stop must have one sign and not be 0, got {start} and {stop}")
+    return _spaced("ratio", start, stop, num, element, endpoint, like, out)
+
+
+def broadcasted_iota(element: Any, shape: Any, dimension: int, *, like: Any = None) -> Array:
+    """The index along one axis, of every element of a shape (jax.lax.broadcasted_iota)."""
+    sizes = _shape(shape)
+    at = whole("dimension", dimension, 0, max(len(sizes) - 1, 0))
+    steps = tuple(int(a == at) for a, _ in enumerate(sizes))
+    return _generated(sizes, steps, "counted", ElementKind.of(element), like)
+
+
+def iota(element: Any, size: int, *, like: Any = None) -> Array:
+    """0, 1, … size - 1 (jax.lax.iota)."""
+    return broadcasted_iota(element, (size,), 0, like=like)
+
+
+def indices(dimensions: Any, element: Any = None, *, like: Any = None) -> Array:
+    """The index along each axis of every element of a shape, one behind the other (numpy.indices)."""
+    sizes = _shape(dimensions)
+    kind = kind_of(element, I64)
+    if not sizes:
+        return empty((0,), kind, like=like)
+    return stack([broadcasted_iota(kind, sizes, axis, like=like) for axis, _ in enumerate(sizes)])
+
+
+# ---- matrices ------------------------------------------------------------------------------------------------------
+
+
+def eye(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
+    """An n × m matrix, of n columns where m is None, with ones on diagonal k (torch.eye, numpy.eye)."""
+    shape = (whole("n", n, 0), whole("n", n, 0) if m is None else whole("m", m, 0))
+    return _generated(shape, (-1, 1), "equal", kind_of(element, F32), like, out, diagonal=whole("k", k))
+
+
+def identity(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The n × n identity (numpy.identity)."""
+    return eye(n, element=element, like=like)
+
+
+def tri(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None) -> Array:
+    """An n × m matrix with ones on and below diagonal k (numpy.tri)."""
+    shape = (whole("n", n, 0), whole("n", n, 0) if m is None else whole("m", m, 0))
+    return _generated(shape, (-1, 1), "below", kind_of(element, F32), like, diagonal=whole("k", k))
+
+
+def vander(x: Array, n: int | None = None, increasing: bool = False) -> Array:
+    """The powers of each element of x along a new last axis, falling from n - 1 (torch.vander, numpy.vander).
+
+    increasing: rising from 0, as torch.linalg.vander has them.
+    """
+    from ..elementwise.binary_functions import pow as power
+
+    found = read(x, "x")
+    if not found.shape:
+        raise InvalidProblemError("x must have an axis at least, got shape ()")
+    count = found.shape[-1] if n is None else whole("n", n, 0)
+    kind = found.element
+    exponents = _counted(count, 0 if increasing else count - 1, 1 if increasing else -1, I64, x)
+    rows = with_axis(x, -1, "x")
+    return power(rows, cast(exponents, kind))
+
+
+def hilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The n × n matrix 1 / (i + j + 1) (scipy.linalg.hilbert)."""
+    shape = (whole("n", n, 0),) * 2
+    return _generated(shape, (1, 1), "reciprocal", kind_of(element, F32), like)
+
+
+# ---- products ------------------------------------------------------------------------------------------------------
+
+
+def meshgrid(*arrays: Array, indexing: str = "ij", sparse: bool = False) -> list[Array]:
+    """Vectors as views of the grid that they span (torch.meshgrid, numpy.meshgrid).
+
+    indexing: "ij", vector a runs along axis a, or "xy", with the first two axes exchanged. NumPy's default is "xy".
+    sparse: each keeps an extent of 1 along the axes of the others.
+    """
+    given = list(arrays[0]) if len(arrays) == 1 and isinstance(arrays[0], (list, tuple)) else list(arrays)
+    if indexing not in ("ij", "xy"):
+        raise InvalidProblemError(f'indexing must be "ij" or "xy", got {shown(indexing)}')
+    sizes = []
+    for i, x in enumerate(given):
+        shape = shape_of(x, f"arrays[{i}]")
+        if len(shape) > 1:
+            raise InvalidProblemError(f"arrays[{i}] must be a vector or a number, got shape {shape}")
+        sizes.append(shape[0] if shape else 1)
+    order = [a for a, _ in enumerate(given)]
+    if indexing == "xy" and len(given) > 1:
+        order[:2] = [1, 0]
+    whole_shape = tuple(sizes[a] for a in order)
+    made = []
+    for i, x in enumerate(given):
+        seen = x if shape_of(x, "arrays") else with_axis(x, 0, "arrays")
+        for axis, _ in enumerate(given):
+            seen = seen if order[axis] == i else with_axis(seen, axis, "arrays")
+        made.append(seen if sparse else broadcast_to(seen, whole_shape))
+    return made
+
+
+def ix_(*arrays: Array) -> list[Array]:
+    """Vectors as views of one axis each, so that they index a grid together (numpy.ix_); bool ones are refused."""
+    for i, x in enumerate(arrays):
+        if read(x, f"arrays[{i}]").element is ElementKind.BOOL:
+            raise InvalidProblemError(f"arrays[{i}] is bool; how many hold is on the device: give indices")
+    return meshgrid(*arrays, sparse=True)
+
+
+def cartesian_prod(*arrays: Array) -> Array:
+    """All tuples of one element of each vector, as rows (torch.cartesian_prod); of one vector itself."""
+    from .views import ravel
+
+    if len(arrays) == 1:
+        return arrays[0]
+    return stack([ravel(x) for x in meshgrid(*arrays)], axis=1)
+
+
+def tril_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
+    """Rows and columns, [2, count] int64, of what lies on and below diagonal k of an n × m matrix, row by row.
+
+    torch.tril_indices; numpy.tril_indices when unpacked.
+    """
+    return _triangle_indices("lower", n, m, k, like)
+
+
+def triu_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
+    """Rows and columns, [2, count] int64, of what lies on and above diagonal k of an n × m matrix, row by row.
+
+    torch.triu_indices; numpy.triu_indices when unpacked.
+    """
+    return _triangle_indices("upper", n, m, k, like)
+
+
+def _triangle_indices(form: str, n: Any, m: Any, k: Any, like: Any) -> Array:
+    rows = whole("n", n, 0)
+    columns = rows if m is None else whole("m", m, 0)
+    diagonal = min(max(whole("k", k), -rows - 1), columns + 1)
+    below = _below(rows, columns, diagonal if form == "lower" else diagonal - 1)
+    count = below if form == "lower" else rows * columns - below
+    facts = {"diagonal": diagonal, "columns": columns, "last": count}
+    return _generated((2, count), (count, 1), form, I64, like, **facts)
+
+
+def _below(rows: int, columns: int, k: int) -> int:
+    """Elements on and below diagonal k."""
+    first, full_ = max(0, -k), min(max(columns - k - 1, 0), rows)  # rows before have none, rows from there have all
+    first = min(first, rows)
+    rising = max(full_ - first, 0)
+    return rising * (first + k + 1) + rising * (rising - 1) // 2 + (rows - max(full_, first)) * columns
+
+
+def tril_indices_from(x: Array, k: int = 0) -> Array:
+    """`tril_indices` of a matrix of x's shape (numpy.tril_indices_from)."""
+    n, m = _matrix(x)
+    return tril_indices(n, m, k, like=x)
+
+
+def triu_indices_from(x: Array, k: int = 0) -> Array:
+    """`triu_indices` of a matrix of x's shape (numpy.triu_indices_from)."""
+    n, m = _matrix(x)
+    return triu_indices(n, m, k, like=x)
+
+
+def _matrix(x: Array) -> Shape:
+    shape = shape_of(x, "x")
+    if len(shape) != 2:
+        raise InvalidProblemError(f"x must be a matrix, got shape {shape}")
+    return shape
+
+
+def diag_indices(n: int, ndim: int = 2, *, like: Any = None) -> list[Array]:
+    """The indices of the main diagonal along each of `ndim` axes (numpy.diag_indices)."""
+    one = iota(I64, n, like=like)
+    return [one] * whole("ndim", ndim, 0)
+
+
+def diag_indices_from(x: Array) -> list[Array]:
+    """`diag_indices` of an array whose axes are of one extent (numpy.diag_indices_from)."""
+    shape = shape_of(x, "x")
+    if len(shape) < 2 or len(set(shape)) > 1:
+        raise InvalidProblemError(f"x must have two axes at least, of one extent, got shape {shape}")
+    return diag_indices(shape[0], len(shape), like=x)
+
+
+range = range_closed

@@ -1,0 +1,67 @@
+"""Arrays made where another one is: its package and its device; without one CuPy's, or NumPy's where no GPU is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...core import Array, ElementKind
+from ...core.device import resolve_device
+from ...core.outputs import handed, maker, ordinal
+from ...interop.arrays import package_name, read
+from ...interop.jax_arrays import staged
+
+Write = Callable[[Array], Any]
+
+
+def new(shape: tuple[int, ...], element: ElementKind, like: Any, write: Write | None = None) -> Array:
+    """An array that `write` fills; of JAX, which has no arrays to be written, from a buffer that is handed over.
+
+    A JAX array that stands for one in a trace has no device: what is made is a constant of the trace.
+    """
+    if like is not None and package_name(type(like)) == "jax" and staged((like,)):
+        host = np.empty(shape, element.carrier)
+        if write is not None:
+            write(host)
+        return sys.modules["jax"].numpy.asarray(host)
+    if like is not None:
+        read(like, "like")
+    device = resolve_device().ordinal if like is None else ordinal(like)
+    made = maker(like, shape, element, device)()
+    if write is not None:
+        write(made)
+    return made if like is None else handed(made, element, like)
+
+
+def from_host(values: np.ndarray, like: Any) -> Array:
+    """NumPy's array where another one is: a copy, to a GPU through pinned memory or not as that package does it."""
+    package = "" if like is None else package_name(type(like))
+    if package == "torch":
+        return sys.modules["torch"].from_numpy(values).to(like.device)
+    if package == "jax":
+        return sys.modules["jax"].numpy.asarray(values)
+    device = resolve_device().ordinal if like is None else ordinal(like)
+    if device < 0:
+        return values
+    import cupy
+
+    with cupy.cuda.Device(device):
+        return cupy.asarray(values)
+
+
+def kind_of(element: Any, default: ElementKind) -> ElementKind:
+    """The element that is asked for."""
+    return default if element is None else ElementKind.of(element)
+
+
+def number_kind(*numbers: Any) -> ElementKind:
+    """PyTorch's dtype of Python numbers: int64, float32, complex64, bool."""
+    if all(isinstance(one, (bool, np.bool_)) for one in numbers):
+        return ElementKind.BOOL
+    if any(isinstance(one, (complex, np.complexfloating)) for one in numbers):
+        return ElementKind.C64
+    whole = all(isinstance(one, (int, np.integer)) for one in numbers)
+    return ElementKind.I64 if whole else ElementKind.F32

@@ -1,0 +1,107 @@
+#pragma once
+// quantize   numbers as codes of 8 or 4 bits with a scale: quotients, codes, and scales of rows and of blocks of columns.
+#include <baracuda/convert.cuh>
+#include <baracuda/math.cuh>
+#include <baracuda/reduce.cuh>
+#include <baracuda/vector.cuh>
+
+namespace baracuda::quantize {
+
+enum Code { to_e4m3, to_e5m2, to_int8, to_e2m1 };      // what holds a number
+enum ScaleCode { scale_f32, scale_e8m0, scale_e4m3 };  // what holds the scale of a block
+
+// x / scale, rounded to nearest, without a division for each x: the remainder of x times the inverse, which is exact,
+// corrects it. Remainders may be subnormal beside scales near the ends of the range, where a division is taken.
+struct Divisor {
+  float scale, inverse;
+  bool fast;
+  BARACUDA_D explicit Divisor(float s) : scale(s), inverse(1.0f / s), fast(s > 0x1p-90f && s < 0x1p90f) {}
+  BARACUDA_D float operator()(float x) const {
+    if (!fast) return scale == 0.0f ? 0.0f : x / scale;
+    const float q = x * inverse, made = math::fma(math::fma(-q, scale, x), inverse, q);
+    return made == made ? made : q;  // of an infinite x the remainder is NaN
+  }
+};
+
+// The small float of a code by its numbers, which `SmallFloat` of convert.cuh has as constants: one piece of code for all.
+struct Coder {
+  u32 shift, first, unit, offset, top, nan, sign;
+  bool whole;
+  template <class F> BARACUDA_D void is(int fraction, u32 largest, u32 none) {
+    shift = 23 - fraction, first = (128 - F::bias) << 23, unit = (151 - F::bias - fraction) << 23;
+    offset = (127 - F::bias) << fraction, top = largest, nan = none, sign = F::sign;
+  }
+  BARACUDA_D explicit Coder(int code) : whole(code == to_int8) {
+    if (code == to_e2m1) is<SmallFloat<2, 1>>(1, 7, 7);
+    else if (code == to_e5m2) is<SmallFloat<5, 2>>(2, 0x7b, 0x7f);
+    else is<SmallFloat<4, 3>>(3, 0x7e, 0x7f);
+  }
+  // To nearest, ties to even, saturating. NaN as an integer is 0, and as fp4, which has none, its maximum.
+  BARACUDA_D u8 operator()(float x) const {
+    if (whole) {
+      const float y = x != x ? 0.0f : math::rint(x);
+      return static_cast<u8>(static_cast<i8>(y > 127.0f ? 127.0f : y < -128.0f ? -128.0f : y));
+    }
+    const u32 bits = __float_as_uint(x), size = bits & 0x7fffffffu;
+    const u32 low = __float_as_uint(__uint_as_float(size) + __uint_as_float(unit)) - unit;
+    const u32 high = ((size + (1u << (shift - 1)) - 1 + (size >> shift & 1)) >> shift) - offset;
+    const u32 code = min(size < first ? low : high, top);
+    return static_cast<u8>(size > 0x7f800000u ? nan : code | (bits >> 31 ? sign : 0u));
+  }
+};
+
+// The codes of V numbers; two of fp4 are a byte, the first in its lower half.
+template <int V> BARACUDA_D Vec<u8, V> codes_of(const Vec<float, V>& u, const Divisor& by, const Coder& coder) {
+  Vec<u8, V> made;
+#pragma unroll
+  for (int k = 0; k < V; ++k) made[k] = coder(by(u[k]));
+  return made;
+}
+template <int V> BARACUDA_D Vec<u8, V / 2> paired(const Vec<u8, V>& codes) {
+  Vec<u8, V / 2> made;
+#pragma unroll
+  for (int k = 0; k < V / 2; ++k) made[k] = static_cast<u8>(codes[2 * k] | codes[2 * k + 1] << 4);
+  return made;
+}
+
+// The largest size of the first `left` numbers.
+template <int V, class L> BARACUDA_D float most_of(const Vec<float, V>& u, L left) {
+  float most = 0.0f;
+#pragma unroll
+  for (int k = 0; k < V; ++k) most = k < left ? math::maximum(most, math::abs(u[k])) : most;
+  return most;
+}
+
+// most / largest; a subnormal one has few digits.
+BARACUDA_D float scale_of(float most, float largest) {
+  const float quotient = most / largest;
+  return quotient < numeric<float>::tiny() ? numeric<float>::tiny() : quotient;
+}
+
+// A block's scale, and what is stored of it. e8m0: the power of two that brings `most` to the exponent of `largest`
+// (OCP Microscaling Formats 1.0), NaN where it is not finite. e4m3: most / largest over the whole tensor's scale.
+struct BlockScale {
+  float value;
+  u8 code;
+};
+BARACUDA_D BlockScale block_scale(float most, float largest, int kind, float whole) {
+  if (kind == scale_f32) return {scale_of(most, largest), 0};
+  if (kind == scale_e4m3) {
+    const u8 code = coded<code_e4m3>(most / largest / whole, true);
+    return {coded_value<code_e4m3>(code) * whole, code};
+  }
+  if (!math::isfinite(most)) return {numeric<float>::nan(), 255};
+  int e, top;
+  math::frexp(most, &e), math::frexp(largest, &top);
+  const u8 code = static_cast<u8>(most == 0.0f ? 0 : max(0, e - top + 127));
+  return {coded_value<code_e8m0>(code), code};
+}
+
+// The largest over the `lanes` threads, a power of two of neighbours, that hold a block. All of the warp call.
+BARACUDA_D float block_most(float most, int lanes) {
+#pragma unroll 1
+  for (int mask = 1; mask < lanes; mask *= 2) most = math::maximum(most, shuffle_xor(most, mask));
+  return most;
+}
+
+}  // namespace baracuda::quantize

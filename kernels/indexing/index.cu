@@ -1,0 +1,100 @@
+// index      y = x picked at positions that several index arrays tell together; positions from indices, and back.
+//
+// A key is an index of one axis of x. Keys broadcast together, and the operands of the map are y, x without the axes that
+// have keys, and the keys, all with the strides that they have along the axes of y.
+#include <baracuda/map.cuh>
+#include <baracuda/positions.cuh>
+
+namespace baracuda {
+
+constexpr int most_keys = 8;
+
+// How an index counts: `MODES` of schedules/keys.py.
+enum IndexMode { from_end = 0, strict = 1, wrapped = 2, clipped = 3 };
+
+// The position that an index names, or -1 for none.
+BARACUDA_D i64 position_in(i64 index, i64 extent, int mode) {
+  if (mode == from_end) return position_of(index, extent);
+  if (mode == strict) return static_cast<u64>(index) < static_cast<u64>(extent) ? index : -1;
+  if (extent == 0 || index == no_index) return -1;
+  if (mode == clipped) return min(max(index, i64(0)), extent - 1);
+  const i64 rest = index % extent;
+  return rest < 0 ? rest + extent : rest;
+}
+
+// at: offsets in the keys. Adds position × step of each key to `sum`; false where a key names nothing.
+template <int KEYS, class P> BARACUDA_D bool key_offset(const P& p, const i64 (&at)[KEYS], i64& sum) {
+  bool known = true;
+#pragma unroll
+  for (int k = 0; k < KEYS; ++k) {
+    if (k >= p.keys) break;
+    const i64 index = read_index(p.indices[k], p.wide >> k & 1, at[k]);
+    const i64 position = position_in(index, p.extents[k], p.mode);
+    report_index(p.status, index, position);
+    known = known && position >= 0;
+    sum += position * p.steps[k];
+  }
+  return known;
+}
+
+// Words of BYTES; of few keys a thread has several in flight: their keys, then the words of x, then the stores.
+template <int BYTES, int KEYS, class P> BARACUDA_D void index_words(const P& p) {
+  using W = Word<BYTES>;
+  constexpr int words = KEYS > 2 ? 1 : 4;
+  const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * words) + threadIdx.x;
+  if (first >= p.chunks) return;
+  i64 c[words], at[words][2 + KEYS];
+#pragma unroll
+  for (int u = 0; u < words; ++u) c[u] = min(first + u * map_threads, p.chunks - 1);
+  map_offsets(p, c, at);
+  bool known[words];
+#pragma unroll
+  for (int u = 0; u < words; ++u) {
+    i64 keys[KEYS];
+#pragma unroll
+    for (int k = 0; k < KEYS; ++k) keys[k] = at[u][2 + k];
+    known[u] = key_offset(p, keys, at[u][1]);
+  }
+  W word[words];
+#pragma unroll
+  for (int u = 0; u < words; ++u) {
+    word[u] = W{};
+    if (known[u]) word[u] = load_word<Access::readonly>(static_cast<const W*>(p.x) + at[u][1]);
+  }
+#pragma unroll
+  for (int u = 0; u < words; ++u) {
+    if (first + u * map_threads >= p.chunks) break;
+    store_word<Access::streaming>(static_cast<W*>(p.y) + at[u][0], word[u]);
+  }
+}
+
+// y = the sum of position × step over the keys, or no_index where one of them names nothing.
+template <class P> BARACUDA_D void index_positions(const P& p) {
+  const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
+  if (c[0] >= p.chunks) return;
+  i64 at[1][1 + most_keys], keys[most_keys], sum = 0;
+  map_offsets(p, c, at);
+#pragma unroll
+  for (int k = 0; k < most_keys; ++k) keys[k] = at[0][1 + k];
+  const bool known = key_offset(p, keys, sum);
+  static_cast<i64*>(p.y)[at[0][0]] = known ? sum : no_index;
+}
+
+// y[k] = coordinate k of the position x, axis `p.axes` - 1 moving fastest; no_index in all of them where x names nothing.
+template <class P> BARACUDA_D void index_coordinates(const P& p) {
+  const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
+  if (c[0] >= p.chunks) return;
+  i64 at[1][2];
+  map_offsets(p, c, at);
+  const i64 index = read_index(p.x, p.wide, at[0][1]), position = position_of(index, p.extent);
+  report_index(p.status, index, position);
+  u64 rest = static_cast<u64>(position);
+#pragma unroll 1
+  for (int k = p.axes - 1; k >= 0; --k) {
+    u64 coordinate = 0;
+    if (position >= 0) rest = divmod(rest, static_cast<u64>(p.extents[k]), coordinate);
+    static_cast<i64*>(p.y)[at[0][0] + p.places[k]] = position < 0 ? no_index : static_cast<i64>(coordinate);
+  }
+}
+
+}  // namespace baracuda

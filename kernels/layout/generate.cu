@@ -1,0 +1,96 @@
+// generate   y[i, j, …] = f(number), a number being a sum of indices times steps; schedule map without inputs.
+//
+// The second operand of the map has no memory: its offset is the number. Floats are computed in double and rounded once.
+#include <baracuda/map.cuh>
+#include <baracuda/math.cuh>
+
+namespace baracuda {
+
+enum class Form { counted, spaced, powers, ratio, equal, below, cosine, tent, reciprocal, lower, upper };
+
+// From begin to end in `last` equal steps, counted from the nearer end; without `ends` from begin alone.
+template <class P> BARACUDA_D double spaced(const P& p, i64 n) {
+  const double a = p.begin(), b = p.end();
+  if (p.last <= 0) return a;
+  const double step = (b - a) / static_cast<double>(p.last);
+  if (!p.ends || 2 * n < p.last) return a + static_cast<double>(n) * step;
+  return b - static_cast<double>(p.last - n) * step;
+}
+
+// The largest q with S(q) = q length + sign q (q - 1) / 2 <= t, for S that rises up to it: a root, made exact.
+BARACUDA_D i64 triangle_row(i64 t, i64 length, int sign) {
+  const double b = static_cast<double>(2 * length - sign),
+               root = sqrt(max(b * b + 8.0 * sign * static_cast<double>(t), 0.0));
+  i64 q = max(static_cast<i64>(sign > 0 ? (root - b) / 2 : (b - root) / 2), static_cast<i64>(0));
+  const auto before = [&](i64 rows) { return rows * length + sign * (rows * (rows - 1) / 2); };
+  while (q > 0 && before(q) > t) --q;
+  while (before(q + 1) <= t) ++q;
+  return q;
+}
+
+// The row (n < last) or the column of an element on and below, or above, diagonal k, the elements counted row by row.
+template <class P> BARACUDA_D i64 triangle_index(const P& p, bool lower, i64 n) {
+  const i64 k = p.diagonal, columns = p.columns, zero = 0;
+  const bool row = n < p.last;
+  const i64 t = row ? n : n - p.last;
+  if (lower) {
+    const i64 first = max(zero, -k), length = min(first + k + 1, columns), rising = columns - length;
+    const i64 inside = rising * length + rising * (rising - 1) / 2;  // elements of the rows that are not whole
+    if (t >= inside) return row ? first + rising + (t - inside) / columns : (t - inside) % columns;
+    const i64 q = triangle_row(t, length, 1);
+    return row ? first + q : t - (q * length + q * (q - 1) / 2);
+  }
+  const i64 whole = max(zero, -k);  // rows
+  if (t < whole * columns) return row ? t / columns : t % columns;
+  const i64 left = t - whole * columns, length = columns - max(zero, k), q = triangle_row(left, length, -1);
+  return row ? whole + q : max(zero, k) + q + left - (q * length - q * (q - 1) / 2);
+}
+
+// a - b cos(π turn) + c cos(2π turn), by squares of sines: near 0, where a window is 0, no digits are lost.
+template <class P> BARACUDA_D double cosines(const P& p, double turn) {
+  const double one = sinpi(turn / 2), two = sinpi(turn);
+  return p.begin() - p.end() + p.base() + 2 * p.end() * (one * one) - 2 * p.base() * (two * two);
+}
+
+template <class T, class P> BARACUDA_D T generated(const P& p, Form form, i64 n) {
+  if (form == Form::equal) return cast<T>(n == p.diagonal);
+  if (form == Form::below) return cast<T>(n <= p.diagonal);
+  if constexpr (!is_floating<T> && !is_complex<T>) {
+    if (form == Form::counted) return cast<T>(p.first() + n * p.stride());
+    if (form >= Form::lower) return cast<T>(triangle_index(p, form == Form::lower, n));
+    return cast<T>(spaced(p, n));
+  } else {
+    const double at = static_cast<double>(n), last = static_cast<double>(p.last);
+    double value = 0;
+    switch (form) {
+      case Form::counted: value = p.begin() + at * p.end(); break;
+      case Form::spaced: value = spaced(p, n); break;
+      case Form::powers: value = pow(p.base(), spaced(p, n)); break;
+      case Form::ratio:
+        value = n == 0 ? p.begin() : n == p.last && p.ends ? p.end() : p.begin() * pow(p.end() / p.begin(), at / last);
+        break;
+      case Form::cosine: value = p.last <= 0 ? 1.0 : cosines(p, 2 * at / last); break;
+      case Form::tent: value = p.last <= 0 ? 1.0 : 1 - abs(2 * at / last - 1); break;
+      case Form::reciprocal: value = 1 / (at + 1); break;
+      default: break;
+    }
+    return cast<T>(value);
+  }
+}
+
+template <class T, class P> struct Generate {
+  const P& p;
+  template <int V> struct Chunk {};
+  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, 2>&) const { return {}; }
+  template <int V> BARACUDA_D void write(const MapPlace<V, 2>& place, const Chunk<V>&, bool wanted) const {
+    if (!wanted) return;
+    Vec<T, V> out;
+#pragma unroll
+    for (int k = 0; k < V; ++k) out[k] = generated<T>(p, static_cast<Form>(p.form), place.at[1] + k * p.along);
+    place.store(static_cast<T*>(p.y), 0, out);
+  }
+};
+
+template <class T, class L, class P> BARACUDA_D void generate(const P& p) { map_chunks<L, 2>(p, Generate<T, P>{p}); }
+
+}  // namespace baracuda

@@ -1,0 +1,42 @@
+#pragma once
+// across     y of x whose channels lie last: a thread has a chunk of channels and walks down rows, so that what belongs to its
+//            channels is read once, into registers. P has the fields of `schedules/channels.py: across_params`.
+#include <baracuda/vector.cuh>
+
+namespace baracuda::norm {
+
+constexpr int across_threads = 256;
+
+// begin(n, channel) reads what belongs to the chunk of channels from `channel` on in sample n; f makes a chunk of `to` from
+// those of N arrays. `p.across` threads, a power of two, lie side by side in a row.
+template <class T, int N, class P, class Begin, class F>
+BARACUDA_D void across(const P& p, const T* const (&from)[N], T* to, const Begin& begin, const F& f) {
+  constexpr int V = vec_elems<T>, depth = 4;
+  const int shift = 31 - __clz(p.across), step = across_threads >> shift;
+  const i64 block = static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x, rest = block / p.tiles;
+  const i64 n = rest / p.parts, channel = (block % p.tiles * p.across + (threadIdx.x & (p.across - 1))) * V;
+  if (n >= p.samples || channel >= p.channels) return;
+  begin(n, channel);
+  const i64 start = rest % p.parts * p.span, end = min(p.rows, start + p.span);
+  const T* x[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) x[i] = from[i] + n * p.steps[i][0] + channel;
+  T* const y = to + n * p.steps[N][0] + channel;
+#pragma unroll 1
+  for (i64 row = start + (threadIdx.x >> shift); row < end; row += depth * step) {
+    Vec<T, V> in[depth][N];
+#pragma unroll
+    for (int d = 0; d < depth; ++d) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        if (row + d * step < end) in[d][i] = load<V>(x[i] + (row + d * step) * p.steps[i][1]);
+      }
+    }
+#pragma unroll
+    for (int d = 0; d < depth; ++d) {
+      if (row + d * step < end) store(y + (row + d * step) * p.steps[N][1], f(in[d]));
+    }
+  }
+}
+
+}  // namespace baracuda::norm

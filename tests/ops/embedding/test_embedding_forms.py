@@ -1,0 +1,54 @@
+"""Composed forms of embedding: parts of a vocabulary, tables added, quantised ones, bags of several tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+from baracuda_py.core.errors import InvalidProblemError
+
+RNG = np.random.default_rng(14)
+
+
+def test_parts_of_a_vocabulary_add_up():
+    weight, indices = RNG.standard_normal((10, 3)), RNG.integers(0, 10, (4, 5))
+    parts = [bc.vocab_parallel_embedding(indices, weight[n : n + 5], n) for n in (0, 5)]
+    np.testing.assert_array_equal(parts[0] + parts[1], weight[indices])
+
+
+def test_tables_added():
+    tables = [RNG.standard_normal((7, 3)) for _ in range(3)]
+    indices, positions, types = RNG.integers(0, 7, (2, 4)), np.arange(4), RNG.integers(0, 2, (2, 4))
+    y = bc.embedding_add(indices, tables[0], positions, tables[1])
+    np.testing.assert_array_equal(y, tables[0][indices] + tables[1][positions])
+    y = bc.embedding_add(indices, tables[0], positions, tables[1], types, tables[2])
+    np.testing.assert_allclose(y, tables[0][indices] + tables[1][positions] + tables[2][types], rtol=1e-14)
+    with pytest.raises(InvalidProblemError, match="go together"):
+        bc.embedding_add(indices, tables[0], positions, tables[1], types)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("zero", [None, np.int32, np.float32])
+def test_quantized(dtype, zero):
+    limits = np.iinfo(dtype)
+    q, scale = RNG.integers(limits.min, limits.max + 1, (6, 5)).astype(dtype), RNG.random(6).astype(np.float32)
+    z = None if zero is None else RNG.integers(0, 100, 6).astype(zero)
+    indices = RNG.integers(0, 6, (3, 2))
+    wanted = scale[indices][..., None] * (q[indices].astype(np.float32) - (0 if z is None else z[indices][..., None]))
+    np.testing.assert_allclose(bc.quantized_embedding(indices, q, scale, z), wanted, rtol=1e-6)
+    with pytest.raises(InvalidProblemError, match=r"scale must be \[rows\]"):
+        bc.quantized_embedding(indices, q, scale[:5])
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_several_tables(mode):
+    weight, edges = RNG.standard_normal((9, 4)), np.array([0, 3, 9])
+    indices = np.stack([RNG.integers(0, 3, (5, 6)), RNG.integers(0, 6, (5, 6))])
+    own = RNG.standard_normal(indices.shape)
+    y = bc.embedding_bag_tables(indices, weight, edges, own, mode=mode)
+    for table in range(2):
+        rows = weight[edges[table] :][indices[table]] * own[table][..., None]
+        np.testing.assert_allclose(y[table], getattr(rows, mode)(axis=1))
+    indices[0, 0] = (3, -1, 7, 3, 4, 5)  # rows of the other table are none of its own
+    np.testing.assert_array_equal(bc.embedding_bag_tables(indices, weight, edges, mode=mode)[0, 0], np.zeros(4))

@@ -1,0 +1,90 @@
+"""Medians, modes, quantiles, histograms, sets and ranks: what NumPy says, and the rules where it says nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+from baracuda_py.ops.sort.sorted_quantile import METHODS
+
+NAN = np.nan
+
+
+def test_medians_and_modes() -> None:
+    x = np.array([[3.0, 1.0, 2.0, 1.0], [5.0, NAN, 4.0, NAN], [NAN] * 4])
+    values, indices = bc.median(x, 1)
+    assert values[0] == 1.0 and np.isnan(values[1:]).all() and indices.tolist() == [3, 1, 0]
+    values, indices = bc.nanmedian(x, 1, keepdims=True)
+    assert values[:2].tolist() == [[1.0], [4.0]] and indices.tolist() == [[3], [2], [0]]
+    values, indices = bc.mode(x[:2], 1)
+    assert values[0] == 1.0 and np.isnan(values[1]) and indices.tolist() == [3, 3]
+    assert float(bc.median(x[0])) == 1.0
+    with pytest.raises(bc.InvalidProblemError, match="must have an element"):
+        bc.median(np.zeros((3, 0)), 1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_quantiles_are_numpys(method: Any) -> None:
+    rng, q = np.random.default_rng(0), np.array([0.0, 0.1, 0.5, 0.875, 1.0])
+    for n in (1, 2, 8, 11):
+        x = rng.standard_normal((3, n))
+        want = np.quantile(x, q, axis=1, method=method)
+        np.testing.assert_allclose(bc.quantile(x, q, 1, interpolation=method), want, rtol=1e-14)
+        np.testing.assert_allclose(bc.percentile(x, 100 * q, 1, interpolation=method), want, rtol=1e-12)
+
+
+def test_quantiles_of_infinities_nan_and_levels_beyond() -> None:
+    x = np.array([[1.0, np.inf, np.inf], [NAN, 2.0, 4.0]])
+    assert bc.quantile(x, 0.75, 1).tolist()[0] == np.inf
+    assert np.isnan(bc.quantile(x, 0.75, 1)[1]) and bc.nanquantile(x, 0.75, 1)[1] == 3.5
+    assert np.isnan(bc.quantile(x, np.array([-0.5, 1.5, NAN]), 1)).all()
+    assert bc.quantile(x, 0.5, keepdims=True).shape == (1, 1)
+    assert bc.quantile(x, np.array([0.5, 0.5]), 1, keepdims=True).shape == (2, 2, 1)
+
+
+@pytest.mark.parametrize("facts", [{}, {"bins": 7, "range": (-1.0, 2.0)}, {"bins": np.array([-1.0, 0.0, 0.5, 3.0])}])
+@pytest.mark.parametrize("density", [False, True])
+def test_histograms_are_numpys(facts: Any, density: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal(500), rng.random(500)
+    for weight in (None, w):
+        got, edges = bc.histogram(x, weight=weight, density=density, **facts)
+        want, want_edges = np.histogram(x, weights=weight, density=density, **facts)
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+        np.testing.assert_allclose(edges, want_edges, rtol=1e-12)
+
+
+def test_histograms_of_several_axes_and_counts() -> None:
+    rng = np.random.default_rng(1)
+    x, w = rng.standard_normal((300, 3)), rng.random(300)
+    got, edges = bc.histogramdd(x, (3, 4, 5), weight=w, density=True)
+    want, want_edges = np.histogramdd(x, (3, 4, 5), weights=w, density=True)
+    np.testing.assert_allclose(got, want)
+    for one, other in zip(edges, want_edges, strict=True):
+        np.testing.assert_allclose(one, other)
+    assert (bc.histogram2d(x[:, 0], x[:, 1], 4)[0] == np.histogram2d(x[:, 0], x[:, 1], 4)[0]).all()
+    assert bc.histc(np.array([1.0, 1.0], np.float32), 2).tolist() == [0.0, 2.0]
+    ids = np.array([3, -1, 0, 3, 9], np.int16)
+    assert bc.bincount(ids, length=4).tolist() == [1, 0, 0, 2]
+    assert bc.bincount(ids, np.arange(5.0), length=4).tolist() == [2.0, 0.0, 0.0, 3.0]
+
+
+def test_sets_orders_and_ranks() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 9, (3, 4)), rng.integers(4, 14, 9)
+    for name in ("union1d", "intersect1d", "setdiff1d", "setxor1d"):
+        values, number = getattr(bc, name)(a, b)
+        assert values[: int(number)].tolist() == getattr(np, name)(a, b).tolist(), name
+    keys = rng.integers(0, 3, (3, 20))
+    assert (bc.lexsort(keys) == np.lexsort(keys)).all()
+    x = np.array([[2, 1, 2, 0]], np.int8)
+    assert bc.rankdata(x).tolist() == [[3.5, 2.0, 3.5, 1.0]]
+    assert bc.rankdata(x, method="min").tolist() == [[3, 2, 3, 1]]
+    assert bc.rankdata(x.T, 0, "max").tolist() == [[4], [2], [4], [1]]
+    assert bc.rankdata(x, method="ordinal").tolist() == [[3, 2, 4, 1]]
+    assert bc.merge_sorted(np.array([1, 3]), np.array([2, 3])).tolist() == [1, 2, 3, 3]
+    keys, values = bc.sort_key_val(np.array([2, 1, 2]), np.array([5.0, 6.0, 7.0]))
+    assert keys.tolist() == [1, 2, 2] and values.tolist() == [6.0, 5.0, 7.0]
