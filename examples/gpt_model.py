@@ -284,25 +284,38 @@ class Decoder:
         branch, _, _ = self._rms_norm("final", branch, stream)
         return matmul(branch, w["head"])
 
-    def generate(self, prompt: bytes, count: int, *, temperature: float, top_k: int, seed: int) -> bytes:
-        """`count` bytes after the prompt: a replay a token, everything a token needs stays on the device."""
+    def generate(
+        self, prompt: bytes, count: int, *, temperature: float, top_k: int, top_p: float = 1.0, seed: int
+    ) -> tuple[bytes, Any]:
+        """The prompt with `count` bytes after it, and the logprob of each of these, float32 [count].
+
+        A replay a token: everything a token needs stays on the device, the cut-offs of each row among it.
+        """
         xp, total = self.xp, len(prompt) + count
-        text = xp.zeros(total, np.int64)
+        text, logprobs = xp.zeros(total, np.int64), xp.zeros(total, np.float32)
         text[: len(prompt)] = xp.asarray(list(prompt))
-        cache = self.cache(1, total)
+        cache, logprob = self.cache(1, total), xp.zeros(1, np.float32)
+        cuts = {
+            "temperature": xp.full(1, temperature, np.float32), "top_k": xp.full(1, top_k, np.int64),
+            "top_p": xp.full(1, top_p, np.float32),
+        }  # fmt: skip
 
         def step(token: Any, position: Any) -> None:
             logits = self.decode(token, position, cache)
-            bc.sample(logits, temperature=temperature, top_k=top_k, seed=seed, offset=position[0], out=token)
+            drawn = {"ids": token, "logprob": logprob}
+            bc.sample(logits, **cuts, seed=seed, offset=position[0], return_logprob=True, out=drawn)
             bc.add(position, self.one, out=position)
 
-        self.fill(text, len(prompt), step, range(total - 1))
-        return bytes(text.tolist())
+        self.fill(text, len(prompt), step, range(total - 1), (logprobs, logprob))
+        return bytes(text.tolist()), logprobs[len(prompt) :]
 
-    def fill(self, text: Any, given: int, step: Callable[[Any, Any], None], places: Iterable[int]) -> None:
+    def fill(
+        self, text: Any, given: int, step: Callable[[Any, Any], None], places: Iterable[int], *kept: tuple[Any, Any]
+    ) -> None:
         """Write `text` (int64) on after its first `given` bytes; `places` are the positions to decode, 0 and on.
 
         step(token, position) makes of a token the next one and moves the position; it is captured once and replayed.
+        kept: arrays as long as the text, each with what step writes beside a token, of one element.
         """
         token, position, replay = self.xp.zeros(1, np.int64), self.xp.zeros(1, np.int64), None
         for at in places:
@@ -313,7 +326,8 @@ class Decoder:
             else:
                 replay()
             if at >= given - 1:
-                text[at + 1 : at + 2] = token
+                for whole, one in ((text, token), *kept):
+                    whole[at + 1 : at + 2] = one
 
 
 def product(a: Any, b: Any) -> Any:

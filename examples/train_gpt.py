@@ -165,8 +165,10 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     print(f"held-out loss {held_out:.4f} nats/byte, {rate:,.0f} tokens/s, loss curve in {curve}")
     count = preset.context - len(prompt) if asked.sample is None else asked.sample
     if count:
-        text = model.generate(prompt, count, temperature=asked.temperature, top_k=asked.top_k, seed=asked.seed)
+        how = {"temperature": asked.temperature, "top_k": asked.top_k, "seed": asked.seed}
+        text, logprobs = model.generate(prompt, count, **how)
         print(f"--- sample ---\n{text.decode('utf-8', 'replace')}\n--------------")
+        print(f"its bytes were drawn with {-float(logprobs.mean()):.2f} nats each")
     logger.removeHandler(log)
     print(f"ran on {where}, {len(log.seen)} kernel SKUs:")
     for sku in sorted(log.seen):

@@ -194,11 +194,32 @@ def test_generation_follows_the_seed() -> None:
     from gpt_model import Decoder
 
     model = Decoder(tiny(vocab=256), np)
-    runs = [model.generate(b"ab", 9, temperature=1.0, top_k=0, seed=seed) for seed in (1, 1, 2)]
+    runs = [model.generate(b"ab", 9, temperature=1.0, top_k=0, seed=seed)[0] for seed in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
     assert all(text[:2] == b"ab" and len(text) == 11 for text in runs)
     greedy = [model.generate(b"ab", 5, temperature=0.0, top_k=0, seed=seed) for seed in (1, 2)]
-    assert greedy[0] == greedy[1]
+    assert greedy[0][0] == greedy[1][0] and not greedy[0][1].any()
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.8, 20, 1.0), (1.3, 0, 0.6), (0.7, 9, 0.5)]
+)
+def test_generated_bytes_come_with_their_logprobs(temperature: float, top_k: int, top_p: float) -> None:
+    """Against the softmax of the forward pass over what the cut-offs keep, for each byte."""
+    from gpt_model import Decoder
+
+    model, count = Decoder(tiny(vocab=256), np, seed=4), 7
+    text, logprobs = model.generate(b"ab", count, temperature=temperature, top_k=top_k, top_p=top_p, seed=3)
+    assert logprobs.shape == (count,) and logprobs.dtype == np.float32
+    tokens = np.frombuffer(text, np.uint8)[None, :-1].astype(np.int64)
+    logits = model.forward(tokens)[0].reshape(-1, 256)[1:].astype(np.float64)
+    for row, byte, logprob in zip(logits, text[2:], logprobs, strict=True):
+        order = np.argsort(-row, kind="stable")[: top_k or None]
+        weight = np.exp((row[order] - row[order[0]]) / temperature)
+        before = np.cumsum(weight) - weight
+        kept = before < top_p * weight.sum()
+        share = weight[kept] / weight[kept].sum()
+        assert logprob == pytest.approx(np.log(share[order[kept].tolist().index(byte)]), abs=1e-3)
 
 
 def small_gpu_run(folder: Path) -> tuple[Any, Any]:
@@ -238,12 +259,16 @@ def test_captured_generation_is_eager_decoding(folder: Path) -> None:
 
     preset, _ = small_gpu_run(folder)
     model, text = Decoder(preset, cupy, seed=5), list(b"some prompt")
-    got = model.generate(bytes(text), 20, temperature=0.9, top_k=30, seed=8)
-    cache, prompt = model.cache(1, len(text) + 20), len(text)
+    got, logprobs = model.generate(bytes(text), 20, temperature=0.9, top_k=30, seed=8)
+    cache, prompt, want = model.cache(1, len(text) + 20), len(text), []
     for at in range(prompt + 19):
         logits = model.decode(cupy.asarray([text[at]]), cupy.asarray([at]), cache)
         if at >= prompt - 1:
-            text.append(int(bc.sample(logits, temperature=0.9, top_k=30, seed=8, offset=at)[0]))
+            options = {"temperature": 0.9, "top_k": 30, "seed": 8, "offset": at, "return_logprob": True}
+            ids, logprob = bc.sample(logits, **options)
+            text.append(int(ids[0]))
+            want.append(float(logprob[0]))
+    np.testing.assert_allclose(logprobs.get(), want, rtol=1e-5)
     assert got == bytes(text)
 
 

@@ -1,75 +1,75 @@
 #pragma once
-// distributions   those that take one word an element: y of a word and up to three parameters, in the type A.
+// distributions   those that take one word an element: of a word and up to three parameters, in the type A; y is of type T.
 //
 // E = -log of a number in (0, 1) is a standard exponential variate; symmetric ones take the word's lowest bit as sign.
 #include "random/streams.cuh"
 
 namespace baracuda::random {
 
-// low + u (high - low), u of so many bits as y has, so that it is never 1; where the sum rounds up to high it is low.
+// low + u (high - low), u of so many bits as y has, so that it is never 1.
 struct Uniform {
-  template <class T, class A, class W> static BARACUDA_D T of(W w, A low, A high, A) {
+  template <class T, class A, class W> static BARACUDA_D A of(W w, A low, A high, A) {
     constexpr int bits = is_same<T, bf16> ? 8 : is_same<T, f16> ? 11 : is_same<T, float> ? 24 : 53;
     constexpr int drop = 8 * sizeof(W) - bits;
     const A unit = A(1) / static_cast<A>(1ull << bits);
-    const T y = cast<T>(math::fma(static_cast<A>(w >> drop) * unit, high - low, low));
-    return to_acc(y) >= high ? cast<T>(low) : y;
+    return math::fma(static_cast<A>(w >> drop) * unit, high - low, low);
   }
 };
 
 struct Exponential {
-  template <class T, class A, class W> static BARACUDA_D T of(W w, A rate, A, A) {
-    return cast<T>(-math::log(open(w)) / rate);
+  template <class T, class A, class W> static BARACUDA_D A of(W w, A rate, A, A) {
+    const A standard = -math::log(open(w));
+    return rate == A(1) ? standard : standard / rate;
   }
 };
 struct Rayleigh {
-  template <class T, class A, class W> static BARACUDA_D T of(W w, A scale, A, A) {
-    return cast<T>(scale * math::sqrt(A(-2) * math::log(open(w))));
+  template <class T, class A, class W> static BARACUDA_D A of(W w, A scale, A, A) {
+    return scale * math::sqrt(A(-2) * math::log(open(w)));
   }
 };
 struct Weibull {
-  template <class T, class A, class W> static BARACUDA_D T of(W w, A scale, A power, A) {
-    return cast<T>(scale * math::pow(-math::log(open(w)), A(1) / power));
+  template <class T, class A, class W> static BARACUDA_D A of(W w, A scale, A power, A) {
+    return scale * math::pow(-math::log(open(w)), A(1) / power);
   }
 };
 struct Pareto {
-  template <class T, class A, class W> static BARACUDA_D T of(W w, A scale, A power, A) {
-    return cast<T>(scale * math::exp(-math::log(open(w)) / power));
+  template <class T, class A, class W> static BARACUDA_D A of(W w, A scale, A power, A) {
+    return scale * math::exp(-math::log(open(w)) / power);
   }
 };
 struct Gumbel {
-  template <class T, class A, class W> static BARACUDA_D T of(W w, A loc, A scale, A) {
-    return cast<T>(math::fma(scale, -math::log(-math::log1p(-open(w))), loc));
+  template <class T, class A, class W> static BARACUDA_D A of(W w, A loc, A scale, A) {
+    return math::fma(scale, -math::log(-math::log1p(-open(w))), loc);
   }
 };
 struct Laplace {
-  template <class T, class A, class W> static BARACUDA_D T of(W w, A loc, A scale, A) {
+  template <class T, class A, class W> static BARACUDA_D A of(W w, A loc, A scale, A) {
     bool negative;
     const A v = open_signed(w, negative);
-    return cast<T>(math::fma(scale, with_sign(-math::log(v), negative), loc));
+    return math::fma(scale, with_sign(-math::log(v), negative), loc);
   }
 };
 struct Logistic {
-  template <class T, class A, class W> static BARACUDA_D T of(W w, A loc, A scale, A) {
+  template <class T, class A, class W> static BARACUDA_D A of(W w, A loc, A scale, A) {
     bool negative;
     const A v = open_signed(w, negative);
-    return cast<T>(math::fma(scale, with_sign(math::log1p(A(2) * (A(1) - v) / v), negative), loc));
+    return math::fma(scale, with_sign(math::log1p(A(2) * (A(1) - v) / v), negative), loc);
   }
 };
 struct Cauchy {
-  template <class T, class A, class W> static BARACUDA_D T of(W w, A loc, A scale, A) {
+  template <class T, class A, class W> static BARACUDA_D A of(W w, A loc, A scale, A) {
     bool negative;
     const A half = A(0.5) * open_signed(w, negative);
-    return cast<T>(math::fma(scale, with_sign(math::cospi(half) / math::sinpi(half), negative), loc));
+    return math::fma(scale, with_sign(math::cospi(half) / math::sinpi(half), negative), loc);
   }
 };
 // The mode divides [left, right] at a part of it, and both sides are roots of what is uniform.
 struct Triangular {
-  template <class T, class A, class W> static BARACUDA_D T of(W w, A left, A mode, A right) {
+  template <class T, class A, class W> static BARACUDA_D A of(W w, A left, A mode, A right) {
     const A v = open(w), span = right - left, before = mode - left;
     const bool low = v * span < before;
     const A root = math::sqrt(low ? v * span * before : (A(1) - v) * span * (right - mode));
-    return cast<T>(low ? left + root : right - root);
+    return low ? left + root : right - root;
   }
 };
 
@@ -100,17 +100,21 @@ struct Rademacher {
 // (Lemire 2019), 63 times. A span of up to 2^32 takes words of 32 bits, others of 64.
 struct RandInt {
   static constexpr int tries = 64;
+  static BARACUDA_D bool is_narrow(u64 span) { return span - 1 <= 0xffffffffull; }  // not 0, which is 2^64
+  // Whether the product of a word and a narrow span may have to be tried again.
+  static BARACUDA_D bool is_unsure(u64 product, u64 span) { return static_cast<u32>(product) < static_cast<u32>(span); }
+  static BARACUDA_D i64 of(u64 product, i64 low) { return static_cast<i64>(static_cast<u64>(low) + (product >> 32)); }
   static BARACUDA_D i64 of(u64 seed, u64 offset, u64 n, u32 first, i64 low, u64 span) {
-    if (span - 1 <= 0xffffffffull) {  // not 0, which is 2^64
+    if (is_narrow(span)) {
       const u32 part = static_cast<u32>(span);
       u64 product = static_cast<u64>(first) * span;
-      if (static_cast<u32>(product) < part) {
+      if (is_unsure(product, span)) {
         const u32 least = (0u - part) % part;
         for (int j = 1; j < tries && static_cast<u32>(product) < least; ++j) {
           product = static_cast<u64>(Tries{seed, offset, n}.block(j).x) * span;
         }
       }
-      return static_cast<i64>(static_cast<u64>(low) + (product >> 32));
+      return of(product, low);
     }
     u64 w[1];
     words<1>(seed, offset, n, w);

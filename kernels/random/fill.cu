@@ -46,6 +46,16 @@ template <class A> struct Drawing {
     }
     return in;
   }
+  // Of a chunk whose parameters are numbers.
+  template <int V> BARACUDA_D Chunk<V> fixed() const {
+    Chunk<V> in;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) in.of[i][k] = number[i];
+    }
+    return in;
+  }
 };
 
 template <class D, class T> struct WordOp : Drawing<acc_t<T>> {
@@ -56,9 +66,16 @@ template <class D, class T> struct WordOp : Drawing<acc_t<T>> {
   template <int V> BARACUDA_D void write(const MapPlace<V, 5>& place, const Chunk<V>& in, bool wanted) const {
     word_t<A> w[V];
     words<V>(this->seed, this->offset, place.at[4], w);
-    Vec<T, V> y;
+    Vec<A, V> wide;
 #pragma unroll
-    for (int k = 0; k < V; ++k) y[k] = D::template of<T>(w[k], in.of[0][k], in.of[1][k], in.of[2][k]);
+    for (int k = 0; k < V; ++k) wide[k] = D::template of<T>(w[k], in.of[0][k], in.of[1][k], in.of[2][k]);
+    Vec<T, V> y = cast_vec<T>(wide);
+    if constexpr (is_same<D, Uniform>) {  // where the sum rounds up to high it is low
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        if (to_acc(y[k]) >= in.of[1][k]) y[k] = cast<T>(in.of[0][k]);
+      }
+    }
     if (wanted) place.store(static_cast<T*>(this->p.y), 0, y);
   }
 };
@@ -117,22 +134,35 @@ template <class D, class T> struct WholeOp {
     if (from == nullptr) return number;
     return parameter_at<i64>(from, p.codes[i], place.at[i + 1] + (place.splat >> (i + 1) & 1 ? 0 : k));
   }
+  template <int V> BARACUDA_D Chunk<V> fixed() const { return {}; }
+  // Of bounds that are numbers a first word serves nearly always; all that may need others are made once more.
   template <int V> BARACUDA_D void write(const MapPlace<V, 5>& place, const Chunk<V>&, bool wanted) const {
     const bool numbers = p.a == nullptr && p.b == nullptr;
     const i64 end = static_cast<i64>(static_cast<u64>(low) + span);
     u32 w[V];
     words<V>(seed, offset, place.at[4], w);
     Vec<T, V> y;
+    bool sure = numbers && D::is_narrow(span);
+    if (sure) {
 #pragma unroll
-    for (int k = 0; k < V; ++k) {
-      i64 from = low;
-      u64 count = span;
-      if (!numbers) {
-        from = bound(p.a, place, 0, k, low);
-        const i64 high = bound(p.b, place, 1, k, end);
-        count = high > from ? static_cast<u64>(high) - static_cast<u64>(from) : 1;
+      for (int k = 0; k < V; ++k) {
+        const u64 product = static_cast<u64>(w[k]) * span;
+        y[k] = cast<T>(D::of(product, low));
+        sure = sure && !D::is_unsure(product, span);
       }
-      y[k] = cast<T>(D::of(seed, offset, static_cast<u64>(place.at[4]) + k, w[k], from, count));
+    }
+    if (!sure) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        i64 from = low;
+        u64 count = span;
+        if (!numbers) {
+          from = bound(p.a, place, 0, k, low);
+          const i64 high = bound(p.b, place, 1, k, end);
+          count = high > from ? static_cast<u64>(high) - static_cast<u64>(from) : 1;
+        }
+        y[k] = cast<T>(D::of(seed, offset, static_cast<u64>(place.at[4]) + k, w[k], from, count));
+      }
     }
     if (wanted) place.store(static_cast<T*>(p.y), 0, y);
   }
@@ -150,13 +180,38 @@ template <class D, class T> struct TriesOp : Drawing<double> {
   }
 };
 
+// Dense arrays: a thread makes one chunk after the other, so that what all of them share is read once; numbers are not
+// even chosen in the loop.
+template <int V> BARACUDA_D MapPlace<V, 5> flat_place(i64 at) { return {{at, at, at, at, at}, 0}; }
+template <int V, class Op> BARACUDA_D void fill_flat(const RandomParams& p, const Op& op) {
+  const auto each = [&](const auto& chunk) {
+    const i64 step = static_cast<i64>(gridDim.x) * map_threads;
+#pragma unroll 1
+    for (i64 c = static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x; c < p.chunks; c += step) {
+      const MapPlace<V, 5> place = flat_place<V>(c * V);
+      op.write(place, chunk(place), true);
+    }
+  };
+  if (p.a == nullptr && p.b == nullptr && p.c == nullptr) {
+    each([&](const MapPlace<V, 5>&) { return op.template fixed<V>(); });
+  } else {
+    each([&](const MapPlace<V, 5>& place) { return op.read(place); });
+  }
+  const i64 left = p.chunks * V + threadIdx.x;
+  if (V > 1 && blockIdx.x == gridDim.x - 1 && left < p.count) {
+    const MapPlace<1, 5> place = flat_place<1>(left);
+    op.write(place, op.read(place), true);
+  }
+}
+
 }  // namespace baracuda::random
 
 namespace baracuda {
 
 template <template <class, class> class Op, class D, class T, class L>
 BARACUDA_D void random_fill(const RandomParams& p) {
-  map_chunks<L, 5>(p, Op<D, T>(p));
+  if constexpr (L::flat) random::fill_flat<L::vec>(p, Op<D, T>(p));
+  else map_chunks<L, 5>(p, Op<D, T>(p));
 }
 
 }  // namespace baracuda

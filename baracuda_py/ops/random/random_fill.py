@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from .draws import numbered, streams
 K = RandomKind
 _CODES = {ElementKind.F32: 0, ElementKind.F64: 1, ElementKind.F16: 2, ElementKind.BF16: 3, ElementKind.I64: 4,
           ElementKind.I32: 5}  # fmt: skip
+_BLOCKS = 32  # of a dense array, for each multiprocessor
 EVERY = (*FLOATS, *INTS, ElementKind.BOOL, *COMPLEX)
 WIDE = (K.UNIFORM, K.NORMAL, K.BERNOULLI)
 """Kinds whose chunks are wide in any layout; of the others only in dense arrays."""
@@ -149,15 +150,24 @@ def _codes(p: Call) -> dict[str, Any]:
 
 
 def _geometry(p: Call) -> Geometry | str:
-    return map_geometry(p, _views(p), _codes(p))
+    """Dense arrays by no more blocks than fill the device some times over: each thread makes many chunks."""
+    found = map_geometry(p, _views(p), _codes(p))
+    if isinstance(found, str) or not (step := _flat_step(found)):
+        return found
+    blocks = min(step.grid[0], _BLOCKS * p.device.sms)
+    return replace(found, steps=(replace(step, grid=(blocks, 1, 1)),))
+
+
+def _flat_step(found: Geometry) -> Step | None:
+    """The launch of dense arrays, if it is one."""
+    (step,) = found.steps
+    return step if isinstance(step, Step) and step.kernel == "flat" else None
 
 
 def _plain_geometry(p: Call) -> Geometry | str:
-    """Dense arrays of numbers in wide chunks; others element by element."""
-    found = map_geometry(p, _views(p), _codes(p))
-    if isinstance(found, str) or found.steps[0].kernel == "flat":  # type: ignore[union-attr]
-        return found
-    return _each(p, "strided")
+    """Dense arrays in wide chunks; others element by element."""
+    found = _geometry(p)
+    return found if isinstance(found, str) or _flat_step(found) else _each(p, "strided")
 
 
 def _alone_geometry(p: Call) -> Geometry | str:

@@ -50,6 +50,14 @@ def _uniforms(batch: int, seeds: Any, seed: Any, offset: Any) -> Any:
     return (words >> np.uint32(8)) * 2.0**-24
 
 
+def _share(p: Any, mass: Any) -> Any:
+    """The mass at which a prefix stops, p of all, rounded to float64 in every precision.
+
+    0.8 is no float: of ten equal weights it is eight once the product is rounded, and a hair more before.
+    """
+    return p.astype(np.float64) * mass.astype(np.float64)
+
+
 class _Row:
     """The rows, what is kept of them, and weights relative to the largest."""
 
@@ -99,7 +107,7 @@ class _Row:
         weight = np.where(kept, np.take_along_axis(self.wide, order, axis=1), 0)
         before = np.cumsum(weight, axis=1) - weight
         before[:, 0] = 0
-        kept &= (before < p * weight.sum(axis=1, keepdims=True)) | (at == 0) | (p >= 1)
+        kept &= (before < _share(p, weight.sum(axis=1, keepdims=True))) | (at == 0) | (p >= 1)
         np.put_along_axis(self.kept, order, kept & ~self.none[:, None], axis=1)
 
     def _spread(self) -> tuple[Any, Any]:
@@ -123,7 +131,7 @@ class _Row:
         before = np.cumsum(weight, axis=1) - weight
         before[:, 0] = 0
         near = np.zeros_like(self.kept)
-        np.put_along_axis(near, order, before < np.maximum(p, 2.0**-62) * mass, axis=1)
+        np.put_along_axis(near, order, before < _share(np.maximum(p, 2.0**-62), mass), axis=1)
         self.kept &= near | ~(p < 1)
 
     def draw(self, uniform: Any) -> Any:

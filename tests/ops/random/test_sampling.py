@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from baracuda_py.ops.random.philox import philox_uniform
+from baracuda_py.ops.random.sampling import ROWS, SamplingPlan
 from baracuda_py.ops.random.sampling_functions import sample
+from baracuda_py.testing import evaluate, fill
 
 
 def _by_hand(row: np.ndarray, temperature: float, top_k: int, top_p: float, u: float) -> int:
@@ -90,3 +92,14 @@ def test_ids_equal_the_reference(vocab: int, top_k: int, top_p: float, temperatu
     np.testing.assert_allclose(on_device.get(), logprob, rtol=2e-6, atol=1e-6)
     unaligned = cp.concatenate([cp.zeros((8, 1), "float32"), cp.asarray(logits)], axis=1)[:, 1:]
     assert np.array_equal(sample(unaligned, **options).get(), ids.get())
+
+
+@pytest.mark.parametrize("compute", [np.float64, np.longdouble])
+@pytest.mark.parametrize("option", [{"top_p": 0.8}, {"typical_p": 0.8}])
+def test_shares_of_equal_weights_are_whole_in_every_precision(option: dict[str, float], compute: type) -> None:
+    """0.8 of 185 equal weights are 148, though the double next to 0.8 lies above it."""
+    desc = SamplingPlan.descriptor(batch_size=1, vocab_size=185, probabilities=True, element="float64")
+    case = fill(SamplingPlan, desc, np.random.default_rng(1), dict.fromkeys(ROWS, False))
+    case.arrays.update(logits=np.ones((1, 185)), top_p=1.0, typical_p=1.0, epsilon=0.0, eta=0.0, top_k=0, min_p=0.0)
+    case.arrays.update(option)
+    assert np.flatnonzero(evaluate(case, compute)["masked"]).tolist() == list(range(148))
