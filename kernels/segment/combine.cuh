@@ -146,7 +146,7 @@ template <class P> BARACUDA_D Slot slot_of(const P& p, i64 slot) {
 
 template <class F, class T, int VEC, class P> BARACUDA_D void segment_combine(const P& p) {
   using A = acc_t<T>;
-  constexpr int loads = F::factor || F::versus || F::masked ? 3 : 6;  // tokens in flight
+  constexpr int loads = F::factor || F::versus || F::masked ? 3 : 8;  // tokens in flight
   __shared__ i64 source[combine_groups * combine_reach];
   __shared__ A weight[F::weighted ? combine_groups * combine_reach : 1];
   __shared__ i32 token_of[combine_groups * combine_reach];
@@ -216,25 +216,31 @@ template <class F, class T, int VEC, class P> BARACUDA_D void segment_combine(co
       if constexpr (F::versus) other[u] = load<VEC>(h + owner[row_of + base + u] * p.h_row);
       if constexpr (F::masked) mask[u] = load<VEC>(arg + source[i] * p.arg_row);
     }
-#pragma unroll
-    for (int u = 0; u < loads; ++u) {
-      if (base + u >= count) continue;
-      const int i = from + base + u;
+    // One copy of what follows, for the sake of the instruction cache: the values move up, token by token.
+#pragma unroll 1
+    for (int at = base; at < min(base + loads, count); ++at) {
+      const int i = from + at;
       if (source[i] >= 0) {
         ++n;
-        const auto a = to_acc(v[u]);
+        const auto a = to_acc(v[0]);
 #pragma unroll
         for (int k = 0; k < VEC; ++k) {
           A value = a[k];
           if constexpr (F::weighted) value *= weight[i];
-          if constexpr (F::factor) value *= to_acc(other[u][k]);
-          if constexpr (F::versus) value = A(F::same(value, to_acc(other[u][k])));
-          if constexpr (F::masked) value = mask[u][k] == token_of[i] ? value : A(0);
+          if constexpr (F::factor) value *= to_acc(other[0][k]);
+          if constexpr (F::versus) value = A(F::same(value, to_acc(other[0][k])));
+          if constexpr (F::masked) value = mask[0][k] == token_of[i] ? value : A(0);
           F::add(state[k], value, token_of[i]);
         }
       }
-      const i32 row = owner[row_of + base + u];
-      if (row == owner[row_of + base + u + 1]) continue;
+#pragma unroll
+      for (int u = 0; u + 1 < loads; ++u) {
+        v[u] = v[u + 1];
+        if constexpr (F::factor || F::versus) other[u] = other[u + 1];
+        if constexpr (F::masked) mask[u] = mask[u + 1];
+      }
+      const i32 row = owner[row_of + at];
+      if (row == owner[row_of + at + 1]) continue;
       const bool later = s.carried && row == s.first;
       if (later || (s.split && row == s.last)) {
         const i64 entry = 2 * slot + (later ? 0 : 1);
