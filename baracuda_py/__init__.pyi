@@ -2505,6 +2505,8 @@ def randperm(n: int, *, seed: Scalar = None, offset: Scalar = 0, element: DType 
     """0 … n - 1 in a random order (torch.randperm), int64 or int32. like: an array whose package the result has."""
 def range(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
     """start, start + step, … up to stop, which may be met (torch.range)."""
+def range_closed(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
+    """start, start + step, … up to stop, which may be met (torch.range)."""
 def rankdata(x: Array, axis: int = -1, method: str = 'average', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The rank of every element in its row along `axis`, counted from 1 (scipy.stats.rankdata)."""
 def ravel(x: Array) -> Array:

@@ -1583,6 +1583,7 @@ EXPORTS = {
     "random_logistic": "ops.random.random_functions",
     "randperm": "ops.random.draw_functions",
     "range": "ops.layout.creation",
+    "range_closed": "ops.layout.creation",
     "rankdata": "ops.sort.sets",
     "ravel": "ops.layout.views",
     "ravel_multi_index": "ops.indexing.positions",

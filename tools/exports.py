@@ -62,8 +62,8 @@ HOST = {  # functions of the host that belong to an op
     "ops.layout.creation": [
         "arange", "broadcasted_iota", "cartesian_prod", "diag_indices", "diag_indices_from", "empty", "empty_like",
         "empty_permuted", "empty_strided", "eye", "full", "full_like", "geomspace", "hilbert", "identity", "indices",
-        "iota", "ix_", "linspace", "logspace", "meshgrid", "ones", "ones_like", "range", "tri", "tril_indices",
-        "tril_indices_from", "triu_indices", "triu_indices_from", "vander", "zeros", "zeros_like",
+        "iota", "ix_", "linspace", "logspace", "meshgrid", "ones", "ones_like", "range", "range_closed", "tri",
+        "tril_indices", "tril_indices_from", "triu_indices", "triu_indices_from", "vander", "zeros", "zeros_like",
     ],
     "ops.layout.windows": [
         "bartlett", "bartlett_window", "blackman", "blackman_window", "hamming", "hamming_window", "hann_window",

@@ -1,4 +1,4 @@
-// random     y drawn from a distribution of parameters a, b and c, each a number or an array; schedule map.
+// fill     y drawn from a distribution of parameters a, b and c, each a number or an array; schedule map.
 //
 // Element n draws words or blocks by n, its row-major number, which is the offset in an operand without memory: never by
 // thread or layout (streams.cuh). Parameters may have another element than y, which is a parameter of the kernel, too.
