@@ -193,7 +193,7 @@ def _rows() -> tuple[Variant, ...]:
     """A row for each operation: what differs is the template argument of its kernels."""
     rows = []
     for op in ("WordOp", "PairOp", "BitOp", "WholeOp"):
-        flat, strided = map_kernels(_template(op), PARAMS, min_blocks=0)
+        flat, strided = map_kernels(_template(op), PARAMS, min_blocks=3)
         narrow = Kernel("strided", _template(op, "Strided<1, 1>"), PARAMS, {"VEC": (1,)}, threads=THREADS)
         for kinds, kernels, geometry, end in (
             (WIDE, (flat, strided), _geometry, ""), (PLAIN, (flat, narrow), _plain_geometry, "_plain"),
