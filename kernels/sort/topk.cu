@@ -205,16 +205,18 @@ template <class U, int VEC, bool GATHER> struct TopSource {
     Vec<U, VEC> x;
     u32 place;  // of the first
   };
-  BARACUDA_D Chunk load(i64 at) const {
+  // WHOLE: all of its elements are there, so that no branch parts several loads.
+  template <bool WHOLE = false> BARACUDA_D Chunk load(i64 at) const {
     Chunk c{};
     if constexpr (GATHER) {
-      c.place = at < end ? from[at] : ~0u;
+      c.place = WHOLE || at < end ? from[at] : ~0u;
       if (c.place != ~0u) c.x[0] = keys[c.place * step];
     } else {
       const i64 left = end - at;
       c.place = static_cast<u32>(at);
-      if constexpr (VEC > 1) c.x = load_vec<U, VEC, true>(keys + at, left);
-      else if (left > 0) c.x[0] = keys[at * step];
+      if constexpr (WHOLE && VEC > 1) c.x = baracuda::load<VEC>(keys + at);
+      else if constexpr (VEC > 1) c.x = load_vec<U, VEC, true>(keys + at, left);
+      else if (WHOLE || left > 0) c.x[0] = keys[at * step];
     }
     return c;
   }
@@ -272,31 +274,35 @@ template <class U, int THREADS, int VEC, bool GATHER, class P> BARACUDA_D void t
   i64 tile = begin + room;
   Chunk chunk[flight];
   const auto load = [&](i64 from) {
+    if (from + flight * wave > end) return;
 #pragma unroll
-    for (int f = 0; f < flight; ++f) chunk[f] = source.load(from + own + f * wave);
+    for (int f = 0; f < flight; ++f) chunk[f] = source.template load<true>(from + own + f * wave);
   };
   load(tile);
   u32 turn = 0;
 #pragma unroll 1
   for (; tile < end && !best.none; tile += flight * wave) {
     u32* const counter = &memory.wanted[turn];
+    const bool whole = tile + flight * wave <= end;
+    if (whole) {
 #pragma unroll
-    for (int f = 0; f < flight; ++f) append(chunk[f], tile + own + f * wave, counter);
+      for (int f = 0; f < flight; ++f) append(chunk[f], tile + own + f * wave, counter);
+    }
     load(tile + flight * wave);  // is under way at the barrier
     __syncthreads();
     const u32 all = best.held + *counter;
     turn = turn == 2 ? 0 : turn + 1;
     if (threadIdx.x == 0) memory.wanted[turn == 2 ? 0 : turn + 1] = 0;
-    if (all <= many) {
+    if (whole && all <= many) {
       best.held = all;
       continue;
     }
-    if (all <= room) {
+    if (whole && all <= room) {
       best.held = all;
       best.drop();
     } else {
 #pragma unroll 1
-      for (int f = 0; f < flight; ++f) {  // again, wave by wave, with room for each
+      for (int f = 0; f < flight; ++f) {  // wave by wave, with room for each
         if (best.held + wave > room) best.drop();
         __syncthreads();
         if (threadIdx.x == 0) memory.moved = 0;

@@ -26,7 +26,7 @@ from .sort import sort
 MOST = 2048  # elements that a block finds
 THREADS = 256
 ROOM = 2 * MOST  # candidates that a block holds
-BLOCKS = 4  # a multiprocessor that are enough
+BLOCKS = 3  # a multiprocessor that are enough
 _PART = 1 << 15  # elements of a part, where few rows are cut
 
 
