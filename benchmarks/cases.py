@@ -11,7 +11,7 @@ import torch
 import torch._functorch.config
 from peers import LIBRARIES
 
-from baracuda_py.core.args import Operand, arrays_of, scalars_of
+from baracuda_py.core.args import Everywhere, Operand, arrays_of, scalars_of
 from baracuda_py.core.benchmark import BYTES, COMPILED, EAGER, FLOPS, Benchmark
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing.draw import shapes_of
@@ -100,7 +100,9 @@ def _saved(plan: type[Plan], benchmark: Benchmark, desc: Any, made: Arrays, devi
     forward = forward_of(plan)
     names = saved_by_forward(plan, forward) if forward else {}
     optional = {spec.name for spec in arrays_of(plan.args) if not spec.required(desc)}
-    names = {own: name for own, name in names.items() if own not in optional or own in benchmark.also}
+    names = {
+        own: name for own, name in names.items() if own not in made and (own not in optional or own in benchmark.also)
+    }
     if forward is None or not names:
         return {}
     forward_desc = descriptor_of(forward, desc)
@@ -140,6 +142,9 @@ def _contents(spec: Operand, desc: Any) -> Any:
 def _integers(spec: Operand, desc: Any, shape: tuple[int, ...]) -> Any:
     """Integers as the operand's declaration bounds or makes them."""
     rng = np.random.default_rng()
+    if isinstance(spec.values, Everywhere):
+        limits = np.iinfo(spec.elements(desc)[0].dtype)
+        return rng.integers(limits.min, limits.max, shape, limits.dtype, endpoint=True)
     if callable(spec.values):
         return np.asarray(spec.values(rng, desc, shape))
     low, high = (getattr(desc, v) if isinstance(v, str) else v for v in spec.values or (0, 100))

@@ -194,6 +194,8 @@ def fused_adam(desc: Any, s: Any) -> Peers:
 
 def drawn(desc: Any, s: Any) -> Peers:
     """A draw from the largest logits; no top-p."""
+    if "top_k" not in s:
+        return {}
 
     def call() -> Any:
         top = torch.topk(s["logits"].float() / s["temperature"], s["top_k"]).values

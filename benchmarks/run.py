@@ -73,6 +73,7 @@ def main() -> int:
     from cases import WrongResult, make
     from timing import copy_bandwidth, interleaved, matmul_rate
 
+    torch.set_default_device("cuda")  # of what the ops in torch make on their way
     results, start = Results(options, key=KEY), time.perf_counter()
     wrong: list[str] = []
     ceilings = {"TB/s": copy_bandwidth(), "TFLOP/s": matmul_rate()}
@@ -82,6 +83,9 @@ def main() -> int:
             case = make(plan, benchmark, compiled=not options.no_compile)
         except WrongResult as error:
             wrong.append(str(error))
+            continue
+        except Exception as error:  # of a peer, mostly: the others are measured all the same
+            wrong.append(f"{plan.op} {benchmark.label}: {type(error).__name__}: {error}")
             continue
         done = row(case, interleaved(case.candidates, options.rounds), ceilings)
         print(

@@ -2,8 +2,8 @@
 
     python tools/errors.py [OP …] [--problems 12] [--jobs 8] [--emulated]
 
-Writes `baracuda_py/help/measured.tsv`, a line a plan, kind and element: of a bound in ulp the largest error in ulp, of
-the others the largest relative norm of the difference, in the element's eps; in place of the lines of the same plans.
+Writes `baracuda_py/help/measured.tsv`, a line a plan, kind and element whose bound is in ulp: the largest error in ulp;
+in place of the lines of the same plans.
 Needs a GPU; `--emulated` runs on the emulator, which is slow, and writes nothing.
 """
 
@@ -48,12 +48,13 @@ def pairs(plan: type[Plan]) -> Iterator[tuple[Any, ElementKind]]:
 
 
 def measure(plan: type[Plan], kind: Any, element: ElementKind, problems: int, emulated: bool) -> str:
-    """The largest error over drawn problems; "" where no result is inexact."""
-    worst, count, in_ulp = 0.0, 0, True
+    """The largest error in ulp over drawn problems; "" where another bound is promised, or no result is inexact."""
+    worst, count = 0.0, 0
     for seed in range(problems):
         case = make_case(plan, SeededDraw(seed, element, kind), plain=True)
         bound = plan.select(case.desc, device=emulated_device(9.0) if emulated else 0).precision_guarantee.error
-        in_ulp = in_ulp and isinstance(bound, (Exact, Ulp))
+        if not isinstance(bound, (Exact, Ulp)):
+            return ""
         truth = evaluate(case, np.longdouble if element.limits.digits > 23 else np.float64)
         for spec, i, actual in _ran(plan, case, emulated):
             own = element_of(spec, case.desc, actual)
@@ -65,15 +66,8 @@ def measure(plan: type[Plan], kind: Any, element: ElementKind, problems: int, em
             known = np.isfinite(got) & np.isfinite(wanted)
             error = np.abs(got[known].astype(wanted.dtype) - wanted[known])
             count += error.size
-            if in_ulp:
-                found = error / ulp(wanted[known], own)
-                worst = max(worst, float(found.max(initial=0.0)))
-            else:
-                size = np.linalg.norm(np.abs(wanted[known]).astype(np.float64))
-                worst = max(worst, float(np.linalg.norm(error.astype(np.float64)) / max(size, 1e-300)) / own.limits.eps)
-    if not count:
-        return ""
-    return f"{worst:.3g} {'ulp' if in_ulp else 'eps by norm'} in {count:,} results"
+            worst = max(worst, float((error / ulp(wanted[known], own)).max(initial=0.0)))
+    return f"{worst:.3g} ulp in {count:,} results" if count else ""
 
 
 def _ran(plan: type[Plan], case: Any, emulated: bool) -> list[tuple[Any, int, np.ndarray]]:

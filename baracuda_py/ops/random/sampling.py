@@ -180,15 +180,15 @@ class SamplingPlan(Plan):
     benchmarks = (
         Benchmark(
             "top-k 50, top-p 0.9 of [256, 128256] bf16", batch_size=256, vocab_size=128256, element="bfloat16",
-            make=_options(top_k=50, top_p=0.9), peers=(),
+            make=_options(top_k=50, top_p=0.9), peers=(), also=("ids",),
         ),
         Benchmark(
             "top-k 50, top-p 0.9 of [128, 131072] f32", batch_size=128, vocab_size=131072, element="float32",
-            make=_options(top_k=50, top_p=0.9), peers=(),
+            make=_options(top_k=50, top_p=0.9), peers=(), also=("ids",),
         ),
         Benchmark(
             "top-p 0.9 of [128, 131072] f32", batch_size=128, vocab_size=131072, element="float32",
-            make=_options(top_p=0.9), peers=(),
+            make=_options(top_p=0.9), peers=(), also=("ids",),
         ),
     )  # fmt: skip
 

@@ -181,7 +181,9 @@ class SortedQuantilePlan(Plan):
     )  # fmt: skip
     vjp = Vjp("SortedQuantileBackwardPlan", grads={"x": "dx"})
     torch = staticmethod(in_torch)
-    benchmarks = (Benchmark("3 of [65536, 1024] f32", shape=(65536, 1024), q_shape=(3,), element="float32"),)
+    benchmarks = (
+        Benchmark("3 of [65536, 1024] f32", shape=(65536, 1024), q_shape=(3,), also=("q",), element="float32"),
+    )
 
     @staticmethod
     def case(draw: Any) -> SortedQuantileDescriptor:
@@ -293,7 +295,9 @@ class SortedQuantileBackwardPlan(Plan):
         ),
     )  # fmt: skip
     torch = staticmethod(backward_in_torch)
-    benchmarks = (Benchmark("3 of [65536, 1024] f32", shape=(65536, 1024), q_shape=(3,), element="float32"),)
+    benchmarks = (
+        Benchmark("3 of [65536, 1024] f32", shape=(65536, 1024), q_shape=(3,), also=("q",), element="float32"),
+    )
     case = SortedQuantilePlan.case
     check = SortedQuantilePlan.check
     complete = SortedQuantilePlan.complete
