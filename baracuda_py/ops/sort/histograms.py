@@ -16,7 +16,7 @@ from ...interop.arrays import read
 from ..elementwise.binary_functions import div, mul
 from ..elementwise.cast import cast
 from ..indexing.gather_backward import gather_backward
-from ..reduce.reduce import sum as total_of
+from ..reduce.reduce import sum as total_of  # type: ignore[attr-defined]  # made from a table
 from ..reduce.reduce_pair import aminmax
 from ..scan.diff import diff
 from .histogram import BinIndexPlan, HistogramPlan, bin_index, histogram_counts
