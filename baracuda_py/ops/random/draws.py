@@ -36,6 +36,11 @@ def is_array(value: Any) -> bool:
         return False
 
 
+def by_row(given: dict[str, Any], rows: dict[str, str]) -> dict[str, Any]:
+    """Each option under the name of its scalar, or under that of its rows where it is an array of one axis."""
+    return {rows[n] if is_array(v) and len(shape_of(v, n)) == 1 else n: v for n, v in given.items()}
+
+
 def flattened(out: Any, shape: Sequence[int], size: int) -> Any:
     """out, which must be dense and of a shape with `size` elements, as a view of one axis; None where it is None."""
     if out is None:

@@ -14,7 +14,7 @@ from ...core.checked import INT64, check_field, real, shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import broadcast_shape
-from ...core.views import constant
+from ...core.views import constant, cut, without_axes
 from ...interop.arrays import read
 from ...interop.jax_arrays import staged
 from ...interop.torch_rules import requires_grad
@@ -47,14 +47,12 @@ def in_package(like: Any, shape: Sequence[int]) -> Any:
     """A view of `like` that broadcasts to a shape: an element of it where its own shape does not."""
     own = read(like, "like").shape
     like = constant(like)
-    if own == tuple(shape):
-        return like
-    if not own:
+    if own == tuple(shape) or not own:
         return like
     if 0 in own:
         raise InvalidProblemError(f"like must have an element where its shape is not that of the result, got {own}")
-    one = like[(0,) * (len(own) - 1) + (slice(0, 1),)]
-    return one if shape else one.reshape(())
+    one = cut(like, [slice(0, 1)] * len(own), "like")
+    return without_axes(one, range(len(own) - 1 if shape else len(own)), "like")
 
 
 def _checked(kind: RandomKind, name: str, value: Any) -> float:

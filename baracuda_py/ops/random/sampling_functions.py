@@ -8,8 +8,7 @@ from ...core import Array, Scalar, functional
 from ...core.checked import check_field
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.views import shape_of
-from .draws import is_array
+from .draws import by_row
 from .sampling import SamplingDescriptor, SamplingPlan
 
 _ROWS = {
@@ -21,10 +20,7 @@ _sample = functional(SamplingPlan, "sample", returns=("ids",))
 
 def _cut_offs(given: dict[str, Any]) -> dict[str, Any]:
     """Each option under the name of its scalar, or of its rows where it is an array of one axis."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        rows = is_array(value) and len(shape_of(value, name)) == 1
-        found[_ROWS[name] if rows else name] = value
+    found = by_row(given, _ROWS)
     if "seeds" in found:
         found["seed"] = 0
     return found
