@@ -15,6 +15,7 @@ from ...core import (
 from ...core import functional
 from ...core.benchmark import Benchmark
 from ...core.keywords import entry, unexpected
+from .draws import by_row
 
 THREADS, TILE = 256, 4096
 F32, I32, I64 = ElementKind.F32, ElementKind.I32, ElementKind.I64
@@ -186,8 +187,7 @@ def adjust_logits(
     if unknown:
         raise unexpected(adjust_logits, unknown)
     given = {"repetition": repetition, "frequency": frequency, "presence": presence}
-    held = {_ROWS[n] if hasattr(v, "shape") and len(v.shape) == 1 else n: v for n, v in given.items()}
     return _adjust(
-        logits, history=history, prompt=prompt, bias=bias, mask=mask, **held, out=out, stream=stream,
+        logits, history=history, prompt=prompt, bias=bias, mask=mask, **by_row(given, _ROWS), out=out, stream=stream,
         preference=preference,
     )  # fmt: skip

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 
 from ...core import Array, ElementKind, Scalar, functional, registry
+from ...core.checked import real, truth, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.views import constant
+from ...core.views import constant, with_axis
 from ...interop.arrays import read
+from .draws import flattened
 from .multinomial import MultinomialPlan
 from .permutation import PermutationPlan
 from .distributions import RandomKind
 from .random_fill import RandomPlan
-from .random_functions import fill, in_package, randint, seeded
+from .random_functions import fill, in_package, randint, seeded, shape_given
 from .sampling import SamplingPlan
 from .sampling_functions import sample
 
@@ -57,8 +59,7 @@ def permutation(
     if isinstance(x, (int, np.integer)):
         return _order(int(x), int(x), None, {**options, "out": out})
     shape = read(x, "x").shape
-    if not -len(shape) <= axis < len(shape):
-        raise InvalidProblemError(f"axis must be in [{-len(shape)}, {len(shape) - 1}], got {axis}")
+    axis = whole("axis", axis, -len(shape), len(shape) - 1)
     order = _order(shape[axis], shape[axis], x, options)
     return registry.public("index_select")(x, order, axis=axis, out=out, stream=stream, preference=preference)
 
@@ -83,7 +84,8 @@ def multinomial(
     }  # fmt: skip
     if len(read(probs, "probs").shape) != 1:
         return _multinomial(probs, out=out, **options)
-    return _multinomial(probs[None, :], out=None if out is None else out[None, :], **options)[0]
+    made = _multinomial(with_axis(probs, 0, "probs"), out=None if out is None else with_axis(out, 0, "out"), **options)
+    return made[0] if out is None else out
 
 
 @entry(MultinomialPlan)
@@ -97,24 +99,24 @@ def choice(
     """
     if unknown:
         raise unexpected(choice, unknown)
-    number = isinstance(a, (int, np.integer))
-    whole = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    count, options = math.prod(whole), {"stream": stream, "preference": preference}
+    number = isinstance(a, (int, np.integer)) and not isinstance(a, bool)
+    extents = shape_given(shape)
+    count, options = math.prod(extents), {"stream": stream, "preference": preference}
     drawn: dict[str, Any] = {"seed": seeded("choice", seed), "offset": offset, **options}
     if not number and len(read(a, "a").shape) != 1:
         raise InvalidProblemError(f"choice takes an array of one axis or a number, got shape {read(a, 'a').shape}")
     n = int(a) if number else read(a, "a").shape[0]
     like = p if p is not None else None if number else a
-    flat = None if out is None else out.reshape(count)
+    flat = flattened(out, extents, count)
     drawn["out"] = flat if number else None
     if p is not None:
         at = multinomial(p, count, replace, **drawn)
-    elif replace:
+    elif truth("replace", replace):
         at = randint(0, n, shape=(count,), like=like, **drawn)
     else:
         at = _order(n, count, like, drawn)
     made = at if number else registry.public("index_select")(a, at, axis=0, out=flat, **options)
-    return made.reshape(whole) if out is None else out
+    return registry.public("reshape")(made, extents) if out is None else out
 
 
 @entry(SamplingPlan)
@@ -128,11 +130,12 @@ def categorical(
     shape = read(logits, "logits").shape
     if not shape or not shape[-1]:
         raise InvalidProblemError(f"logits must have shape [..., V] with V >= 1, got {shape}")
-    rows = logits.reshape(math.prod(shape[:-1]), shape[-1])
+    count, reshape = math.prod(shape[:-1]), registry.public("reshape")
+    rows = reshape(logits, (count, shape[-1])) if len(shape) != 2 else logits
     options = {"index_element": index_element, "stream": stream, "preference": preference}
-    flat = None if out is None else out.reshape(rows.shape[0])
+    flat = flattened(out, shape[:-1], count)
     made = sample(rows, seed=seed, offset=offset, out=flat, **options)
-    return made.reshape(shape[:-1]) if out is None else out
+    return reshape(made, shape[:-1]) if out is None else out
 
 
 @entry(RandomPlan)
@@ -167,12 +170,14 @@ def ball(
     """
     if unknown:
         raise unexpected(ball, unknown)
-    whole = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    extents, d, p, offset = shape_given(shape), whole("d", d, 0), real("p", p), whole("offset", offset)
+    if math.isinf(p):
+        raise InvalidProblemError(f"ball: p must be finite, got {p}")
     options = {"stream": stream, "preference": preference}
     given = {"seed": seeded("ball", seed), "element": ElementKind.of(element), "out": None, **options}
     like = None if like is None else constant(like)
-    g = fill(RandomKind.GENERALIZED_NORMAL, {"p": p}, (*whole, d), {**given, "offset": offset, "like": like})
-    e = fill(RandomKind.EXPONENTIAL, {"rate": 1.0}, (*whole, 1), {**given, "offset": offset + 1, "like": like})
+    g = fill(RandomKind.GENERALIZED_NORMAL, {"p": p}, (*extents, d), {**given, "offset": offset, "like": like})
+    e = fill(RandomKind.EXPONENTIAL, {"rate": 1.0}, (*extents, 1), {**given, "offset": offset + 1, "like": like})
     add, div, power, size, total = (registry.public(name) for name in ("add", "div", "pow", "abs", "sum"))
     sums = total(power(size(g, **options), p, **options), axis=-1, keepdims=True, **options)
     return div(g, power(add(sums, e, **options), 1 / p, **options), out=out, **options)

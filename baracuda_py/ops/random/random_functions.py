@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from ...core import Array, ElementKind, Scalar, functional
-from ...core.checked import INT64, shown
+from ...core.checked import INT64, check_field, real, shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import broadcast_shape
-from ...core.views import constant
+from ...core.views import constant, cut, without_axes
 from ...interop.arrays import read
 from ...interop.jax_arrays import staged
 from ...interop.torch_rules import requires_grad
 from ..elementwise.ternary_functions import fma
 from .distributions import RandomKind
-from .random_fill import RandomPlan
+from .draws import is_array
+from .random_fill import RandomDescriptor, RandomPlan
 
 K, E = RandomKind, ElementKind
-_NUMBERS = (bool, int, float, np.generic)
 _made: dict[RandomKind, Any] = {}
 
 
@@ -47,27 +47,29 @@ def in_package(like: Any, shape: Sequence[int]) -> Any:
     """A view of `like` that broadcasts to a shape: an element of it where its own shape does not."""
     own = read(like, "like").shape
     like = constant(like)
-    if own == tuple(shape):
-        return like
-    if not own:
+    if own == tuple(shape) or not own:
         return like
     if 0 in own:
         raise InvalidProblemError(f"like must have an element where its shape is not that of the result, got {own}")
-    one = like[(0,) * (len(own) - 1) + (slice(0, 1),)]
-    return one if shape else one.reshape(())
+    one = cut(like, [slice(0, 1)] * len(own), "like")
+    return without_axes(one, range(len(own) - 1 if shape else len(own)), "like")
 
 
 def _checked(kind: RandomKind, name: str, value: Any) -> float:
     """A parameter that is a number, in its range."""
     try:
-        found = float(value)
-    except (TypeError, ValueError):
-        raise InvalidProblemError(f"{kind.value}: {name} must be a number or an array, got {shown(value)}") from None
+        found = real(name, complex(value) if isinstance(value, np.complexfloating) else value)  # NumPy drops a part
+    except InvalidProblemError:
+        raise InvalidProblemError(
+            f"{kind.value}: {name} must be a number or an array (numbers are float64), got {shown(value)}"
+        ) from None
     row = kind.row
     if math.isnan(found) or (name in row.positive and not found > 0 and (kind, name, found) not in _ZERO):
-        raise InvalidProblemError(f"{kind.value}: {name} must be above 0, got {value}")
+        raise InvalidProblemError(f"{kind.value}: {name} must be above 0, got {shown(value)}")
     if name in row.chance and not 0 <= found <= 1:
-        raise InvalidProblemError(f"{kind.value}: {name} must be from 0 to 1, got {value}")
+        raise InvalidProblemError(f"{kind.value}: {name} must be from 0 to 1, got {shown(value)}")
+    if row.exact and math.isinf(found):
+        raise InvalidProblemError(f"{kind.value}: {name} must be finite, got {shown(value)}")
     return found
 
 
@@ -75,16 +77,22 @@ _ZERO = {(K.NORMAL, "scale", 0.0), (K.LOG_NORMAL, "scale", 0.0)}
 """Scales that may be 0."""
 
 
+def shape_given(shape: Any) -> tuple[int, ...]:
+    """A shape, of which an integer is the extent of the one axis; raises where it is none."""
+    found: tuple[int, ...] = check_field(RandomDescriptor, "shape", shape)
+    return found
+
+
 def _shape(name: str, shape: Any, arrays: Sequence[Any]) -> tuple[int, ...]:
     if shape is not None:
-        return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+        return shape_given(shape)
     shapes = {str(i): read(a, name).shape for i, a in enumerate(arrays)}
     return broadcast_shape(shapes, tuple(shapes)) if shapes else ()
 
 
 def fill(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, Any]) -> Any:
     """One launch of parameters by name, numbers or arrays; `given` are the options of every function."""
-    arrays = {name: v for name, v in values.items() if not isinstance(v, _NUMBERS) and hasattr(v, "shape")}
+    arrays = {name: v for name, v in values.items() if is_array(v)}
     shape = _shape(kind.value, shape, [*arrays.values()])
     held: dict[str, Any] = {}
     for letter, (name, value) in zip("abc", values.items(), strict=False):
@@ -114,7 +122,7 @@ def _ordered(kind: RandomKind, values: dict[str, Any], arrays: dict[str, Any]) -
     names = [n for n in _ORDERED.get(kind, ()) if n not in arrays]
     found = [float(values[n]) for n in names]
     if found != sorted(found):
-        given = " and ".join(str(values[n]) for n in names)
+        given = " and ".join(shown(values[n]) for n in names)
         raise InvalidProblemError(f"{kind.value} needs {' <= '.join(names)}, got {given}")
 
 
@@ -125,16 +133,24 @@ def _bounds(element: ElementKind, values: dict[str, Any], arrays: dict[str, Any]
     for name, value in whole.items():
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise InvalidProblemError(f"randint: {name} must be an integer or an array of them, got {shown(value)}")
-    if len(whole) < 2:
-        start = int(whole.get("low", 0))
-        return {"low": _word(start), "span": _word(int(whole.get("high", start + 1)) - start)}
-    least, most = (int(element.limits.min), int(element.limits.max)) if element.is_integer else (
-        -(2 ** (int(element.limits.digits) + 1)), 2 ** (int(element.limits.digits) + 1))  # fmt: skip
-    if not low < high:
-        raise InvalidProblemError(f"randint needs low < high, got {low} and {high}")
-    if low < least or high - 1 > most:
-        raise InvalidProblemError(f"randint: {element} holds {least} to {most}, and [{low}, {high}) is asked for")
-    return {"low": _word(int(low)), "span": _word(int(high) - int(low))}
+    if len(whole) == 2 and not low < high:
+        raise InvalidProblemError(f"randint needs low < high, got {shown(low)} and {shown(high)}")
+    if element in K.RANDINT.row.elements:  # the descriptor refuses others
+        _within(element, whole)
+    start = int(whole.get("low", 0))
+    return {"low": _word(start), "span": _word(int(whole.get("high", start + 1)) - start)}
+
+
+def _within(element: ElementKind, whole: dict[str, Any]) -> None:
+    """Raises where an element does not hold the numbers of [low, high), of which those that are arrays are not seen."""
+    digits = int(element.limits.digits) + 1 if element.is_float else 0
+    least, most = (-(2**digits), 2**digits) if digits else (int(element.limits.min), int(element.limits.max))
+    ends = [int(value) - (name == "high") for name, value in whole.items()]
+    if not all(least <= end <= most for end in ends):
+        given = ", ".join(shown(value) for value in whole.values())
+        raise InvalidProblemError(
+            f"randint: {' and '.join(whole)} must fit {element}, and {element} holds {least} to {most}; got {given}"
+        )
 
 
 def _word(value: int) -> int:
@@ -189,7 +205,7 @@ def _function(kind: RandomKind, name: str) -> Any:
 
 def _normal(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, Any]) -> Any:
     """loc + scale z; where one of them is differentiated by fma of a standard variate, so that both have gradients."""
-    found = [v for v in values.values() if not isinstance(v, _NUMBERS) and hasattr(v, "shape")]
+    found = [v for v in values.values() if is_array(v)]
     if not (requires_grad(found) or staged(found)):
         return fill(kind, values, shape, given)
     whole = _shape(kind.value, shape, found)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array, Scalar, functional
+from ...core.checked import check_field
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from .sampling import SamplingPlan
+from .draws import by_row
+from .sampling import SamplingDescriptor, SamplingPlan
 
 _ROWS = {
     "temperature": "temperatures", "top_k": "top_ks", "top_p": "top_ps", "min_p": "min_ps", "typical_p": "typical_ps",
@@ -18,10 +20,7 @@ _sample = functional(SamplingPlan, "sample", returns=("ids",))
 
 def _cut_offs(given: dict[str, Any]) -> dict[str, Any]:
     """Each option under the name of its scalar, or of its rows where it is an array of one axis."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        rows = hasattr(value, "shape") and len(value.shape) == 1
-        found[_ROWS[name] if rows else name] = value
+    found = by_row(given, _ROWS)
     if "seeds" in found:
         found["seed"] = 0
     return found
@@ -49,6 +48,7 @@ def sample(
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p,
         "epsilon": epsilon, "eta": eta, "top_n_sigma": top_n_sigma, "seed": seed,
     }  # fmt: skip
+    top_n = check_field(SamplingDescriptor, "top_n", top_n)
     return _sample(
         logits, **_cut_offs(options), offset=offset, top_n=top_n, probabilities=probabilities,
         index_element=index_element, return_logprob=return_logprob, return_top_ids=top_n > 0,
@@ -67,6 +67,7 @@ def token_logprobs(
     """
     if unknown:
         raise unexpected(token_logprobs, unknown)
+    top_n = check_field(SamplingDescriptor, "top_n", top_n)
     return _sample(
         logits, tokens=tokens, **_cut_offs({"temperature": temperature}), seed=0, top_n=top_n, return_ids=False,
         return_logprob=True, return_top_ids=top_n > 0, return_top_logprobs=top_n > 0, out=out, stream=stream,

@@ -161,7 +161,7 @@ def _stirling_rest(k: Any) -> Any:
     r = 1 / (k + 1)
     s = r * r
     series = (1 / 12 - (1 / 360 - (1 / 1260 - s / 1680) * s) * s) * r
-    return np.where(k < 10, _RESTS[np.minimum(k, 9).astype(np.int64)], series)
+    return np.where(k < 10, _RESTS[np.where(k < 10, k, 9).astype(np.int64)], series)  # of NaN the series, NaN
 
 
 def _inversion(u: Any, p: Any, step: Callable[[Any, Any, Any], Any], most: Any) -> Any:

@@ -160,7 +160,15 @@ def test_gradients_of_normal() -> None:
     (lambda: bc.uniform(2, 1, shape=3, seed=1), "uniform needs low <= high, got 2 and 1"),
     (lambda: bc.randint(3, 3, shape=3, seed=1), "randint needs low < high, got 3 and 3"),
     (lambda: bc.randint(0, 300, shape=3, seed=1, element="int8"), "int8 holds -128 to 127"),
+    (lambda: bc.randint(10**5000, np.array([3]), seed=1), "low must fit int64"),
     (lambda: bc.poisson("x", shape=3, seed=1), "rate must be a number or an array"),
+    (lambda: bc.poisson(float("inf"), shape=3, seed=1), "poisson: rate must be finite, got inf"),
+    (lambda: bc.normal(10**400, shape=3, seed=1), "loc must be a number or an array"),
+    (lambda: bc.rand(1.5, seed=1), "shape must be a tuple of sizes, got 1.5"),
+    (lambda: bc.choice(3, 2, replace="no", seed=1), "replace must be True or False"),
+    (lambda: bc.choice(3, 2, out=np.empty(3, np.int64), seed=1), r"out must have shape \(2,\), got \(3,\)"),
+    (lambda: bc.sample(np.ones((1, 3), np.float32), top_n="2", seed=1), "top_n must be an integer"),
+    (lambda: bc.top_k_mask(np.ones((1, 3), np.float32), object()), "top_k"),
     (lambda: bc.rand(3), "seed is None"),
 ])  # fmt: skip
 def test_numbers_out_of_range(call, message: str) -> None:
@@ -174,6 +182,8 @@ def test_extreme_parameters() -> None:
     assert np.isfinite(bc.random_loggamma(1e-3, shape=1000, seed=1)).all()
     assert np.isnan(bc.random_gamma(np.array([-1.0, np.nan]), seed=1)).all()
     assert bc.poisson(np.array([-1.0]), seed=1, element="int64").tolist() == [0]
+    for rate in (np.inf, np.nan):
+        assert not np.isfinite(bc.poisson(np.full(50, rate), seed=1)).any()
     tail = bc.truncated_normal(8.0, 9.0, shape=1000, seed=2, element="float64")
     assert tail.min() >= 8 and tail.max() <= 9 and tail.mean() < 8.2
     assert (bc.binomial(5, np.array([0.0, 1.0]), seed=1) == [0, 5]).all()
