@@ -1482,7 +1482,7 @@ def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seql
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
 def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's)."""
-def flatnonzero(x: Array, *, size: int | None = None, fill_value: int = -1, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def flatnonzero(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
 def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:
     """x with the axes from `start_axis` to `end_axis` as one (torch.flatten): a view, or else a copy."""
@@ -2322,7 +2322,7 @@ def nll_of_rows(x: Array, target: Array | None, weight: Array | None = None, *, 
     """nll_loss of rows along the last axis; see `RowLossPlan`."""
 def nonzero(x: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: int = -1, flat: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """y[k, r] = the position along axis k of the r-th element of x that is not 0, in row-major order; count: how many."""
-def nonzero_static(x: Array, *, size: int, fill_value: int = -1, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nonzero_static(x: Array, *, size: int, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`argwhere` without the number (torch.nonzero_static)."""
 def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`vector_norm` with the order by torch.norm's name."""
