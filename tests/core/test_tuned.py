@@ -50,12 +50,12 @@ def names(rows: tuple[Variant, ...]) -> list[str]:
 
 def test_the_fastest_row_comes_first() -> None:
     plan, problem = product()
-    assert names(tuned.ordered(plan, problem)) == ["cublas", "simt"]
+    assert names(tuned.ordered(plan, problem)) == ["cublas", "cublas_epilogue", "simt"]
     tuned.measurements().add(tuned.problem_key(plan, problem), {"cublas": 3.0, "simt": 2.0})
-    assert names(tuned.ordered(plan, problem)) == ["simt", "cublas"]
+    assert names(tuned.ordered(plan, problem)) == ["simt", "cublas", "cublas_epilogue"]
     assert "simt                 sm80   bespoke  taken" in plan.explain()
     other, another = product(m=200)
-    assert names(tuned.ordered(other, another)) == ["cublas", "simt"]
+    assert names(tuned.ordered(other, another)) == ["cublas", "cublas_epilogue", "simt"]
 
 
 def test_problems_of_a_class_share_an_entry() -> None:
@@ -74,13 +74,13 @@ def test_a_weaker_row_is_not_taken() -> None:
     plan.rows = tuple(reversed(bc.GemmPlan.select(plan.desc, device=H100).rows))  # batch-invariant first
     assert names(tuned.eligible(plan, problem)) == ["simt"]
     tuned.measurements().add(tuned.problem_key(plan, problem), {"cublas": 1.0, "simt": 2.0})
-    assert names(tuned.ordered(plan, problem)) == ["simt", "cublas"]
+    assert names(tuned.ordered(plan, problem)) == ["simt", "cublas_epilogue", "cublas"]
 
 
 def test_rows_that_are_gone_do_not_matter() -> None:
     plan, problem = product()
     tuned.measurements().add(tuned.problem_key(plan, problem), {"of_another_version": 1.0})
-    assert names(tuned.ordered(plan, problem)) == ["cublas", "simt"]
+    assert names(tuned.ordered(plan, problem)) == ["cublas", "cublas_epilogue", "simt"]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_what_runs_is_chosen_again_and_measured_once(monkeypatch: pytest.MonkeyP
 def test_nothing_is_measured_on_a_device_that_is_not_there() -> None:
     plan, problem = product()
     with bc.autotune():
-        assert names(tuned.ordered(plan, problem, measuring=True)) == ["cublas", "simt"]
+        assert names(tuned.ordered(plan, problem, measuring=True)) == ["cublas", "cublas_epilogue", "simt"]
     assert tuned.measurements().entries() == {}
 
 

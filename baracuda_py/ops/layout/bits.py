@@ -16,7 +16,8 @@ from ..elementwise.cast import CastPlan, cast
 from .creation import arange
 from .pad import pad
 from .view_copy import ViewCopyPlan
-from .views import part, place, ravel, reshape
+from .axes import place
+from .views import part, ravel, reshape
 
 U8, BOOL = ElementKind.U8, ElementKind.BOOL
 

@@ -20,7 +20,8 @@ from ...core.tensor import Shape
 from ...core.views import shape_of, with_axis
 from ...schedules.concat import CAPACITY, KERNELS, concat_geometry, elements, joined
 from ..indexing.indexed import MOVED
-from .views import atleast_1d, atleast_2d, atleast_3d, place, ravel, transpose
+from .axes import place
+from .views import atleast_1d, atleast_2d, atleast_3d, ravel, transpose
 
 
 @dataclass(frozen=True, kw_only=True)

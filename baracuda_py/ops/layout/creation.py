@@ -17,12 +17,13 @@ from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
 from ...core.views import permuted, shape_of, with_axis
 from ...interop.arrays import read
+from ..elementwise.binary_functions import pow as power
 from ..elementwise.cast import cast
 from ..elementwise.fill import fill
 from .concat import stack
 from .generate import generate
 from .made import kind_of, new, number_kind
-from .views import broadcast_to
+from .views import broadcast_to, ravel
 
 F32, I64 = ElementKind.F32, ElementKind.I64
 
@@ -234,8 +235,6 @@ def vander(x: Array, n: int | None = None, increasing: bool = False) -> Array:
 
     increasing: rising from 0, as torch.linalg.vander has them.
     """
-    from ..elementwise.binary_functions import pow as power
-
     found = read(x, "x")
     if not found.shape:
         raise InvalidProblemError("x must have an axis at least, got shape ()")
@@ -293,8 +292,6 @@ def ix_(*arrays: Array) -> list[Array]:
 
 def cartesian_prod(*arrays: Array) -> Array:
     """All tuples of one element of each vector, as rows (torch.cartesian_prod); of one vector itself."""
-    from .views import ravel
-
     if len(arrays) == 1:
         return arrays[0]
     return stack([ravel(x) for x in meshgrid(*arrays)], axis=1)

@@ -17,10 +17,12 @@ from ...core.tensor import Shape
 from ...core.views import broadcast, shape_of, with_axis
 from ..indexing.take import TakePlan, take
 from .concat import ConcatPlan, concat
+from .creation import tril_indices, triu_indices
 from .made import from_host
 from .pad import PadPlan, pad
 from .parts import unbind
-from .views import movedim, part, place, ravel, reshape
+from .axes import place
+from .views import movedim, part, ravel, reshape
 
 
 def _flat(x: Array, axis: int | None) -> tuple[Array, int, int]:
@@ -157,8 +159,6 @@ def concat_mla_k(
 
 def mask_indices(n: int, mask: Any, k: int = 0, *, like: Any = None) -> Sequence[Array]:
     """Rows and columns of an n × n matrix that `mask` leaves: `triu` or `tril` of this package (numpy.mask_indices)."""
-    from .creation import tril_indices, triu_indices
-
     made = {"triu": triu_indices, "tril": tril_indices}.get(getattr(mask, "__name__", ""))
     if made is None:
         raise InvalidProblemError(f"mask must be triu or tril: how many of others hold is on the device, got {mask!r}")

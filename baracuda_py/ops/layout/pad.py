@@ -25,7 +25,8 @@ from ...core.views import shape_of
 from ...schedules.copy import launched
 from ...schedules.pad import KERNELS, MODES, SOURCE, pad_step
 from ..indexing.indexed import MOVED
-from .views import part, places, ravel, reshape
+from .axes import places
+from .views import part, ravel, reshape
 
 
 def number_of(name: str, value: Any) -> Any:

@@ -12,7 +12,8 @@ from ...core import Array
 from ...core.checked import INT64, whole
 from ...core.errors import InvalidProblemError
 from ...core.views import shape_of, without_axes
-from .views import part, place
+from .axes import place
+from .views import part
 
 
 def _cut(x: Array, axis: int, bounds: Sequence[int]) -> list[Array]:

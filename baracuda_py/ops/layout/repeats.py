@@ -26,7 +26,8 @@ from ...schedules.map import THREADS
 from ..indexing.take import take
 from ..scan.scan import cumsum
 from .view_copy import ViewCopyPlan, view_copy
-from .views import place, ravel
+from .axes import place
+from .views import broadcast_to, ravel
 from .walk import Walk
 
 
@@ -140,8 +141,6 @@ def repeat_interleave(
     if total is None:
         raise InvalidProblemError("total must say what the counts on the device add up to; they are not read back")
     if found.shape != (shape[at],):
-        from .views import broadcast_to
-
         repeats = broadcast_to(repeats, (shape[at],))
     index = run_index(cumsum(repeats, axis=0, **more), total=whole("total", total, 0), **more)
     return take(x, index, axis=at, out=out, **more)

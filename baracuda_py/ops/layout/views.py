@@ -17,31 +17,8 @@ from ...core.tensor import View, broadcast_shape
 from ...core.views import broadcast, cut, permuted, reshaped, shape_of, windows, with_axis, without_axes
 from ...core.views import diagonal as main_diagonal
 from ...interop.arrays import read
-
-Shape = tuple[int, ...]
-
-
-def place(axis: Any, rank: int, name: str = "axis") -> int:
-    """An axis of an array of `rank` axes, counted from the front; negative ones count from the end."""
-    if not rank:
-        whole(name, axis, -1, 0)
-        raise InvalidProblemError(f"{name} is {axis}, but x has no axes")
-    return whole(name, axis, -rank, rank - 1) % rank
-
-
-def places(axes: Any, rank: int, name: str = "axis") -> Shape:
-    """One axis or several different ones, counted from the front."""
-    given = (axes,) if isinstance(axes, (int, np.integer)) else wholes(name, axes, -MAX_AXES, MAX_AXES - 1, "axes")
-    held = tuple([place(axis, rank, name) for axis in given])
-    if len(set(held)) < len(held):
-        raise InvalidProblemError(f"{name} names an axis twice, got {axes}")
-    return held
-
-
-def listed(axes: tuple[Any, ...]) -> Any:
-    """Numbers that are given one by one, or as one tuple."""
-    return axes[0] if len(axes) == 1 and not isinstance(axes[0], (int, np.integer)) else axes
-
+from .axes import Shape, bounds, expanded, full_order, listed, order_of, place, places
+from .moves import copy, unfold_copy
 
 # ---- axes in another order -----------------------------------------------------------------------------------------
 
@@ -53,26 +30,6 @@ def permute(x: Array, *axes: Any) -> Array:
 
 
 permute_dims = permute
-
-
-def full_order(order: Shape, rank: int) -> Shape:
-    """An order that names every axis, or an error."""
-    if len(order) != rank:
-        raise InvalidProblemError(f"axes must name each of the {rank} axes of x once, got {order}")
-    return order
-
-
-def order_of(axes: tuple[Any, ...], rank: int) -> Shape:
-    """What `transpose` takes: nothing or None for all axes backwards, two axes to exchange, or a tuple of all."""
-    given = listed(axes)
-    if given is None or given == ():
-        return tuple(reversed(range(rank)))
-    if len(axes) == 2 and given is axes:
-        first, second = (place(axis, rank) for axis in axes)
-        order = list(range(rank))
-        order[first], order[second] = second, first
-        return tuple(order)
-    return full_order(places(given, rank, "axes"), rank)
 
 
 def transpose(x: Array, *axes: Any) -> Array:
@@ -173,20 +130,8 @@ def seen_as(x: Array, shape: Shape) -> Array:
     """x as another shape: a view where strides say so, else of a copy."""
     seen = reshaped(x, shape, "x")
     if seen is None:
-        from .moves import copy
-
         seen = reshaped(copy(x), shape, "x")
     return seen
-
-
-def bounds(extent: int, start: Any, stop: Any, step: Any) -> tuple[int, int, int]:
-    """Where start:stop:step of an axis begins, how many elements it has, and the step, which is not 0."""
-    first = None if start is None else whole("start", start)
-    last = None if stop is None else whole("stop", stop)
-    if whole("step", step) == 0:
-        raise InvalidProblemError("step must not be 0")
-    found = range(extent)[first:last:step]
-    return found.start if len(found) else 0, len(found), int(step)
 
 
 def contiguous(x: Array) -> Array:
@@ -194,8 +139,6 @@ def contiguous(x: Array) -> Array:
     found = read(x, "x")
     if View(0, found.shape, found.strides, found.element).dense:
         return x
-    from .moves import copy
-
     return copy(x)
 
 
@@ -273,19 +216,6 @@ def broadcast_to(x: Array, shape: Any) -> Array:
     if broadcast_shape({"x": shape_of(x, "x"), "shape": wanted}, ("x", "shape")) != wanted:
         raise InvalidProblemError(f"x {shape_of(x, 'x')} does not broadcast to {wanted}")
     return broadcast(x, wanted, "x")
-
-
-def expanded(shape: Shape, sizes: Any) -> Shape:
-    """What `expand` makes of a shape: of the sizes given, -1 keeps the extent that there is."""
-    given = wholes("sizes", sizes, -1)
-    added = len(given) - len(shape)
-    kept = (None,) * max(added, 0) + shape
-    if added < 0 or any(n == -1 and m is None for n, m in zip(given, kept, strict=False)):
-        raise InvalidProblemError(f"sizes {given} do not expand shape {shape}")
-    wanted = tuple(m if n == -1 and m is not None else n for n, m in zip(given, kept, strict=True))
-    if broadcast_shape({"x": shape, "sizes": wanted}, ("x", "sizes")) != wanted:
-        raise InvalidProblemError(f"x {shape} does not broadcast to {wanted}")
-    return wanted
 
 
 def expand(x: Array, *sizes: Any) -> Array:
@@ -386,7 +316,5 @@ def unfold(x: Array, axis: int, size: int, step: int) -> Array:
     whole("size", size, 0, shape[at]), whole("step", step, 1)
     seen = windows(x, at, size, step, "x")
     if seen is None:
-        from .moves import unfold_copy
-
         seen = unfold_copy(x, at, size, step)
     return seen

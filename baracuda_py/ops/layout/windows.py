@@ -6,9 +6,12 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.checked import truth, whole
+from ...expressions.elementwise import elementwise
+from ..elementwise.cast import cast
 from .creation import linspace
 from .generate import generate
 from .made import kind_of, new
+from .views import part
 
 
 def _made(form: str, n: Any, periodic: bool, element: Any, like: Any, *numbers: float) -> Array:
@@ -43,10 +46,6 @@ def bartlett_window(n: int, periodic: bool = True, element: Any = None, *, like:
 
 def kaiser_window(n: int, periodic: bool = True, beta: float = 12.0, element: Any = None, *, like: Any = None) -> Array:
     """I₀(beta √(1 - (2 i / N - 1)²)) / I₀(beta) (torch.kaiser_window); three launches."""
-    from ...expressions.elementwise import elementwise
-    from ..elementwise.cast import cast
-    from .views import part
-
     count, kind = whole("n", n, 0), kind_of(element, ElementKind.F32)
     longer = count + 1 if truth("periodic", periodic) and count > 1 else count
     if count == 1:

@@ -24,7 +24,8 @@ from .dynamic_slice import (
 from .moves import diagonal_copy
 from .view_copy import ViewCopyPlan, view_copy
 from .view_scatter import ViewScatterPlan, view_scatter
-from .views import bounds, diagonal, place, ravel, reshape
+from .axes import bounds, place
+from .views import diagonal, ravel, reshape
 from .walk import Walk
 
 _integers = (int, np.integer)

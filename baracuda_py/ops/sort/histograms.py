@@ -13,8 +13,12 @@ from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...core.views import reshaped, with_axis
 from ...interop.arrays import read
+from ..elementwise.binary_functions import div, mul
 from ..elementwise.cast import cast
 from ..indexing.gather_backward import gather_backward
+from ..reduce.reduce import sum as total_of  # type: ignore[attr-defined]  # made from a table
+from ..reduce.reduce_pair import aminmax
+from ..scan.diff import diff
 from .histogram import BinIndexPlan, HistogramPlan, bin_index, histogram_counts
 from .seen import numbered, row_of
 
@@ -23,20 +27,13 @@ _NONE = -(2**62)  # an index that names no place, from the end neither
 _ENDS = (ElementKind.F32, ElementKind.F64, ElementKind.I32, ElementKind.I64)
 
 
-def _call(name: str) -> Any:
-    """A public function of another family, when it is needed."""
-    from ...core import registry
-
-    return registry.public(name)
-
-
 def _range(x: Any, given: Any, options: dict[str, Any]) -> dict[str, Any]:
     """low and high: numbers, or without them the extremes of x, on the device."""
     if given is not None:
         if not isinstance(given, (tuple, list)) or len(given) != 2:
             raise InvalidProblemError(f"range must be (low, high), got {shown(given)}")
         return {"low": given[0], "high": given[1]}
-    low, high = _call("aminmax")(x, **options)
+    low, high = aminmax(x, **options)
     if read(x, "x").element not in _ENDS:
         low, high = (cast(one, ElementKind.F64, **options) for one in (low, high))
     return {"low": low, "high": high}
@@ -86,8 +83,8 @@ def histogram(
     if not density:
         return counts, edges
     wide = cast(counts, ElementKind.F64, **options)
-    total = _call("mul")(_call("diff")(edges, **options), _call("sum")(wide, **options), **options)
-    return _call("div")(wide, total, out=to, **options), edges
+    total = mul(diff(edges, **options), total_of(wide, **options), **options)
+    return div(wide, total, out=to, **options), edges
 
 
 @entry(HistogramPlan)
@@ -148,12 +145,12 @@ def _joint(
     hist = reshaped(hist, sizes, "y")
     if truth("density", density):
         wide = cast(hist, ElementKind.F64, **options)
-        hist = _call("div")(wide, _call("sum")(wide, **options), **options)
+        hist = div(wide, total_of(wide, **options), **options)
         for axis, edge in enumerate(edges):
-            width = _call("diff")(edge, **options)
+            width = diff(edge, **options)
             for _ in _count(count - 1 - axis):
                 width = with_axis(width, -1, "width")
-            hist = _call("div")(hist, width, **options)
+            hist = div(hist, width, **options)
     return hist if out[0] is None else cast(hist, read(hist, "y").element, out=out[0], **options), edges
 
 
