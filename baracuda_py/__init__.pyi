@@ -1091,7 +1091,7 @@ def chi_square(df: Array | float, *, shape: int | Sequence[int] | None = None, s
     """Draws of the distribution chi square of df, numbers or arrays."""
 def chisquare(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution chi square of df, numbers or arrays."""
-def choice(a: Any, shape: int | Sequence[int] = ..., *, replace: bool = True, p: Any = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def choice(a: Array | int, shape: int | Sequence[int] = ..., *, replace: bool = True, p: Any = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice)."""
 def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
@@ -1482,7 +1482,7 @@ def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seql
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
 def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's)."""
-def flatnonzero(x: Array, *, size: int | None = None, fill_value: int = -1, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def flatnonzero(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
 def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:
     """x with the axes from `start_axis` to `end_axis` as one (torch.flatten): a view, or else a copy."""
@@ -2264,13 +2264,13 @@ def nanmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The nanmin of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanmin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanpercentile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanpercentile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`nanquantile` of levels that are counted in hundredths (numpy.nanpercentile)."""
 def nanprod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanprod of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanprod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanprod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanquantile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanquantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
 def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanstd of x along `axis` (all axes by default); see `ReducePlan`."""
@@ -2322,7 +2322,7 @@ def nll_of_rows(x: Array, target: Array | None, weight: Array | None = None, *, 
     """nll_loss of rows along the last axis; see `RowLossPlan`."""
 def nonzero(x: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: int = -1, flat: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """y[k, r] = the position along axis k of the r-th element of x that is not 0, in row-major order; count: how many."""
-def nonzero_static(x: Array, *, size: int, fill_value: int = -1, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nonzero_static(x: Array, *, size: int, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`argwhere` without the number (torch.nonzero_static)."""
 def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`vector_norm` with the order by torch.norm's name."""
@@ -2380,9 +2380,9 @@ def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, ele
     """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
 def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
-def percentile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def percentile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`quantile` of levels that are counted in hundredths (numpy.percentile)."""
-def permutation(x: Any, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def permutation(x: Array | int, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
 def permute(x: Array, *axes: Any) -> Array:
     """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
@@ -2462,7 +2462,7 @@ def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Ar
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
-def quantile(x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
 def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
@@ -2767,7 +2767,7 @@ def shifted_chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, strea
     """y = shifted_chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def shifted_chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = shifted_chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
-def shuffle(x: Any, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def shuffle(x: Array | int, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
 def sici(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(sine_integral(x), cosine_integral(x)) (scipy.special.sici); two launches."""

@@ -15,7 +15,7 @@ from baracuda_py.help.examples import example
 from baracuda_py.help.page import entries
 
 OWN = {value.__name__: value for _, value in entries()}
-IN_PLACE = {"fill", "running_statistics"}
+IN_PLACE = {"fill", "fill_diagonal", "running_statistics", "write_slice"}
 # Compositions whose results are made by several calls, and do not take it yet.
 WITHOUT_OUT = {"associative_scan", "corrcoef", "corrcoef_backward", "cov", "cov_backward", "gradient", "inner_backward"}
 WITHOUT_OUT |= {"fresnel", "sici", "scatter_reduce_backward", "poly_norm_backward", "sph_harm_y"}
@@ -81,11 +81,23 @@ def by_name(function: Any) -> bool:
 AXES = [name for name, function in OWN.items() if by_name(function) and not name.endswith("_backward")]
 
 
+def axes_of(name: str, first: Any, second: Any) -> int:
+    """Axes that `axis=` counts: the first operand's, where the function has no line here."""
+    counted = {
+        "compress": lambda: second.ndim,
+        "concat": lambda: first[0].ndim,
+        "one_hot": lambda: first.ndim + 1,  # the result's
+    }
+    return int(counted.get(name, lambda: first.ndim)())
+
+
 @pytest.mark.parametrize("name", AXES)
 def test_axes_count_from_the_end(name: str) -> None:
     space, call = call_of(name)
-    lead = eval(compile(ast.Expression(call.args[0]), "<operand>", "eval"), space)
-    rank = lead.ndim
+    first, second = (
+        eval(compile(ast.Expression(one), "<operand>", "eval"), space) for one in (*call.args, call.args[0])[:2]
+    )
+    rank = axes_of(name, first, second)
     tried = 0
     for axis in range(rank):
         try:

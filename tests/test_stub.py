@@ -52,7 +52,8 @@ def running(value: Any) -> list[tuple[str, str, bool]]:
 
 
 def same(a: str, b: str) -> bool:
-    return not a or ast.dump(ast.parse(a)) == ast.dump(ast.parse(b))
+    """The stub says `builtins.complex` where the package has a function of that name."""
+    return not a or ast.dump(ast.parse(a.replace("builtins.", ""))) == ast.dump(ast.parse(b))
 
 
 def test_every_function_is_in_the_stub() -> None:

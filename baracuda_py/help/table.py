@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from .indexing import EXAMPLES
+from .layout import LAYOUT
 from .random_table import RANDOM
+from .sort import SORT
 
 _RNG = "rng = np.random.default_rng(0)\n"
 _X = f"{_RNG}x = rng.standard_normal((3, 4), dtype=np.float32)\n"
@@ -282,5 +284,7 @@ y = bc.embedding_bag(indices, weight, offsets, mode="sum")""",
     "piecewise": f"{_X}y = bc.piecewise(x, [x < 0], [0.0, bc.sqrt])",
     "select": f"{_ROWS}y = bc.select([x1 > 1, x2 > 1], [x1, x2], 0.0)",
     "select_n": f"{_ROWS}y = bc.select_n(x1 > x2, x1, x2)",
+    **LAYOUT,
     **RANDOM,
+    **SORT,
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ...core import Array, functional
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
-from ...core.views import broadcast, permuted, reshaped, shape_of
+from ...core.views import broadcast, permuted, reshaped, shape_of, with_axis
 from .gather import GatherPlan
 from .index_functions import along
 from .key import NOWHERE, broadcast_to
@@ -95,8 +96,11 @@ def compress(
     if -len(shape) <= axis < len(shape) and given[0] > shape[axis]:
         raise InvalidProblemError(f"condition must be no longer than axis {axis} of {shape[axis]}, it has {given[0]}")
     options = {"stream": stream, "preference": preference}
-    places, count = nonzero(condition, size=given[0] if size is None else size, fill_value=NOWHERE, **options)
-    return take(x, places[0], axis=axis, out=out, **options), count
+    to, number = each_of(out, 2)
+    found = {} if number is None else {"count": number}
+    size = given[0] if size is None else size
+    places, count = nonzero(condition, size=size, fill_value=NOWHERE, out=found or None, **options)
+    return take(x, places[0], axis=axis, out=to, **options), count
 
 
 @entry(NonzeroPlan)
@@ -108,23 +112,31 @@ def argwhere(
     if unknown:
         raise unexpected(argwhere, unknown)
     options = {"size": size, "fill_value": fill_value, "stream": stream, "preference": preference}
-    if out is not None:
-        places, number = each_of(out, 2)
-        if len(shape_of(places, "out")) != 2:
-            raise InvalidProblemError(f"out[0] must have two axes, got shape {shape_of(places, 'out')}")
-        out = permuted(places, (1, 0), "out"), number
-    y, count = nonzero(x, out=out, **options)
-    return permuted(y, (1, 0), "y"), count
+    return _rows(x, each_of(out, 2), options)
+
+
+def _rows(x: Any, out: Sequence[Any], options: dict[str, Any]) -> tuple[Any, Any]:
+    """What `argwhere` returns, written to those of the two arrays that are given."""
+    to, number = out
+    if to is not None and len(shape_of(to, "out")) != 2:
+        raise InvalidProblemError(f"out[0] must have two axes, got shape {shape_of(to, 'out')}")
+    given = {} if number is None else {"count": number}
+    if to is not None:
+        given["y"] = permuted(to, (1, 0), "out")
+    y, count = nonzero(x, out=given or None, **options)
+    return permuted(y, (1, 0), "y") if to is None else to, count
 
 
 @entry(NonzeroPlan)
 def nonzero_static(
-    x: Array, *, size: int, fill_value: int = -1, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+    x: Array, *, size: int, fill_value: int = -1, out: Any = None, stream: Any = None, preference: Any = None,
+    **unknown: Any,
+) -> Any:  # fmt: skip
     """`argwhere` without the number (torch.nonzero_static)."""
     if unknown:
         raise unexpected(nonzero_static, unknown)
-    return argwhere(x, size=size, fill_value=fill_value, stream=stream, preference=preference)[0]
+    options = {"size": size, "fill_value": fill_value, "stream": stream, "preference": preference}
+    return _rows(x, (*each_of(out, 1), None), options)[0]
 
 
 _flat = functional(NonzeroPlan, "flatnonzero", flat=True)
@@ -132,14 +144,19 @@ _flat = functional(NonzeroPlan, "flatnonzero", flat=True)
 
 @entry(NonzeroPlan)
 def flatnonzero(
-    x: Array, *, size: int | None = None, fill_value: int = -1, stream: Any = None, preference: Any = None,
-    **unknown: Any,
+    x: Array, *, size: int | None = None, fill_value: int = -1, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
     if unknown:
         raise unexpected(flatnonzero, unknown)
-    y, count = _flat(x, size=size, fill_value=fill_value, stream=stream, preference=preference)
-    return y[0], count
+    options = {"size": size, "fill_value": fill_value, "stream": stream, "preference": preference}
+    to, number = each_of(out, 2)
+    given = {} if number is None else {"count": number}
+    if to is not None:
+        given["y"] = with_axis(to, 0, "out")
+    y, count = _flat(x, out=given or None, **options)
+    return y[0] if to is None else to, count
 
 
 @entry(GatherPlan)

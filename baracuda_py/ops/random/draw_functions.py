@@ -49,7 +49,7 @@ def randperm(
 
 @entry(PermutationPlan)
 def permutation(
-    x: Any, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Any = None, stream: Any = None,
+    x: Array | int, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
@@ -90,7 +90,7 @@ def multinomial(
 
 @entry(MultinomialPlan)
 def choice(
-    a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, seed: Scalar = None, offset: Scalar = 0,
+    a: Array | int, shape: Any = (), *, replace: bool = True, p: Any = None, seed: Scalar = None, offset: Scalar = 0,
     out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice).

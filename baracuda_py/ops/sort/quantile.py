@@ -43,7 +43,7 @@ def _quantile(
 
 @entry(SortPlan)
 def quantile(
-    x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
+    x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
     out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile).
@@ -58,7 +58,7 @@ def quantile(
 
 @entry(SortPlan)
 def nanquantile(
-    x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
+    x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
     out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
@@ -69,7 +69,7 @@ def nanquantile(
 
 @entry(SortPlan)
 def percentile(
-    x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
+    x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
     out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """`quantile` of levels that are counted in hundredths (numpy.percentile)."""
@@ -80,7 +80,7 @@ def percentile(
 
 @entry(SortPlan)
 def nanpercentile(
-    x: Array, q: Any, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
+    x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
     out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """`nanquantile` of levels that are counted in hundredths (numpy.nanpercentile)."""

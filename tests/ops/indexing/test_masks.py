@@ -131,6 +131,28 @@ def test_functions_are_numpy_s():
         np.testing.assert_array_equal(ours(X, X > 0, np.zeros(0)), X)
 
 
+def test_positions_are_written_in_part():
+    """The positions alone, or their number alone, and into views of other strides."""
+    number, rows = np.zeros((), np.int64), np.full((2, 20), 7, np.int64).T[::2]
+    places, count = bc.argwhere(X > 0)
+    assert bc.argwhere(X > 0, size=10, out=(rows, None))[0] is rows
+    np.testing.assert_array_equal(rows, places[:10])
+    flat = rows[:, 0]
+    assert bc.flatnonzero(X > 0, size=10, out=(flat, None))[0] is flat
+    np.testing.assert_array_equal(flat, bc.flatnonzero(X > 0, size=10)[0])
+    mask = np.array([True, False, True])
+    for function, found in (
+        (bc.argwhere, count),
+        (bc.flatnonzero, count),
+        (lambda m, out: bc.compress(mask, X, axis=0, out=out), 2),
+    ):
+        assert function(X > 0, out=(None, number))[1] is number and number == found
+    with pytest.raises(InvalidProblemError, match="two axes"):
+        bc.nonzero_static(X, size=3, out=np.zeros(3, np.int64))
+    with pytest.raises(InvalidProblemError, match="2 arrays"):
+        bc.flatnonzero(X, out=number)
+
+
 def test_a_source_that_is_short(monkeypatch):
     mask = np.array([True, False, True, True])
     x, source = np.zeros(4), np.array([5.0, 6.0])
