@@ -13,6 +13,7 @@ from ...core.views import permuted, shape_of
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
 from ..random.dropout import dropout
+from ..layout.axes import places
 from .layer_norm import LayerNormPlan, layer_norm
 from .rms_norm import RMSNormPlan, rms_norm
 
@@ -103,10 +104,10 @@ def standardize(
     if unknown:
         raise unexpected(standardize, unknown)
     shape = shape_of(x, "x")
-    rank, given = len(shape), (axis,) if isinstance(axis, int) else tuple(axis)
-    axes = sorted({n + rank if n < 0 else n for n in given})
-    if len(axes) != len(given) or not axes or axes[0] < 0 or axes[-1] >= rank:
-        raise InvalidProblemError(f"axis must name one or several of the {rank} axes of x, each once, got {axis!r}")
+    rank = len(shape)
+    axes = sorted(places(axis, rank))
+    if not axes:
+        raise InvalidProblemError("axis must name one axis or several, got ()")
     order = [*(n for n in range(rank) if n not in axes), *axes]
     options = {"normalized_shape": tuple(shape[n] for n in axes), "stream": stream, "preference": preference}
     view = None if out is None else permuted(out, order, "out")
