@@ -99,7 +99,7 @@ def sequence(name: str, value: Any, what: str) -> tuple[Any, ...]:
         raise InvalidProblemError(f"{name} must be a tuple of {what}, got {shown(value)}")
     try:
         items = tuple(islice(value, MAX_AXES + 1))
-    except TypeError as error:  # an array without axes
+    except Exception as error:  # an array without axes, or an object that cannot be read
         raise InvalidProblemError(f"{name} must be a tuple of {what}, got {shown(value)}") from error
     if len(items) > MAX_AXES:
         raise InvalidProblemError(f"{name} must have at most {MAX_AXES} axes, got more: {shown(items)}")

@@ -149,5 +149,5 @@ def test_standardize(axis):
     filled = torch.empty_like(x)
     assert bc.standardize(x, axis, eps=0.1, out=filled) is filled
     torch.testing.assert_close(filled, found)
-    with pytest.raises(bc.InvalidProblemError, match="each once"):
+    with pytest.raises(bc.InvalidProblemError, match="names an axis twice"):
         bc.standardize(x, (0, 0))
