@@ -92,7 +92,10 @@ class UnaryPlan(Plan):
     descriptor = UnaryDescriptor
     args = UnaryArgs
     reference = staticmethod(reference)
-    vjp = Vjp("UnaryBackwardPlan", grads={"x": "dx"})
+    vjp = Vjp(
+        "UnaryBackwardPlan", grads={"x": "dx"},
+        kinds=tuple(kind for kind in UnaryKind if kind is not UnaryKind.BERNOULLI_NUMBER),  # of whole numbers alone
+    )  # fmt: skip
     variants = tuple(map(_row, ROWS))
     torch = staticmethod(in_torch)
     benchmarks = tuple(
