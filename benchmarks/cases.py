@@ -122,7 +122,7 @@ def _saved(plan: type[Plan], benchmark: Benchmark, desc: Any, made: Arrays, devi
 
 def _contents(spec: Operand, desc: Any) -> Any:
     element = spec.elements(desc)[0]
-    dtype = getattr(torch, str(element))
+    dtype = getattr(torch, str(element), torch.uint8)  # what torch has no name for travels as bytes
     made = []
     for shape in shapes_of(spec, desc):
         if spec.role == "out":

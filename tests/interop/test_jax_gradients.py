@@ -251,6 +251,11 @@ def test_operands_of_composed_functions_without_a_gradient_are_refused_by_name()
         jax.grad(lambda x, a: bj.cov(x, aweights=a).sum())(x, np.ones(7)), jax.grad(lambda x: jnp.cov(x).sum())(x),
         atol=1e-12,
     )  # fmt: skip
-    q = x.reshape(1, 1, 3, 7)
-    with pytest.raises(bc.UnsupportedError, match="no gradient for t"):
-        jax.grad(lambda t: bc.attention("s + t[q]")(q, q, q, t=t).sum())(np.ones(3))
+
+
+def test_tables_of_score_formulas_have_gradients() -> None:
+    x = np.random.default_rng(5).standard_normal((3, 7))
+    q, t = x.reshape(1, 1, 3, 7), np.array([0.5, 1.0, 2.0])
+    ours = jax.grad(lambda t: (bc.attention("s * t[q]")(q, q, q, t=t) ** 2).sum())(t)
+    theirs = jax.grad(lambda t: ((jax.nn.softmax(x @ x.T / 7**0.5 * t[:, None], -1) @ x) ** 2).sum())(t)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
