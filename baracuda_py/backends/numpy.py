@@ -135,7 +135,8 @@ def _hold(value: Any) -> Any:
 def _load(plan: type[Spec], spec: Operand, desc: Any, value: np.ndarray, compute: Any) -> np.ndarray:
     element = _element(spec, desc, value)
     if plan.raw:
-        return value.copy() if spec.writes else value
+        stored = value.view(element.carrier) if value.dtype == element.dtype != element.carrier else value
+        return stored.copy() if spec.writes else stored
     decoded = decode(value, element)
     if element.is_inexact:
         dtype = np.result_type(compute, np.complex64) if element.is_complex else compute

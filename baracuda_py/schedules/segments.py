@@ -102,7 +102,7 @@ _PASSES = ("clear", "count", "pass")
 def place_kernels(params: Params, owners: bool = False) -> tuple[Kernel, ...]:
     """The kernels that find the places of segments, and the segment of every token."""
     return (
-        Kernel("tally", "segment_sort_count", params, threads=SORT_THREADS, spills=True),
+        Kernel("tally", "segment_sort_count", params, threads=SORT_THREADS),
         Kernel("place", "segment_sort_place", params, threads=SORT_THREADS),
         Kernel("keys", "segment_keys", params, threads=THREADS),
         *(kernel for kernel in sort_kernels(SORT_PARAMS, "sort/sort.cu", ElementKind.I32) if kernel.name in _PASSES),

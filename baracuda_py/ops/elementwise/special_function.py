@@ -108,9 +108,7 @@ def in_torch(torch: Any, desc: Any, *, a: Any, b: Any, c: Any, d: Any, b_number:
     return y if y is NotImplemented else torch.broadcast_to(y, desc.shape)
 
 
-_SPILLS = where(kind=SpecialFunctionKind.OWENS_T, element=ElementKind.F32) | where(
-    kind=SpecialFunctionKind.HYP2F1, element=ElementKind.F64
-)
+_SPILLS = where(kind=SpecialFunctionKind.HYP2F1, element=ElementKind.F64)
 
 
 class SpecialFunctionPlan(Plan):

@@ -18,6 +18,7 @@ from ...core.checked import INT64, checked, wholes
 from ...core.element import COMPLEX, INTS
 from ...core.element import cast as cast_values
 from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.variant import where
 from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
 
 FORMS = ("counted", "spaced", "powers", "ratio", "equal", "below", "cosine", "tent", "reciprocal", "lower", "upper")
@@ -236,7 +237,10 @@ class GeneratePlan(Plan):
         Variant(
             "map", _geometry, "layout/generate.cu",
             (
-                Kernel("flat", "generate<{T}, Flat<{VEC}>>", PARAMS, _flat, threads=THREADS),
+                Kernel(
+                    "flat", "generate<{T}, Flat<{VEC}>>", PARAMS, _flat, threads=THREADS,
+                    spills=where(element=(ElementKind.I8, ElementKind.U8)),
+                ),
                 Kernel("strided", "generate<{T}, Strided<{VEC}>>", PARAMS, _strided, threads=THREADS),
             ),
             elements=ELEMENTS, guarantee=Guarantee(_bound, batch_invariant=True, math="float64"),

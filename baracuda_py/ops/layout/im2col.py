@@ -21,6 +21,7 @@ from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape
+from ...core.variant import where
 from ...core.views import shape_of, with_axis, without_axes
 from ...schedules.copy import layout_of
 from ...schedules.geometry import grid
@@ -250,7 +251,12 @@ class Col2imPlan(Plan):
     variants = (
         Variant(
             "gather", _col2im_geometry, "layout/im2col.cu",
-            (Kernel("col2im", "col2im<{T}>", PARAMS, threads=THREADS),), elements=(*FLOATS, *COMPLEX),
+            (
+                Kernel(
+                    "col2im", "col2im<{T}>", PARAMS, threads=THREADS,
+                    spills=where(element=(ElementKind.F32, ElementKind.F16, ElementKind.BF16)),
+                ),
+            ), elements=(*FLOATS, *COMPLEX),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -17,6 +17,7 @@ from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX, INTS, decode
 from ...core.errors import UnsupportedError
 from ...core.tensor import broadcast_shape
+from ...core.variant import where
 from ...schedules.map import THREADS, chunked, lay_out, map_geometry, map_kernels, map_params
 from .distributions import Problem, RandomKind, having
 from .draws import numbered, streams
@@ -24,6 +25,7 @@ from .draws import numbered, streams
 K = RandomKind
 _CODES = {ElementKind.F32: 0, ElementKind.F64: 1, ElementKind.F16: 2, ElementKind.BF16: 3, ElementKind.I64: 4,
           ElementKind.I32: 5}  # fmt: skip
+_NARROW_SPILLS = where(kind=K.TRIANGULAR, element=(ElementKind.F32, ElementKind.F16, ElementKind.BF16))
 _BLOCKS = 32  # of a dense array, for each multiprocessor
 EVERY = (*FLOATS, *INTS, ElementKind.BOOL, *COMPLEX)
 WIDE = (K.UNIFORM, K.NORMAL, K.BERNOULLI)
@@ -194,7 +196,9 @@ def _rows() -> tuple[Variant, ...]:
     rows = []
     for op in ("WordOp", "PairOp", "BitOp", "WholeOp"):
         flat, strided = map_kernels(_template(op), PARAMS, min_blocks=3)
-        narrow = Kernel("strided", _template(op, "Strided<1, 1>"), PARAMS, {"VEC": (1,)}, threads=THREADS)
+        narrow = Kernel(
+            "strided", _template(op, "Strided<1, 1>"), PARAMS, {"VEC": (1,)}, threads=THREADS, spills=_NARROW_SPILLS
+        )
         for kinds, kernels, geometry, end in (
             (WIDE, (flat, strided), _geometry, ""), (PLAIN, (flat, narrow), _plain_geometry, "_plain"),
         ):  # fmt: skip

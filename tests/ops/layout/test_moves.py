@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -176,3 +177,11 @@ def test_wrong_calls() -> None:
     ):
         with pytest.raises((bc.InvalidProblemError, bc.UnknownKeywordError), match=says):
             call()
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn])
+def test_eight_bit_floats_move_as_the_bytes_they_are(dtype) -> None:
+    x = np.array([[1, 2], [3, 4]], dtype)
+    padded = bc.pad(x, [1, 0], value=2)
+    assert np.array_equal(padded.view(dtype).astype(np.float32), [[2, 1, 2], [2, 3, 4]])
+    assert np.array_equal(bc.flip(x, 0).view(dtype).astype(np.float32), [[3, 4], [1, 2]])
