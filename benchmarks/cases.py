@@ -100,9 +100,7 @@ def _saved(plan: type[Plan], benchmark: Benchmark, desc: Any, made: Arrays, devi
     forward = forward_of(plan)
     names = saved_by_forward(plan, forward) if forward else {}
     optional = {spec.name for spec in arrays_of(plan.args) if not spec.required(desc)}
-    names = {
-        own: name for own, name in names.items() if own not in made and (own not in optional or own in benchmark.also)
-    }
+    names = {own: name for own, name in names.items() if own not in optional or own in benchmark.also}
     if forward is None or not names:
         return {}
     forward_desc = descriptor_of(forward, desc)

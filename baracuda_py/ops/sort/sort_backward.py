@@ -139,8 +139,7 @@ class SortBackwardPlan(Plan):
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark(
-            "50 of [8192, 128256] bf16", shape=(8192, 128256), picked_shape=(8192, 50), axis=1, element="bfloat16",
-            make=lambda torch, desc: {"indices": torch.arange(50).expand(8192, 50)},
+            "[8192, 8192] bf16", shape=(8192, 8192), picked_shape=(8192, 8192), axis=1, element="bfloat16"
         ),
     )  # fmt: skip
 
