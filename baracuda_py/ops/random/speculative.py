@@ -133,6 +133,12 @@ class VerifyChainPlan(Plan):
     reference = staticmethod(chain_reference)
     value_policy = _POLICY
     variants = (_variant("chain", _chain_geometry, CHAIN_PARAMS),)
+    benchmarks = (
+        Benchmark(
+            "4 drafts of 32 sequences, 131072 f32", batch_size=32, steps=4, vocab_size=131072, element="float32",
+            make=lambda torch, desc: {"seed": 1, "offset": 0}, peers=(),
+        ),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> VerifyChainDescriptor:
@@ -226,6 +232,13 @@ class VerifyTreePlan(Plan):
     reference = staticmethod(tree_reference)
     value_policy = _POLICY
     variants = (_variant("tree", _tree_geometry, TREE_PARAMS),)
+
+    benchmarks = (
+        Benchmark(
+            "16 nodes of 32 sequences, 131072 f32", batch_size=32, nodes=16, vocab_size=131072, element="float32",
+            make=lambda torch, desc: {"seed": 1, "offset": 0}, peers=(),
+        ),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> VerifyTreeDescriptor:
