@@ -12,6 +12,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar, Step,
     Variant, element, extent, functional, operand, output, scalar,
 )  # fmt: skip
+from ...core.benchmark import Benchmark
 from .draws import streams
 from .row_draw import draw as draw_row
 from .row_draw import scale_bits
