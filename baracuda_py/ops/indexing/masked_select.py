@@ -175,12 +175,7 @@ class MaskedSelectBackwardPlan(Plan):
             elements=SUMMED, guarantee=Guarantee(native=True),
         ),
     )  # fmt: skip
-    benchmarks = (
-        Benchmark(
-            "half of [16384, 16384] bf16", shape=(16384, 16384), size=1 << 27, element="bfloat16",
-            make=lambda torch, desc: {"mask": torch.rand(desc.shape) < 0.5},
-        ),
-    )  # fmt: skip
+    benchmarks = MaskedSelectPlan.benchmarks
 
     @classmethod
     def coupled(cls, desc: Any) -> bool:

@@ -8,9 +8,7 @@ import numpy as np
 
 from ...core.checked import MAX_AXES, whole, wholes
 from ...core.errors import InvalidProblemError
-from ...core.tensor import broadcast_shape
-
-Shape = tuple[int, ...]
+from ...core.tensor import Shape, broadcast_shape
 
 
 def place(axis: Any, rank: int, name: str = "axis") -> int:

@@ -12,9 +12,10 @@ from ...core.checked import whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.memo import memo
+from ...core.tensor import Shape
 from ...core.views import shape_of
 from .view_copy import ViewCopyPlan, view_copy
-from .axes import Shape, bounds, expanded, full_order, listed, order_of, place, places
+from .axes import bounds, expanded, full_order, listed, order_of, place, places
 from .walk import Walk
 
 _KNOWN = 4096  # walks that are remembered, by the shape and the arguments

@@ -13,11 +13,11 @@ import numpy as np
 from ...core import Array
 from ...core.checked import MAX_AXES, whole, wholes
 from ...core.errors import InvalidProblemError
-from ...core.tensor import View, broadcast_shape
+from ...core.tensor import Shape, View, broadcast_shape
 from ...core.views import broadcast, cut, permuted, reshaped, shape_of, windows, with_axis, without_axes
 from ...core.views import diagonal as main_diagonal
 from ...interop.arrays import read
-from .axes import Shape, bounds, expanded, full_order, listed, order_of, place, places
+from .axes import bounds, expanded, full_order, listed, order_of, place, places
 from .moves import copy, unfold_copy
 
 # ---- axes in another order -----------------------------------------------------------------------------------------

@@ -229,13 +229,7 @@ class SegmentSoftmaxBackwardPlan(Plan):
         ),
     )  # fmt: skip
     torch = staticmethod(backward_in_torch)
-    benchmarks = (
-        Benchmark(
-            "[4194304, 8] f32 by sorted ids, 262144 segments", kind=SegmentSoftmaxKind.SOFTMAX, tokens=1 << 22,
-            num_segments=1 << 18, row_shape=(8,), by="sorted", element="float32", target=None, peers=(EAGER,),
-            make=lambda torch, desc: {"index": known_index(torch, desc)},
-        ),
-    )  # fmt: skip
+    benchmarks = SegmentSoftmaxPlan.benchmarks
 
     @staticmethod
     def case(draw: Any) -> SegmentSoftmaxBackwardDescriptor:
