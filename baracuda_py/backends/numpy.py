@@ -135,7 +135,9 @@ def _hold(value: Any) -> Any:
 def _load(plan: type[Spec], spec: Operand, desc: Any, value: np.ndarray, compute: Any) -> np.ndarray:
     element = _element(spec, desc, value)
     if plan.raw:
-        stored = value.view(element.carrier) if value.dtype == element.dtype != element.carrier else value
+        # One value of a packed element in each byte is no storage of it: the page refuses it.
+        bytewise = element.bits == 8 and value.dtype == element.dtype != element.carrier
+        stored = value.view(element.carrier) if bytewise else value
         return stored.copy() if spec.writes else stored
     decoded = decode(value, element)
     if element.is_inexact:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array, ElementKind, Scalar, functional
+from ...core.checked import whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from .norm_quantize import NormQuantizeKind, NormQuantizePlan
@@ -24,6 +25,7 @@ def _quantized(
     facts |= {} if normalized_shape is None else {"normalized_shape": normalized_shape}
     if block is None:
         block = 32 if held is E.E8M0 else 16 if goal is E.FP4E2M1 else 0
+    block = whole("block", block, 0)
     if block == 0:
         if held not in (None, E.F32) or goal is E.FP4E2M1:
             what = f"to_element {goal}" if held in (None, E.F32) else f"scale_element {held}"
