@@ -59,10 +59,12 @@ struct StoredRow {
   }
 };
 
+constexpr int code_words(int bytes) { return bytes <= 4 ? 1 : bytes <= 8 ? 2 : bytes <= 16 ? 4 : 8; }
+
 // BYTES of codes as words, the first byte lowest: in accesses of UNIT bytes where the codes lie so (`whole`), else of 1.
-template <int BYTES, int UNIT> BARACUDA_D Vec<u32, BYTES / 4> load_codes(const u8* from, bool whole) {
-  static_assert(BYTES % 4 == 0, "words");
-  Vec<u32, BYTES / 4> out;
+template <int BYTES, int UNIT> BARACUDA_D Vec<u32, code_words(BYTES)> load_codes(const u8* from, bool whole) {
+  static_assert(BYTES % UNIT == 0 && BYTES <= 32, "whole accesses of a run");
+  Vec<u32, code_words(BYTES)> out;
   if (whole) {
     using W = Word<UNIT>;
 #pragma unroll
@@ -71,9 +73,20 @@ template <int BYTES, int UNIT> BARACUDA_D Vec<u32, BYTES / 4> load_codes(const u
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < BYTES; ++i) reinterpret_cast<u8*>(&out)[i] = __ldg(from + i);
+    for (int i = 0; i < BYTES; ++i) {
+      const u32 byte = __ldg(from + i);
+      out[i / 4] = i % 4 ? out[i / 4] | byte << (8 * (i % 4)) : byte;
+    }
   }
   return out;
+}
+
+// Code j of a stream of codes of BITS each, from the lowest bit of the first word on.
+template <int BITS, int WORDS> BARACUDA_D u32 stream_code(const Vec<u32, WORDS>& words, int j) {
+  const int bit = BITS * j, word = bit / 32, shift = bit % 32;
+  const u32 low = words[word] >> shift;
+  return (shift + BITS > 32 ? low | words[word + 1 < WORDS ? word + 1 : word] << (32 - shift) : low) &
+         ((1u << BITS) - 1);
 }
 
 // A whole number below 2^23 as a float, without a conversion, which is slow: the lower bits of 2^23.

@@ -28,7 +28,8 @@ class Format:
 
     cpp: the struct, and header: the file under kernels/quantize/formats that has it. values(codes, k): the float32
     numbers [*, k] of rows of bytes. bytes(k): of a row. bits: of a value, with what its block has besides. multiple: of
-    what k must be. group: values that share a scale, 0 where the problem says. scales: the elements that scales may
+    what k must be. group: values that share a scale, 0 where the problem
+    says. scales: the elements that scales may
     have, the usual first; none where blocks hold everything. zeros: the elements of zero points, likewise. unit: bytes
     of the accesses that kernels make where rows begin at multiples of it. encode(x, desc): see `block_quantize`.
     """
@@ -45,12 +46,18 @@ class Format:
     unit: int = 16
 
 
-def halves(codes: Any, upper_first: bool = False) -> Any:
-    """The 4-bit codes [*, 2 m] of m bytes, the lower half of each first."""
+def stream(codes: Any, bits: int, k: int) -> Any:
+    """The k codes of rows of bytes, in the order of bits from the lowest of the first byte on, as uint8."""
+    if bits == 8:
+        return codes
+    each = np.unpackbits(codes, axis=-1, bitorder="little", count=k * bits).reshape(*codes.shape[:-1], k, bits)
+    return np.packbits(each, axis=-1, bitorder="little")[..., 0]
+
+
+def halves(codes: Any) -> Any:
+    """The 4-bit codes [*, 2 m] of m bytes, the upper half of each first."""
     low, high = codes & 15, codes >> 4
-    return np.stack((high, low) if upper_first else (low, high), axis=-1).reshape(
-        *codes.shape[:-1], 2 * codes.shape[-1]
-    )
+    return np.stack((high, low), axis=-1).reshape(*codes.shape[:-1], 2 * codes.shape[-1])
 
 
 def decode(desc: Any, codes: Any, scales: Any = None, zeros: Any = None, index: Any = None, scale: float = 1.0) -> Any:

@@ -1,51 +1,42 @@
 """Formats of whole numbers with scales, and zero points where they are asymmetric, for groups of a row.
 
-4-bit codes lie two a byte, the lower half first, so that the codes of eight neighbours of a row are a little-endian
-word with the first code lowest.
+The codes of a row are a stream of bits, the lowest of a byte first: of 4 bits two lie in a byte, the first in its lower
+half; 32 of 3 bits are three little-endian words. So lie the columns of GPTQ's `qweight`, seen as rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .format import SCALES, E, Format, halves
+from .format import SCALES, E, Format, stream
 
 _HELD = SCALES[:3]
 _ZEROS = (E.U8, E.F16, E.BF16, E.F32)
 
 
-def _signed(codes: Any, bits: int) -> Any:
-    """Two's complement of so many bits."""
+def _format(cpp: str, bits: int, signed: bool) -> Format:
     half = 1 << (bits - 1)
-    return (codes.astype(np.int32) ^ half) - half
 
+    def values(codes: Any, k: int) -> Any:
+        whole = stream(codes, bits, k).astype(np.int32)
+        return (whole ^ half) - half if signed else whole
 
-def _int8(codes: Any, k: int) -> Any:
-    return _signed(codes, 8)
-
-
-def _uint8(codes: Any, k: int) -> Any:
-    return codes
-
-
-def _int4(codes: Any, k: int) -> Any:
-    return _signed(halves(codes), 4)
-
-
-def _uint4(codes: Any, k: int) -> Any:
-    return halves(codes)
-
-
-def _whole(cpp: str, values: Any, bits: int, zeros: bool) -> Format:
     return Format(
-        cpp, "integers", values, lambda k: k * bits // 8, bits, scales=_HELD, zeros=_ZEROS if zeros else (),
-        unit=16 if bits == 4 else 8,
+        cpp, "integers", values, _bytes(bits), bits, multiple=32 if bits == 3 else 8, scales=_HELD,
+        zeros=() if signed else _ZEROS, unit={8: 8, 4: 16, 3: 4, 2: 8}[bits],
     )  # fmt: skip
 
 
-INT8_FORMAT = _whole("Int8", _int8, 8, False)
-UINT8_FORMAT = _whole("UInt8", _uint8, 8, True)
-INT4_FORMAT = _whole("Int4", _int4, 4, False)
-UINT4_FORMAT = _whole("UInt4", _uint4, 4, True)
+def _bytes(bits: int) -> Callable[[int], int]:
+    return lambda k: k * bits // 8
+
+
+INT8 = _format("Int8", 8, True)
+UINT8 = _format("UInt8", 8, False)
+INT4 = _format("Int4", 4, True)
+UINT4 = _format("UInt4", 4, False)
+UINT3 = _format("UInt3", 3, False)
+UINT2 = _format("UInt2", 2, False)

@@ -1,34 +1,27 @@
 #pragma once
-// integers   formats of whole numbers: 8 bits in a byte each, 4 bits in pairs, the lower half of a byte first.
+// integers   formats of whole numbers, whose codes are a stream of bits.
 #include "quantize/format.cuh"
 
 namespace baracuda {
 
-template <bool SIGNED> struct Bytes : Grouped<Bytes<SIGNED>> {
+template <int BITS, bool SIGNED> struct Whole : Grouped<Whole<BITS, SIGNED>> {
   template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
-    const auto words = load_codes<N, 8>(row.codes + k, w.whole);
+    constexpr int bytes = N * BITS / 8, unit = BITS == 3 ? (N == format_run ? 4 : 1) : bytes < 16 ? bytes : 16;
+    const auto words = load_codes < bytes, BITS == 8 ? 8 : unit > (row.codes + k / 8 * BITS, w.whole);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const u32 code = words[j / 4] >> (8 * (j % 4)) & 255u;
-      x[j] = SIGNED ? small_whole(code ^ 128u) - 128.0f : small_whole(code);
+      const u32 code = stream_code<BITS>(words, j);
+      constexpr u32 half = 1u << (BITS - 1);
+      x[j] = SIGNED ? small_whole(code ^ half) - static_cast<float>(half) : small_whole(code);
     }
   }
 };
 
-template <bool SIGNED> struct Nibbles : Grouped<Nibbles<SIGNED>> {
-  template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
-    const auto words = load_codes < N / 2, N == format_run ? 16 : 4 > (row.codes + k / 2, w.whole);
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      const u32 code = words[j / 8] >> (4 * (j % 8)) & 15u;
-      x[j] = SIGNED ? small_whole(code ^ 8u) - 8.0f : small_whole(code);
-    }
-  }
-};
-
-using Int8 = Bytes<true>;
-using UInt8 = Bytes<false>;
-using Int4 = Nibbles<true>;
-using UInt4 = Nibbles<false>;
+using Int8 = Whole<8, true>;
+using UInt8 = Whole<8, false>;
+using Int4 = Whole<4, true>;
+using UInt4 = Whole<4, false>;
+using UInt3 = Whole<3, false>;
+using UInt2 = Whole<2, false>;
 
 }  // namespace baracuda
