@@ -156,17 +156,14 @@ def infer_stored(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
     codes = tuple(shapes["codes"])
     if len(codes) < 2 or "kind" not in facts:
         return
+    facts.setdefault("batch_shape", codes[:-2])
+    facts.setdefault("n", codes[-2])
     form = kind_of(facts["kind"]).row
-    found = {
-        "batch_shape": codes[:-2],
-        "n": codes[-2],
-        "k": codes[-1] * form.multiple // form.bytes(form.multiple),
-    }
-    k = found["k"] if facts.get("k") is None else facts["k"]
+    facts.setdefault("k", codes[-1] * form.multiple // form.bytes(form.multiple))
     scales = shapes.get("scales")
-    if scales is not None and len(scales) >= 2 and scales[-1] and k % scales[-1] == 0:
-        found["group"] = k // scales[-1]
-    facts |= {name: value for name, value in found.items() if facts.get(name) is None}
+    if scales is not None and len(scales) >= 2 and scales[-1] and facts["k"] % scales[-1] == 0:
+        facts.setdefault("group", facts["k"] // scales[-1])
+        facts.setdefault("row_group", -(-facts["n"] // scales[-2]) if scales[-2] else 1)
 
 
 def stored_case(draw: Any) -> dict[str, Any]:
