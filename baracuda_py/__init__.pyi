@@ -478,6 +478,9 @@ from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as Redu
 from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
 from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
 from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
+from .ops.quantize.block_quantize import BlockQuantizeArgs as BlockQuantizeArgs
+from .ops.quantize.block_quantize import BlockQuantizeDescriptor as BlockQuantizeDescriptor
+from .ops.quantize.block_quantize import BlockQuantizePlan as BlockQuantizePlan
 from .ops.quantize.format_kinds import FormatKind as FormatKind
 from .ops.quantize.stored import StoredArgs as StoredArgs
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
@@ -1018,6 +1021,8 @@ def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preferenc
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """dmatrices[i] = dy where matrix i stands in y."""
+def block_quantize(x: Array, *, kind: FormatKind | str = 'nf4', group: int | None = None, scale: Scalar = 1.0, scale_element: DType | None = None, zero_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(codes, scales), of asymmetric formats (codes, scales, zeros), of x [*, n, k]; see `BlockQuantizePlan`."""
 def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .indexing import EXAMPLES
 from .layout import LAYOUT
+from .quantized import QUANTIZED
 from .random_table import RANDOM
 from .sort import SORT
 
@@ -286,5 +287,6 @@ y = bc.embedding_bag(indices, weight, offsets, mode="sum")""",
     "select_n": f"{_ROWS}y = bc.select_n(x1 > x2, x1, x2)",
     **LAYOUT,
     **RANDOM,
+    **QUANTIZED,
     **SORT,
 }  # fmt: skip

@@ -150,6 +150,7 @@ from baracuda_py import block as block
 from baracuda_py import block_dequantize as block_dequantize
 from baracuda_py import block_diag as block_diag
 from baracuda_py import block_diag_backward as block_diag_backward
+from baracuda_py import block_quantize as block_quantize
 from baracuda_py import bmm as bmm
 from baracuda_py import boxcox as boxcox
 from baracuda_py import boxcox1p as boxcox1p
