@@ -475,6 +475,10 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.quant_gemm.int_gemm import IntGemmArgs as IntGemmArgs
+from .ops.quant_gemm.int_gemm import IntGemmDescriptor as IntGemmDescriptor
+from .ops.quant_gemm.int_gemm import IntGemmKind as IntGemmKind
+from .ops.quant_gemm.int_gemm import IntGemmPlan as IntGemmPlan
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -1830,6 +1834,8 @@ def insert(x: Array, index: Any, values: Array, axis: int | None = None, *, out:
     """x with values before some indices along an axis (numpy.insert); without `axis` x is one axis."""
 def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
+def int_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, zero_a: Array | None = None, zero_b: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, zero_y: Array | None = None, *, kind: IntGemmKind | str = ..., batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., group: int = 0, out_element: DType | None = None, b_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scale_a · scale_b · Σ (a - zero_a) (b - zero_b) + bias of int8 and uint8: W8A8 (torch._int_mm, MatMulInteger)."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -515,6 +515,7 @@ from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
 from baracuda_py import insert as insert
 from baracuda_py import instance_norm as instance_norm
+from baracuda_py import int_gemm as int_gemm
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
 from baracuda_py import intersect1d as intersect1d
