@@ -1834,8 +1834,12 @@ def insert(x: Array, index: Any, values: Array, axis: int | None = None, *, out:
     """x with values before some indices along an axis (numpy.insert); without `axis` x is one axis."""
 def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
-def int_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, zero_a: Array | None = None, zero_b: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, zero_y: Array | None = None, *, kind: IntGemmKind | str = ..., batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., group: int = 0, out_element: DType | None = None, b_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = scale_a · scale_b · Σ (a - zero_a) (b - zero_b) + bias of int8 and uint8: W8A8 (torch._int_mm, MatMulInteger)."""
+def int_bmm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
+def int_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, zero_a: Array | None = None, zero_b: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, zero_y: Array | None = None, *, kind: IntGemmKind | str = ..., batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., group: int = 0, out_element: DType | None = None, b_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = alpha · scale_a · scale_b · Σ (a - zero_a) (b - zero_b) + bias of int8 and uint8 (torch._int_mm)."""
+def int_mm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2101,6 +2105,10 @@ def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, s
     """dx of masked_softmax along `axis`."""
 def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def matmul_int8(a: Array, b: Array, scale: Scalar = 1.0, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """scale · a @ b of int8 in float32 (KAIO's matmul_int8), float16 or bfloat16: shapes as in `int_mm`."""
+def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(a - a_zero_point) @ (b - b_zero_point) in int32, modulo 2³² (ONNX MatMulInteger): shapes as in `int_mm`."""
 def matmul_tc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b in float32 of float16 operands on tensor cores: `matmul` with its shapes."""
 def matmul_tc_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2468,6 +2476,8 @@ def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Ar
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
+def qlinear_matmul(a: Array, a_scale: Array, a_zero_point: Array | None, b: Array, b_scale: Array, b_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y ≈ a @ b of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearMatMul): shapes as in `int_mm`."""
 def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
 def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

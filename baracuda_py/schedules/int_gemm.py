@@ -31,9 +31,10 @@ _SIZES, _STAGES, _LINE = (128, 64), 3, 128  # of tiles by mma.sync, as kernels/q
 def int_params(name: str, **more: str) -> Params:
     """The struct that kernels with this epilogue read, and fields of a design's own."""
     return Params(
-        name, **dict.fromkeys(MATRICES, "ptr"), row_sums="workspace", column_sums="workspace", m="i64", n="i64",
-        k="i64", group="i64", groups="i64", batch_shape=f"i64[{AXES}]", batch=f"i64[{len(MATRICES)}][{AXES}]",
-        strides=f"i64[{len(MATRICES)}][2]", batch_rank="i32", wide="i32", is_unsigned="i32", out="i32", **more,
+        name, **dict.fromkeys(MATRICES, "ptr"), row_sums="workspace", column_sums="workspace", alpha="scalar",
+        m="i64", n="i64", k="i64", group="i64", groups="i64", batch_shape=f"i64[{AXES}]",
+        batch=f"i64[{len(MATRICES)}][{AXES}]", strides=f"i64[{len(MATRICES)}][2]", batch_rank="i32", wide="i32",
+        is_unsigned="i32", out="i32", **more,
     )  # fmt: skip
 
 

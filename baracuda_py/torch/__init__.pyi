@@ -515,7 +515,9 @@ from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
 from baracuda_py import insert as insert
 from baracuda_py import instance_norm as instance_norm
+from baracuda_py import int_bmm as int_bmm
 from baracuda_py import int_gemm as int_gemm
+from baracuda_py import int_mm as int_mm
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
 from baracuda_py import intersect1d as intersect1d
@@ -638,6 +640,8 @@ from baracuda_py import masked_select_backward as masked_select_backward
 from baracuda_py import masked_softmax as masked_softmax
 from baracuda_py import masked_softmax_backward as masked_softmax_backward
 from baracuda_py import matmul as matmul
+from baracuda_py import matmul_int8 as matmul_int8
+from baracuda_py import matmul_integer as matmul_integer
 from baracuda_py import matmul_tc as matmul_tc
 from baracuda_py import matmul_tc_async as matmul_tc_async
 from baracuda_py import matmul_tc_bf16 as matmul_tc_bf16
@@ -811,6 +815,7 @@ from baracuda_py import put_along_axis as put_along_axis
 from baracuda_py import putmask as putmask
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
+from baracuda_py import qlinear_matmul as qlinear_matmul
 from baracuda_py import quantile as quantile
 from baracuda_py import quantized_embedding as quantized_embedding
 from baracuda_py import quick_gelu as quick_gelu

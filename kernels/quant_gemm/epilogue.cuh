@@ -3,9 +3,9 @@
 //
 //   s[m, n] = Σ (a - zero_a[m]) (b - zero_b[n]) = Σ a b - zero_b[n] Σ a[m] - zero_a[m] Σ b[n] + k zero_a[m] zero_b[n]
 //   sums          y = s modulo 2^32
-//   scaled        y = scale_a[m] scale_b[n] s + bias[m, n]
-//   requantized   y = (scale_a[m] scale_b[n] s + bias[m, n]) / scale_y + zero_y, to nearest even, saturating
-//   grouped       y = Σ over groups g of k   scale_a[m, g] scale_b[g, n] s_g[m, n]   + bias[m, n]
+//   scaled        y = alpha scale_a[m] scale_b[n] s + bias[m, n]
+//   requantized   y = (alpha scale_a[m] scale_b[n] s + bias[m, n]) / scale_y + zero_y, to nearest even, saturating
+//   grouped       y = alpha Σ over groups g of k   scale_a[m, g] scale_b[g, n] s_g[m, n]   + bias[m, n]
 //
 // s is exact in 64 bits. The product of two scales is exact in double, and one fused multiply-add gives the rest: scaled
 // results are the exact number rounded to double, and to y. Sums of groups are chains of fused multiply-adds of float, in
@@ -39,8 +39,10 @@ struct IntOffsets {
 template <IntGemm KIND, class P> struct IntEpilogue {
   const P& p;
   const IntOffsets begin;
+  const double alpha;
 
-  BARACUDA_D IntEpilogue(const P& p, i64 item) : p(p), begin(p, item) {}
+  BARACUDA_D IntEpilogue(const P& p, i64 item)
+      : p(p), begin(p, item), alpha(KIND == IntGemm::sums ? 1.0 : static_cast<double>(p.alpha())) {}
 
   BARACUDA_D i64 place(int which, i64 row, i64 column) const {
     return begin.at[which] + row * p.strides[which][0] + column * p.strides[which][1];
@@ -65,14 +67,16 @@ template <IntGemm KIND, class P> struct IntEpilogue {
       for (int k = 0; k < N; ++k) y[k] = static_cast<int>(k < left ? whole(sum[k], m, n + k) : 0);
       put(m, n, left, y);
     } else if constexpr (KIND == IntGemm::grouped) {
+      const float by = static_cast<float>(alpha);
       Vec<float, N> y;
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        y[k] = p.bias == nullptr || k >= left ? sum[k] : sum[k] + static_cast<float>(bias(m, n + k));
+        y[k] = by * sum[k];
+        if (p.bias != nullptr && k < left) y[k] += static_cast<float>(bias(m, n + k));
       }
       put_floats(m, n, left, y);
     } else {
-      const double by = p.scale_a == nullptr ? 1.0 : scale_a(m, 0);
+      const double by = p.scale_a == nullptr ? alpha : alpha * scale_a(m, 0);
       Vec<double, N> y;
 #pragma unroll
       for (int k = 0; k < N; ++k) {

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Forward, Guarantee, InvalidProblemError, Plan, Ulp, Variant, choice,
-    derived, element, extent, extents, functional, integer, operand, output,
+    Scalar, derived, element, extent, extents, functional, integer, operand, output, scalar,
 )  # fmt: skip
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
@@ -105,16 +105,17 @@ _SCALES = (0.25, 2.0)
 class IntGemmArgs(Args):
     """Any strides. Scales, zero points and bias broadcast: one number, one a row, one a column, one of each batch item.
 
-    scale_a [*batch_shape, m, groups] and scale_b [*batch_shape, groups, n] are float32, scale_b 1 where absent; there
-    is one group unless products are grouped. zero_a and zero_b have their shapes and the elements of a and b, zero_y
+    scale_a [*batch_shape, m, groups] and scale_b [*batch_shape, groups, n] are float32, 1 where absent; there is one
+    group unless products are grouped. zero_a and zero_b have their shapes and the elements of a and b, zero_y
     that of y. scale_y: what y's integers stand for, float32. bias: in y's element, or float32 where y is integers; it
-    is added to the scaled sums.
+    is added to the scaled sums. alpha: a number or a 0-d device array that scaled sums are multiplied by; those of kind
+    `sums` are not.
     """
 
     a: Array = operand("*batch_shape m k", values=Everywhere())
     b: Array = operand("*batch_shape k n", element="b_element", values=Everywhere())
     scale_a: Array | None = operand(
-        "*batch_shape m groups", element=E.F32, broadcast=True, kinds=_SCALED, values=_SCALES
+        "*batch_shape m groups", element=E.F32, optional=True, broadcast=True, kinds=_SCALED, values=_SCALES
     )
     scale_b: Array | None = operand(
         "*batch_shape groups n", element=E.F32, optional=True, broadcast=True, kinds=_SCALED, values=_SCALES
@@ -133,6 +134,7 @@ class IntGemmArgs(Args):
         "*batch_shape m n", element="out_element", optional=True, broadcast=True, kinds=(K.REQUANTIZED,)
     )
     y: Array = output("*batch_shape m n", element="out_element")
+    alpha: Scalar = scalar(1.0)
 
 
 def _sums(a: Any, b: Any, zero_a: Any, zero_b: Any) -> Any:
@@ -165,20 +167,22 @@ def _grouped(desc: IntGemmDescriptor, a: Any, b: Any, given: Mapping[str, Any], 
 
 def reference(
     desc: IntGemmDescriptor, *, a: Any, b: Any, scale_a: Any, scale_b: Any, zero_a: Any, zero_b: Any, bias: Any,
-    scale_y: Any, zero_y: Any,
+    scale_y: Any, zero_y: Any, alpha: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy: sums exact, scaled in the dtype of the scales, or wider."""
     if desc.kind is K.SUMS:
         return {"y": _sums(a, b, zero_a, zero_b).astype(np.int64)}
-    single = scale_a.dtype == np.float32
+    floats = [x for x in (scale_a, scale_b, bias, scale_y) if x is not None]
+    single = any(x.dtype == np.float32 for x in floats)
     with np.errstate(all="ignore"):
         if desc.kind is K.GROUPED:
             given = {"scale_a": scale_a, "scale_b": scale_b, "zero_a": zero_a, "zero_b": zero_b}
-            x = _grouped(desc, a, b, given, scale_a.dtype)
+            x = _grouped(desc, a, b, given, np.float32 if single else np.float64)
         else:
             x = _sums(a, b, zero_a, zero_b).astype(np.float32 if single else np.longdouble)
             for scale in (scale_a, scale_b):
                 x = x if scale is None else x * scale
+        x = x if alpha == 1.0 else x * x.dtype.type(alpha)
         x = x if bias is None else x + bias
         if desc.kind is K.REQUANTIZED:
             x = np.rint(x / scale_y)
@@ -189,7 +193,7 @@ def reference(
 
 def in_torch(
     torch: Any, desc: IntGemmDescriptor, *, a: Any, b: Any, scale_a: Any, scale_b: Any, zero_a: Any, zero_b: Any,
-    bias: Any, scale_y: Any, zero_y: Any,
+    bias: Any, scale_y: Any, zero_y: Any, alpha: Any,
 ) -> Any:  # fmt: skip
     """The definition: operands less their zero points, times their scales, and torch.matmul in float64."""
 
@@ -207,7 +211,7 @@ def in_torch(
     y = torch.matmul(real(a, zero_a, scale_a, -1), real(b, zero_b, scale_b, -2))
     if desc.kind is K.SUMS:
         return y.long().int()
-    y = y if bias is None else y + bias.double()
+    y = alpha * y if bias is None else alpha * y + bias.double()
     if desc.kind is not K.REQUANTIZED:
         return y
     y = torch.round(y / scale_y.double())
@@ -231,7 +235,7 @@ def _too_long(desc: IntGemmDescriptor) -> str | None:
 
 
 class IntGemmPlan(Plan):
-    """y = scale_a · scale_b · Σ (a - zero_a) (b - zero_b) + bias of int8 and uint8 (torch._int_mm, MatMulInteger).
+    """y = alpha · scale_a · scale_b · Σ (a - zero_a) (b - zero_b) + bias of int8 and uint8 (torch._int_mm).
 
     a [*batch_shape, m, k], b [*batch_shape, k, n], one of int8 and one of uint8 too. `sums` are int32, modulo 2³² where
     k is large. `scaled` results are the exact number rounded to double and then to y, at any k; `requantized` ones are
@@ -288,12 +292,17 @@ class IntGemmPlan(Plan):
         )  # fmt: skip
 
     @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        if desc.kind in _SCALED and arrays["scale_a"] is None:  # whose dtype says what the reference computes in
+            arrays["scale_a"] = np.ones((), np.float32)
+
+    @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
         """What is asked for says what kind of product it is."""
         if facts.get("kind") is not None:
             return
         given = {name for name, shape in shapes.items() if shape is not None}
-        scaled = given & {"scale_a", "scale_b", "bias"}  # those without scale_a are refused for it
+        scaled = given & {"scale_a", "scale_b", "bias"}
         facts["kind"] = (
             K.REQUANTIZED if "scale_y" in given else K.GROUPED if facts.get("group") else K.SCALED if scaled else K.SUMS
         )
