@@ -64,9 +64,9 @@ def _blocks(size: int, element: ElementKind, kind: Any) -> int:
     return 1 if kind.value == "grouped" else 128 // size
 
 
-def longest(desc: Any) -> int:
+def longest(left: ElementKind, right: ElementKind) -> int:
     """The largest k of which every sum fits 32 bits."""
-    sizes = [255 if kind is E.U8 else 128 for kind in (desc.element, desc.b_element)]
+    sizes = [255 if kind is E.U8 else 128 for kind in (left, right)]
     return (_INT32 - 1) // (sizes[0] * sizes[1])
 
 

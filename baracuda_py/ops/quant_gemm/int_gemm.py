@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Exact, Forward, Guarantee, InvalidProblemError, Plan, Ulp, Variant, choice,
-    Scalar, derived, element, extent, extents, functional, integer, operand, output, scalar,
+    ArchSku, Args, Array, Descriptor, ElementKind, Exact, Guarantee, InvalidProblemError, Plan, Relative, Scalar, Ulp,
+    Variant, choice, derived, element, extent, extents, functional, integer, operand, output, scalar,
 )  # fmt: skip
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules import int_gemm as schedule
+from ...schedules import int_gemm_wgmma
 from ...schedules.int_gemm import BYTES, OUTPUTS
 
 E = ElementKind
@@ -221,7 +222,7 @@ def in_torch(
 
 
 def _bound(_: Any, kind: Any) -> Any:
-    return {K.SCALED: Ulp(0.51), K.GROUPED: Forward(128)}.get(kind, Exact())
+    return {K.SCALED: Ulp(0.51), K.GROUPED: Relative(2)}.get(kind, Exact())
 
 
 _ANY = Guarantee(_bound, math="int8", batch_invariant=True)
@@ -229,9 +230,9 @@ _ANY = Guarantee(_bound, math="int8", batch_invariant=True)
 
 def _too_long(desc: IntGemmDescriptor) -> str | None:
     """Why sums of 32 bits do not serve a descriptor."""
-    if desc.kind in (K.SUMS, K.GROUPED) or desc.k <= schedule.longest(desc):
+    if desc.kind in (K.SUMS, K.GROUPED) or desc.k <= (most := schedule.longest(desc.element, desc.b_element)):
         return None
-    return f"sums of k = {desc.k} products may pass 32 bits, which hold {schedule.longest(desc)}"
+    return f"sums of k = {desc.k} products may pass 32 bits, which hold those of {most}"
 
 
 class IntGemmPlan(Plan):
@@ -252,6 +253,12 @@ class IntGemmPlan(Plan):
     args = IntGemmArgs
     reference = staticmethod(reference)
     variants = (
+        Variant(
+            "wgmma", int_gemm_wgmma.geometry, source="quant_gemm/int_gemm_wgmma.cu",
+            kernels=(*int_gemm_wgmma.KERNELS, schedule.LINE_SUMS), elements=BYTES, design=ArchSku.SM90A, guarantee=_ANY,
+            kinds=(K.SUMS, K.SCALED, K.REQUANTIZED),
+            refuses=lambda desc: int_gemm_wgmma.refuses(desc) or _too_long(desc),
+        ),
         Variant(
             "mma", schedule.mma(False), source="quant_gemm/int_gemm_mma.cu",
             kernels=(*schedule.mma_kernels(False), schedule.LINE_SUMS), elements=BYTES, guarantee=_ANY,
@@ -280,13 +287,13 @@ class IntGemmPlan(Plan):
     @staticmethod
     def case(draw: Any) -> IntGemmDescriptor:
         if draw.rarely() and draw.kind in (K.SCALED, K.REQUANTIZED):  # past sums of 32 bits
-            k = 1 + schedule.longest(IntGemmDescriptor(m=1, n=1, k=1, b_element=E.U8, element=draw.element))
+            k = 1 + schedule.longest(draw.element, E.U8)
             return IntGemmDescriptor(
                 kind=draw.kind, m=2, n=9, k=k, out_element=draw.kind.outputs[0], b_element=E.U8, element=draw.element
             )
         return IntGemmDescriptor(
             kind=draw.kind, batch_shape=draw.shape(0, 2, 0, 3), m=draw.sizes(1, 7, 17, 64, 130),
-            n=draw.sizes(1, 5, 64, 129), k=draw.sizes(0, 1, 16, 67, 256, 272, rare=(1063,)),
+            n=draw.sizes(1, 5, 64, 129, rare=(264,)), k=draw.sizes(0, 1, 16, 67, 256, 272, rare=(1063, 1072)),
             group=draw.choice(GROUPS[1:]) if draw.kind is K.GROUPED else 0, out_element=draw.choice(draw.kind.outputs),
             b_element=draw.choice(BYTES), element=draw.element,
         )  # fmt: skip
