@@ -61,7 +61,7 @@ def mma_kernels(long: bool) -> tuple[Kernel, ...]:
 
 def _blocks(size: int, element: ElementKind, kind: Any) -> int:
     """Blocks for a multiprocessor: the sums of groups take registers of their own."""
-    return 1 if kind.value == "grouped" else 128 // size
+    return 1 if getattr(kind, "value", None) == "grouped" else 128 // size
 
 
 def longest(left: ElementKind, right: ElementKind) -> int:

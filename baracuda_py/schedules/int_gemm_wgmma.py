@@ -23,13 +23,11 @@ _ROWS, _BAND, _LEAD = 128, 8, 2  # as `gemm_wgmma` has them
 _CLUSTERS = {256: 2, 128: 1, 64: 1}  # by columns of a tile
 _INT32 = 2**31
 
-KERNELS = tuple(
-    Kernel(
-        f"int_gemm_wgmma_{columns}", f"int_gemm_wgmma<{{T}}, signed char, {{KIND}}, {columns}>", PARAMS,
-        threads=THREADS, min_blocks=1,
-    )
-    for columns in _CLUSTERS
-)  # fmt: skip
+_CALL = "int_gemm_wgmma<{T}, signed char, {KIND}, {COLUMNS}>"
+KERNELS = (
+    Kernel("int_gemm_wgmma", _CALL, PARAMS, {"COLUMNS": (256, 128)}, threads=THREADS, min_blocks=1),
+    Kernel("int_gemm_wgmma_narrow", _CALL, PARAMS, {"COLUMNS": (64,)}, threads=THREADS, min_blocks=1),
+)
 
 
 def refuses(desc: Any) -> str | None:
@@ -62,7 +60,8 @@ def geometry(p: Problem) -> Geometry | str:
         return f"needs {total} tiles, which pass 32 bits"
     values |= maps | {"rows": rows, "cols": cols, "band": _BAND, "total": total, "lead": _LEAD}
     blocks = min(total, max(1, p.device.sms // cluster)) * cluster
-    step = Step(f"int_gemm_wgmma_{columns}", (blocks, 1, 1), values, {}, THREADS, shared_memory(columns), cluster)
+    name, axes = KERNELS[columns == 64].name, {"COLUMNS": columns}
+    step = Step(name, (blocks, 1, 1), values, axes, THREADS, shared_memory(columns), cluster)
     return Geometry((*first, step), workspace, "contiguous" if dense(p) else "strided")
 
 
