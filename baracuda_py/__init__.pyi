@@ -479,6 +479,9 @@ from .ops.quant_gemm.int_gemm import IntGemmArgs as IntGemmArgs
 from .ops.quant_gemm.int_gemm import IntGemmDescriptor as IntGemmDescriptor
 from .ops.quant_gemm.int_gemm import IntGemmKind as IntGemmKind
 from .ops.quant_gemm.int_gemm import IntGemmPlan as IntGemmPlan
+from .ops.quant_gemm.quantized_linear import QuantizedLinearArgs as QuantizedLinearArgs
+from .ops.quant_gemm.quantized_linear import QuantizedLinearDescriptor as QuantizedLinearDescriptor
+from .ops.quant_gemm.quantized_linear import QuantizedLinearPlan as QuantizedLinearPlan
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -2482,6 +2485,10 @@ def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
 def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
+def quantized_linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None, x_scale: Scalar | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ (scale · weight)ᵀ + bias of int8 weights [out, in], x [*, in] quantised to int8 on the way (W8A8, dynamic)."""
+def quantized_linear_backward(dy: Array, x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None, x_scale: Scalar | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `quantized_linear`, straight through the quantisation: dy @ (scale · weight) / smooth (QLoRA's way)."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
@@ -2837,6 +2844,8 @@ def smooth_l1_loss(x: Array, target: Array, weight: Array | None = None, *, shap
     """smooth_l1_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
 def smooth_l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of smooth_l1_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def smooth_quant_linear(x: Array, weight: Array, act_scale: Array, weight_scale: Array, bias: Array | None = None, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act_scale · weight_scale · (x @ weightᵀ) + bias of int8 x [*, in] and weights [out, in] (W8A8, static)."""
 def soft_margin_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """soft_margin_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def soft_margin_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -141,6 +141,12 @@ scale = np.full((1, 1), 0.5, np.float32)
 y = bc.scaled_mm(a, w.T, scale, scale, element="float8_e4m3fn")  # NumPy and CuPy hold fp8 as bytes""",
     "int_mm": f"{_BYTES}y = bc.int_mm(a, w.T)",
     "int_bmm": f"{_BYTES}y = bc.int_bmm(a[None], w.T[None])",
+    "quantized_linear": f"""{_BYTES}x = rng.standard_normal((2, 4), dtype=np.float32)
+y = bc.quantized_linear(x, w, np.full(3, 0.01, np.float32))""",
+    "quantized_linear_backward": f"""{_BYTES}x = rng.standard_normal((2, 4), dtype=np.float32)
+dx = bc.quantized_linear_backward(np.ones((2, 3), np.float32), x, w, np.full(3, 0.01, np.float32))""",
+    "smooth_quant_linear": f"""{_BYTES}act_scale = np.array(0.02, np.float32)
+y = bc.smooth_quant_linear(a, w, act_scale, np.full(3, 0.01, np.float32))""",
     "matmul_int8": f"{_BYTES}y = bc.matmul_int8(a, w.T, 0.01)",
     "matmul_integer": f"{_BYTES}y = bc.matmul_integer(a, w.T, np.int8([3, -1, 0]))",
     "qlinear_matmul": f"""{_BYTES}scale, zero = np.float32([0.5]), np.int8([3])

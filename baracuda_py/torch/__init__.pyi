@@ -818,6 +818,8 @@ from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
 from baracuda_py import qlinear_matmul as qlinear_matmul
 from baracuda_py import quantile as quantile
 from baracuda_py import quantized_embedding as quantized_embedding
+from baracuda_py import quantized_linear as quantized_linear
+from baracuda_py import quantized_linear_backward as quantized_linear_backward
 from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
@@ -986,6 +988,7 @@ from baracuda_py import slice_scatter as slice_scatter
 from baracuda_py import slice_static as slice_static
 from baracuda_py import smooth_l1_loss as smooth_l1_loss
 from baracuda_py import smooth_l1_loss_backward as smooth_l1_loss_backward
+from baracuda_py import smooth_quant_linear as smooth_quant_linear
 from baracuda_py import soft_margin_loss as soft_margin_loss
 from baracuda_py import soft_margin_loss_backward as soft_margin_loss_backward
 from baracuda_py import soft_sign as soft_sign

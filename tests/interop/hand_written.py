@@ -66,6 +66,10 @@ def _bytes() -> tuple[Any, Any]:
     return rng.integers(-128, 128, (4, 6), dtype=np.int8), rng.integers(-128, 128, (6, 5), dtype=np.int8)
 
 
+def _quantized_layer() -> list[Any]:
+    return [made(3, 6), np.ascontiguousarray(_bytes()[1].T), np.abs(made(5, seed=1))]
+
+
 def _qlinear() -> list[Any]:
     (a, b), zero = _bytes(), np.array([3], np.int8)
     scale = np.array([0.5], np.float32)
@@ -166,6 +170,11 @@ GIVEN: dict[str, Callable[[], Call]] = {
         lambda: ([made(8, 6), made(10, 6, seed=1), np.arange(8), made(10)], {}),
     ),
     **dict.fromkeys(("int_mm", "matmul_int8", "matmul_integer"), lambda: ([*_bytes()], {})),
+    "quantized_linear": lambda: (_quantized_layer(), {}),
+    "quantized_linear_backward": lambda: ([made(3, 5, seed=2), *_quantized_layer()], {}),
+    "smooth_quant_linear": lambda: (
+        [_bytes()[0], _bytes()[1].T, np.array(0.5, np.float32), made(5, seed=1), made(5)], {}
+    ),
     "int_gemm": lambda: ([*_bytes(), made(4, 1), made(1, 5, seed=1)], {}),
     "int_bmm": lambda: ([x[None] for x in _bytes()], {}),
     "qlinear_matmul": lambda: (_qlinear(), {}),
