@@ -152,5 +152,32 @@ def mma(long: bool) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
+FEW = 16  # rows
+_COLUMNS = 8  # of a block
+FEW_KERNEL = Kernel("int_gemm_few", "int_gemm_few<{T}, {B}, {KIND}>", MMA, {"B": BYTES}, min_blocks=2)
+
+
+def few(p: Problem) -> Geometry | str:
+    """A block for every few columns, which are read once for all rows."""
+    desc = p.desc
+    if desc.m > FEW:
+        return f"m = {desc.m} rows are not few, at most {FEW}"
+    blocks = batch_count(p) * -(-desc.n // _COLUMNS)
+    if blocks >= _INT32:
+        return f"needs {blocks} blocks, a grid has 2**31 - 1"
+    found = int_values(p)
+    if isinstance(found, str):
+        return found
+    values, first, workspace = found
+    for name, view in (("a", p.a), ("b", transposed(p.b))):
+        if not values["wide"] >> MATRICES.index(name) & 1:
+            return (
+                f"{name} with strides {view.strides} must have k along memory, in rows at multiples of 16 bytes (b as "
+                "the transposed view of [n, k])"
+            )
+    step = Step(FEW_KERNEL.name, (blocks, 1, 1), values, {"B": desc.b_element}, _THREADS)
+    return Geometry((*first, step), workspace, "contiguous" if dense(p) else "strided")
+
+
 def _tiles(p: Problem, size: int) -> int:
     return int(batch_count(p) * -(-p.desc.m // size) * -(-p.desc.n // size))

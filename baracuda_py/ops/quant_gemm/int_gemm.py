@@ -254,6 +254,11 @@ class IntGemmPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
+            "few", schedule.few, source="quant_gemm/int_gemm_few.cu",
+            kernels=(schedule.FEW_KERNEL, schedule.LINE_SUMS), elements=BYTES, guarantee=_ANY,
+            kinds=(K.SUMS, K.SCALED, K.REQUANTIZED), refuses=_too_long,
+        ),
+        Variant(
             "wgmma", int_gemm_wgmma.geometry, source="quant_gemm/int_gemm_wgmma.cu",
             kernels=(*int_gemm_wgmma.KERNELS, schedule.LINE_SUMS), elements=BYTES, design=ArchSku.SM90A, guarantee=_ANY,
             kinds=(K.SUMS, K.SCALED, K.REQUANTIZED),
