@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    ArchSku, Args, Array, Descriptor, ElementKind, Exact, Guarantee, InvalidProblemError, Plan, Relative, Scalar, Ulp,
-    Variant, choice, derived, element, extent, extents, functional, integer, operand, output, scalar,
+    ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Exact, Guarantee, InvalidProblemError, Plan, Relative,
+    Scalar, Ulp, Variant, choice, derived, element, extent, extents, functional, integer, operand, output, scalar,
 )  # fmt: skip
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules import int_gemm as schedule
 from ...schedules import int_gemm_wgmma
 from ...schedules.int_gemm import BYTES, OUTPUTS
+from . import int_library
 
 E = ElementKind
 _FLOATS = OUTPUTS[:3]
@@ -263,6 +264,10 @@ class IntGemmPlan(Plan):
             kernels=(*int_gemm_wgmma.KERNELS, schedule.LINE_SUMS), elements=BYTES, design=ArchSku.SM90A, guarantee=_ANY,
             kinds=(K.SUMS, K.SCALED, K.REQUANTIZED),
             refuses=lambda desc: int_gemm_wgmma.refuses(desc) or _too_long(desc),
+        ),
+        Variant(
+            "cublas", int_library.geometry, elements=(E.I8,), backend=BackendKind.CUBLAS, guarantee=_ANY,
+            kinds=(K.SUMS,), refuses=int_library.refuses,
         ),
         Variant(
             "mma", schedule.mma(False), source="quant_gemm/int_gemm_mma.cu",

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core.args import arrays_of
+from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import cast
+from baracuda_py.core.tensor import View
+from baracuda_py.core.variant import Problem
 
 rng = np.random.default_rng(0)
 
@@ -79,6 +83,23 @@ def test_requantised_numbers_round_half_to_even_and_saturate() -> None:
     assert got.T.tolist() == [[10, 12, 12, 6, 74, -54], [60, 127, 127, -128, 127, -128]]
     got = bc.qlinear_matmul(a, one, None, b, one, None, two, np.array(10, np.uint8))
     assert got.dtype == np.uint8 and got.T.tolist() == [[10, 12, 12, 6, 74, 0], [60, 160, 255, 0, 255, 0]]
+
+
+def test_what_cublas_takes() -> None:
+    (row,) = (v for v in bc.IntGemmPlan.variants if v.name == "cublas")
+
+    def said(strides_b: tuple[int, ...] = (1, 48), zero: bool = False, **change: Any) -> Any:
+        desc = bc.IntGemmDescriptor(**({"kind": "sums", "m": 5, "n": 64, "k": 48, "element": "int8"} | change))
+        views: dict[str, Any] = dict.fromkeys(s.name for s in arrays_of(bc.IntGemmPlan.args))
+        views["a"] = View(0, (5, desc.k), (desc.k, 1), desc.element)
+        views["b"] = View(0, (desc.k, desc.n), strides_b, desc.b_element)
+        views["y"] = View(0, (5, desc.n), (desc.n, 1), desc.out_element)
+        views["zero_a"] = View(0, (), (), desc.element) if zero else None
+        return row.refuses(desc) or row.geometry(Problem(desc, fake_device(8.0), views))
+
+    assert not isinstance(said(), str)
+    assert "k along memory" in said((64, 1)) and "no zero_a" in said(zero=True)
+    assert "multiples of 16" in said(k=40) and "int8 by int8" in said(b_element="uint8")
 
 
 def test_bad_input_is_named() -> None:
