@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from ...core import (
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules import int_gemm as schedule
-from ...schedules import int_gemm_wgmma
+from ...schedules import int_gemm_copied, int_gemm_wgmma
 from ...schedules.int_gemm import BYTES, OUTPUTS
 from . import int_library
 
@@ -229,11 +229,33 @@ def _bound(_: Any, kind: Any) -> Any:
 _ANY = Guarantee(_bound, math="int8", batch_invariant=True)
 
 
+def _weights(torch: Any, desc: IntGemmDescriptor) -> Mapping[str, Any]:
+    """b as the transposed view of weights [n, k]."""
+    return {"b": torch.randint(-128, 128, (desc.n, desc.k), dtype=torch.int8).T, "scale_a": torch.ones(desc.m, 1)}
+
+
 def _too_long(desc: IntGemmDescriptor) -> str | None:
     """Why sums of 32 bits do not serve a descriptor."""
     if desc.kind in (K.SUMS, K.GROUPED) or desc.k <= (most := schedule.longest(desc.element, desc.b_element)):
         return None
     return f"sums of k = {desc.k} products may pass 32 bits, which hold those of {most}"
+
+
+_WGMMA = Variant(
+    "wgmma", int_gemm_wgmma.geometry, source="quant_gemm/int_gemm_wgmma.cu",
+    kernels=(*int_gemm_wgmma.KERNELS, schedule.LINE_SUMS), elements=BYTES, design=ArchSku.SM90A, guarantee=_ANY,
+    kinds=(K.SUMS, K.SCALED, K.REQUANTIZED), refuses=lambda desc: int_gemm_wgmma.refuses(desc) or _too_long(desc),
+)  # fmt: skip
+_MMA = Variant(
+    "mma", schedule.mma(False), source="quant_gemm/int_gemm_mma.cu",
+    kernels=(*schedule.mma_kernels(False), schedule.LINE_SUMS), elements=BYTES, guarantee=_ANY, refuses=_too_long,
+)  # fmt: skip
+
+
+def _copied(row: Variant) -> Variant:
+    """A row whose operands are copied first."""
+    kernels = (*row.kernels, int_gemm_copied.KERNEL)
+    return replace(row, name=f"{row.name}_copied", geometry=int_gemm_copied.geometry(row), kernels=kernels)
 
 
 class IntGemmPlan(Plan):
@@ -259,21 +281,14 @@ class IntGemmPlan(Plan):
             kernels=(schedule.FEW_KERNEL, schedule.LINE_SUMS), elements=BYTES, guarantee=_ANY,
             kinds=(K.SUMS, K.SCALED, K.REQUANTIZED), refuses=_too_long,
         ),
-        Variant(
-            "wgmma", int_gemm_wgmma.geometry, source="quant_gemm/int_gemm_wgmma.cu",
-            kernels=(*int_gemm_wgmma.KERNELS, schedule.LINE_SUMS), elements=BYTES, design=ArchSku.SM90A, guarantee=_ANY,
-            kinds=(K.SUMS, K.SCALED, K.REQUANTIZED),
-            refuses=lambda desc: int_gemm_wgmma.refuses(desc) or _too_long(desc),
-        ),
+        _WGMMA,
+        _copied(_WGMMA),
         Variant(
             "cublas", int_library.geometry, elements=(E.I8,), backend=BackendKind.CUBLAS, guarantee=_ANY,
             kinds=(K.SUMS,), refuses=int_library.refuses,
         ),
-        Variant(
-            "mma", schedule.mma(False), source="quant_gemm/int_gemm_mma.cu",
-            kernels=(*schedule.mma_kernels(False), schedule.LINE_SUMS), elements=BYTES, guarantee=_ANY,
-            refuses=_too_long,
-        ),
+        _copied(_MMA),
+        _MMA,
         Variant(
             "mma_long", schedule.mma(True), source="quant_gemm/int_gemm_mma.cu",
             kernels=(*schedule.mma_kernels(True), schedule.LINE_SUMS), elements=BYTES, guarantee=_ANY,
@@ -283,12 +298,13 @@ class IntGemmPlan(Plan):
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark(
-            "8192^3 int8", kind="sums", m=8192, n=8192, k=8192, element="int8", work=FLOPS, target=None, peers=()
+            "8192^3 int8", kind="sums", m=8192, n=8192, k=8192, element="int8", work=FLOPS, target=None, peers=(),
+            make=_weights,
         ),
         *(
             Benchmark(
                 f"[{m}, 4096] x [4096, 14336] int8 to bf16", kind="scaled", m=m, n=14336, k=4096, element="int8",
-                out_element="bfloat16", also=("scale_b",), work=FLOPS, target=None, peers=(),
+                out_element="bfloat16", also=("scale_b",), make=_weights, work=FLOPS, target=None, peers=(),
             )
             for m in (1, 16, 4096)
         ),
@@ -301,9 +317,10 @@ class IntGemmPlan(Plan):
             return IntGemmDescriptor(
                 kind=draw.kind, m=2, n=9, k=k, out_element=draw.kind.outputs[0], b_element=E.U8, element=draw.element
             )
+        k = draw.sizes(0, 1, 16, 67, 256, 272, rare=(1063, 1072))
         return IntGemmDescriptor(
-            kind=draw.kind, batch_shape=draw.shape(0, 2, 0, 3), m=draw.sizes(1, 7, 17, 64, 130),
-            n=draw.sizes(1, 5, 64, 129, rare=(264,)), k=draw.sizes(0, 1, 16, 67, 256, 272, rare=(1063, 1072)),
+            kind=draw.kind, batch_shape=draw.shape(0, 2 if k < 1000 else 0, 0, 2), m=draw.sizes(1, 7, 17, 64, 130),
+            n=draw.sizes(1, 5, 64, 129, rare=(264,)), k=k,
             group=draw.choice(GROUPS[1:]) if draw.kind is K.GROUPED else 0, out_element=draw.choice(draw.kind.outputs),
             b_element=draw.choice(BYTES), element=draw.element,
         )  # fmt: skip
