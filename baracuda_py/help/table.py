@@ -15,6 +15,7 @@ _AB = f"{_RNG}a = rng.standard_normal((3, 4), dtype=np.float32)\nb = rng.standar
 _ROWS = (
     f"{_RNG}x1 = rng.standard_normal((3, 4), dtype=np.float32)\nx2 = rng.standard_normal((3, 4), dtype=np.float32)\n"
 )
+_BYTES = f"{_RNG}a, w = (rng.integers(-128, 128, (3, 4), dtype=np.int8) for _ in range(2))\n"
 _GROUPS = (
     f"{_RNG}a = rng.standard_normal((7, 4), dtype=np.float32)\nb = rng.standard_normal((3, 4, 5), dtype=np.float32)\n"
 )
@@ -139,6 +140,18 @@ y = bc.fp8_gemm(a, w.T, element="float8_e4m3fn")  # NumPy and CuPy hold fp8 as b
     "scaled_mm": f"""{_ROWS}a, w = (bc.cast(x, "float8_e4m3fn") for x in (x1, x2))
 scale = np.full((1, 1), 0.5, np.float32)
 y = bc.scaled_mm(a, w.T, scale, scale, element="float8_e4m3fn")  # NumPy and CuPy hold fp8 as bytes""",
+    "int_mm": f"{_BYTES}y = bc.int_mm(a, w.T)",
+    "int_bmm": f"{_BYTES}y = bc.int_bmm(a[None], w.T[None])",
+    "quantized_linear": f"""{_BYTES}x = rng.standard_normal((2, 4), dtype=np.float32)
+y = bc.quantized_linear(x, w, np.full(3, 0.01, np.float32))""",
+    "quantized_linear_backward": f"""{_BYTES}x = rng.standard_normal((2, 4), dtype=np.float32)
+dx = bc.quantized_linear_backward(np.ones((2, 3), np.float32), x, w, np.full(3, 0.01, np.float32))""",
+    "smooth_quant_linear": f"""{_BYTES}act_scale = np.array(0.02, np.float32)
+y = bc.smooth_quant_linear(a, w, act_scale, np.full(3, 0.01, np.float32))""",
+    "matmul_int8": f"{_BYTES}y = bc.matmul_int8(a, w.T, 0.01)",
+    "matmul_integer": f"{_BYTES}y = bc.matmul_integer(a, w.T, np.int8([3, -1, 0]))",
+    "qlinear_matmul": f"""{_BYTES}scale, zero = np.float32([0.5]), np.int8([3])
+y = bc.qlinear_matmul(a, scale, zero, w.T, scale, None, np.float32([100]), zero)""",
     "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",
     "gated_linear": f"{_ROWS}y = bc.gated_linear(x1, x2, x2)",
     "linear_cross_entropy": f"{_ROWS}y = bc.linear_cross_entropy(x1, x2, np.array([0, 2, 1]))",

@@ -517,6 +517,9 @@ from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
 from baracuda_py import insert as insert
 from baracuda_py import instance_norm as instance_norm
+from baracuda_py import int_bmm as int_bmm
+from baracuda_py import int_gemm as int_gemm
+from baracuda_py import int_mm as int_mm
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
 from baracuda_py import intersect1d as intersect1d
@@ -639,6 +642,8 @@ from baracuda_py import masked_select_backward as masked_select_backward
 from baracuda_py import masked_softmax as masked_softmax
 from baracuda_py import masked_softmax_backward as masked_softmax_backward
 from baracuda_py import matmul as matmul
+from baracuda_py import matmul_int8 as matmul_int8
+from baracuda_py import matmul_integer as matmul_integer
 from baracuda_py import matmul_tc as matmul_tc
 from baracuda_py import matmul_tc_async as matmul_tc_async
 from baracuda_py import matmul_tc_bf16 as matmul_tc_bf16
@@ -812,8 +817,11 @@ from baracuda_py import put_along_axis as put_along_axis
 from baracuda_py import putmask as putmask
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
+from baracuda_py import qlinear_matmul as qlinear_matmul
 from baracuda_py import quantile as quantile
 from baracuda_py import quantized_embedding as quantized_embedding
+from baracuda_py import quantized_linear as quantized_linear
+from baracuda_py import quantized_linear_backward as quantized_linear_backward
 from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward
@@ -982,6 +990,7 @@ from baracuda_py import slice_scatter as slice_scatter
 from baracuda_py import slice_static as slice_static
 from baracuda_py import smooth_l1_loss as smooth_l1_loss
 from baracuda_py import smooth_l1_loss_backward as smooth_l1_loss_backward
+from baracuda_py import smooth_quant_linear as smooth_quant_linear
 from baracuda_py import soft_margin_loss as soft_margin_loss
 from baracuda_py import soft_margin_loss_backward as soft_margin_loss_backward
 from baracuda_py import soft_sign as soft_sign

@@ -61,6 +61,21 @@ def _statistics() -> list[Any]:
     return [made(4), np.abs(made(4, seed=1)) + 0.5]
 
 
+def _bytes() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    return rng.integers(-128, 128, (4, 6), dtype=np.int8), rng.integers(-128, 128, (6, 5), dtype=np.int8)
+
+
+def _quantized_layer() -> list[Any]:
+    return [made(3, 6), np.ascontiguousarray(_bytes()[1].T), np.abs(made(5, seed=1))]
+
+
+def _qlinear() -> list[Any]:
+    (a, b), zero = _bytes(), np.array([3], np.int8)
+    scale = np.array([0.5], np.float32)
+    return [a, scale, zero, b, scale, zero, scale * 100, zero]
+
+
 _MATRIX, _BF16 = (4, 6), ElementKind.BF16.dtype
 
 
@@ -154,6 +169,15 @@ GIVEN: dict[str, Callable[[], Call]] = {
         ("linear_cross_entropy", "linear_log_prob"),
         lambda: ([made(8, 6), made(10, 6, seed=1), np.arange(8), made(10)], {}),
     ),
+    **dict.fromkeys(("int_mm", "matmul_int8", "matmul_integer"), lambda: ([*_bytes()], {})),
+    "quantized_linear": lambda: (_quantized_layer(), {}),
+    "quantized_linear_backward": lambda: ([made(3, 5, seed=2), *_quantized_layer()], {}),
+    "smooth_quant_linear": lambda: (
+        [_bytes()[0], _bytes()[1].T, np.array(0.5, np.float32), made(5, seed=1), made(5)], {}
+    ),
+    "int_gemm": lambda: ([*_bytes(), made(4, 1), made(1, 5, seed=1)], {}),
+    "int_bmm": lambda: ([x[None] for x in _bytes()], {}),
+    "qlinear_matmul": lambda: (_qlinear(), {}),
     "scaled_mm": lambda: (
         [
             np.arange(64, dtype=np.uint8).reshape(4, 16),
