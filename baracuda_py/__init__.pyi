@@ -475,6 +475,13 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.quant_gemm.packed_gemm import BinaryGemmPlan as BinaryGemmPlan
+from .ops.quant_gemm.packed_gemm import Int4GemmPlan as Int4GemmPlan
+from .ops.quant_gemm.packed_gemm import PackedGemmArgs as PackedGemmArgs
+from .ops.quant_gemm.packed_gemm import PackedGemmDescriptor as PackedGemmDescriptor
+from .ops.quant_gemm.packed_gemm import PackedGemmKind as PackedGemmKind
+from .ops.quant_gemm.packed_gemm import PackedGemmPlan as PackedGemmPlan
+from .ops.quant_gemm.packed_gemm import TernaryGemmPlan as TernaryGemmPlan
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -2358,6 +2365,8 @@ def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int |
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def packbits(x: Array, axis: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether elements are not 0, eight along an axis in a byte, those beyond the end 0 (numpy.packbits)."""
+def packed_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, bias: Array | None = None, *, kind: PackedGemmKind | str = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[m, n] = scale_a[m] · scale_b[n] · Σ_k a[m, k] b[n, k] + bias[n] of packed integers, summed exactly in int32."""
 def pad(x: Array, pad: Any, mode: str = 'constant', value: builtins.complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
 def pad_backward(dy: Array, *, shape: int | Sequence[int] = ..., padding: int | Sequence[int | Sequence[int]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: builtins.complex = 0, interior: int | Sequence[int] = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -762,6 +762,7 @@ from baracuda_py import owens_t_backward as owens_t_backward
 from baracuda_py import p_norm as p_norm
 from baracuda_py import p_norm_backward as p_norm_backward
 from baracuda_py import packbits as packbits
+from baracuda_py import packed_gemm as packed_gemm
 from baracuda_py import pad as pad
 from baracuda_py import pad_backward as pad_backward
 from baracuda_py import pad_in_dim as pad_in_dim
