@@ -482,6 +482,18 @@ from .ops.quant_gemm.packed_gemm import PackedGemmDescriptor as PackedGemmDescri
 from .ops.quant_gemm.packed_gemm import PackedGemmKind as PackedGemmKind
 from .ops.quant_gemm.packed_gemm import PackedGemmPlan as PackedGemmPlan
 from .ops.quant_gemm.packed_gemm import TernaryGemmPlan as TernaryGemmPlan
+from .ops.quant_gemm.sparse24 import Sparse24CompressArgs as Sparse24CompressArgs
+from .ops.quant_gemm.sparse24 import Sparse24CompressPlan as Sparse24CompressPlan
+from .ops.quant_gemm.sparse24 import Sparse24DecompressArgs as Sparse24DecompressArgs
+from .ops.quant_gemm.sparse24 import Sparse24DecompressBackwardArgs as Sparse24DecompressBackwardArgs
+from .ops.quant_gemm.sparse24 import Sparse24DecompressBackwardPlan as Sparse24DecompressBackwardPlan
+from .ops.quant_gemm.sparse24 import Sparse24DecompressPlan as Sparse24DecompressPlan
+from .ops.quant_gemm.sparse24 import Sparse24Descriptor as Sparse24Descriptor
+from .ops.quant_gemm.sparse24 import Sparse24PruneArgs as Sparse24PruneArgs
+from .ops.quant_gemm.sparse24 import Sparse24PrunePlan as Sparse24PrunePlan
+from .ops.quant_gemm.sparse24_gemm import Sparse24GemmArgs as Sparse24GemmArgs
+from .ops.quant_gemm.sparse24_gemm import Sparse24GemmDescriptor as Sparse24GemmDescriptor
+from .ops.quant_gemm.sparse24_gemm import Sparse24GemmPlan as Sparse24GemmPlan
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -2884,6 +2896,16 @@ def space_to_depth(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = N
     """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
 def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
+def sparse24_compress(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """values, the two elements of every four that `Sparse24PrunePlan` keeps, and metadata, their places."""
+def sparse24_decompress(values: Array, metadata: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y, zeros but for the values at the places that metadata says: the inverse of `Sparse24CompressPlan`."""
+def sparse24_decompress_backward(dy: Array, metadata: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dvalues, the elements of dy at the places that metadata says; a value that another one stands over has 0."""
+def sparse24_gemm(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x @ Wᵀ + bias of a W whose rows `Sparse24CompressPlan` made of a 2:4 sparse matrix [n, k]."""
+def sparse24_prune(x: Array, *, shape: int | Sequence[int] = ..., return_mask: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = x with all but the two largest of every four neighbours along the last axis made 0."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
 sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
 def sparsemax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -1008,6 +1008,11 @@ from baracuda_py import sorted_quantile as sorted_quantile
 from baracuda_py import sorted_quantile_backward as sorted_quantile_backward
 from baracuda_py import space_to_depth as space_to_depth
 from baracuda_py import spacing as spacing
+from baracuda_py import sparse24_compress as sparse24_compress
+from baracuda_py import sparse24_decompress as sparse24_decompress
+from baracuda_py import sparse24_decompress_backward as sparse24_decompress_backward
+from baracuda_py import sparse24_gemm as sparse24_gemm
+from baracuda_py import sparse24_prune as sparse24_prune
 from baracuda_py import sparse_plus as sparse_plus
 from baracuda_py import sparse_sigmoid as sparse_sigmoid
 from baracuda_py import sparsemax as sparsemax
