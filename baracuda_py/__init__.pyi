@@ -996,6 +996,8 @@ def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array | No
     """binary_cross_entropy_with_logits of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_with_logits_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of binary_cross_entropy_with_logits by its operands; see `PointwiseLossBackwardPlan`."""
+def binary_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ bᵀ of signs that `pack_signs` packed, k - 2 · popcount(a xor b): a [*, bytes], b [n, bytes]."""
 def bincount(x: Array, weights: Array | None = None, *, length: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount)."""
 def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1849,6 +1851,8 @@ def insert(x: Array, index: Any, values: Array, axis: int | None = None, *, out:
     """x with values before some indices along an axis (numpy.insert); without `axis` x is one axis."""
 def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
+def int4_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, signed: bool = True, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ bᵀ of numbers of four bits, two in a byte, the first in the low half: a [*, bytes], b [n, bytes]."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2375,6 +2379,8 @@ def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def pack_signs(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether elements are below 0, eight along the last axis in a byte, the first in the lowest bit, beyond the end 0."""
 def packbits(x: Array, axis: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether elements are not 0, eight along an axis in a byte, those beyond the end 0 (numpy.packbits)."""
 def packed_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, bias: Array | None = None, *, kind: PackedGemmKind | str = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2904,8 +2910,16 @@ def sparse24_decompress_backward(dy: Array, metadata: Array, *, shape: int | Seq
     """dvalues, the elements of dy at the places that metadata says; a value that another one stands over has 0."""
 def sparse24_gemm(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x @ Wᵀ + bias of a W whose rows `Sparse24CompressPlan` made of a 2:4 sparse matrix [n, k]."""
-def sparse24_prune(x: Array, *, shape: int | Sequence[int] = ..., return_mask: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = x with all but the two largest of every four neighbours along the last axis made 0."""
+def sparse24_mask(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Which elements of x `sparse24_prune` keeps, bool: two of every four neighbours along the last axis."""
+def sparse24_matmul(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ Wᵀ + bias of the 2:4 sparse W [n, k] that `sparse24_compress` made (values, metadata) of: x [*, k], bias [n]."""
+def sparse24_matmul_backward(dy: Array, x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """(dx, dvalues, dbias) of `sparse24_matmul`; dbias is None without a bias."""
+def sparse24_prune(x: Array, *, straight_through: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with all but the two largest of every four neighbours along the last axis made 0; see `Sparse24PrunePlan`."""
+def sparse24_prune_backward(dy: Array, x: Array, *, straight_through: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of `sparse24_prune` in x: dy itself, or where x is kept."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
 sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
 def sparsemax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3029,6 +3043,12 @@ def tensor_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Arra
     """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
 def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's."""
+def ternary_matmul(x: Array, weight: Array, x_scale: Array | None = None, weight_scale: Array | None = None, *, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ Wᵀ of int8 x [*, k] by ternary weights [n, k / 4 rounded up] as `ternary_quantize` packs them."""
+def ternary_quantize(weight: Array, *, axis: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(packed, scale): weight / scale rounded to -1, 0 or 1, ties to 0, four in a byte along the last axis."""
+def ternary_unpack(packed: Array, k: int | None = None, *, element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The numbers of packed ternary weights in `element`, k of each line, by default all that the bytes have."""
 def threshold(x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = threshold(x) element by element; see `UnaryPlan`."""
 def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3125,6 +3145,8 @@ def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | Non
     """`unique` with the number of every element of x (jax.numpy.unique_inverse)."""
 def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
+def unpack_signs(x: Array, k: int | None = None, *, element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The signs of packed bytes as 1 and -1 in `element`, k of them, by default all that the bytes have."""
 def unpackbits(x: Array, axis: int | None = None, count: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The bits of bytes as uint8, eight for each along an axis (numpy.unpackbits)."""
 def unravel_index(x: Array, *, shape: int | Sequence[int] = ..., dims: int | Sequence[int] = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -135,6 +135,7 @@ from baracuda_py import binary_cross_entropy as binary_cross_entropy
 from baracuda_py import binary_cross_entropy_backward as binary_cross_entropy_backward
 from baracuda_py import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from baracuda_py import binary_cross_entropy_with_logits_backward as binary_cross_entropy_with_logits_backward
+from baracuda_py import binary_matmul as binary_matmul
 from baracuda_py import bincount as bincount
 from baracuda_py import binomial as binomial
 from baracuda_py import bits as bits
@@ -515,6 +516,7 @@ from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
 from baracuda_py import insert as insert
 from baracuda_py import instance_norm as instance_norm
+from baracuda_py import int4_matmul as int4_matmul
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
 from baracuda_py import intersect1d as intersect1d
@@ -761,6 +763,7 @@ from baracuda_py import owens_t as owens_t
 from baracuda_py import owens_t_backward as owens_t_backward
 from baracuda_py import p_norm as p_norm
 from baracuda_py import p_norm_backward as p_norm_backward
+from baracuda_py import pack_signs as pack_signs
 from baracuda_py import packbits as packbits
 from baracuda_py import packed_gemm as packed_gemm
 from baracuda_py import pad as pad
@@ -1012,7 +1015,11 @@ from baracuda_py import sparse24_compress as sparse24_compress
 from baracuda_py import sparse24_decompress as sparse24_decompress
 from baracuda_py import sparse24_decompress_backward as sparse24_decompress_backward
 from baracuda_py import sparse24_gemm as sparse24_gemm
+from baracuda_py import sparse24_mask as sparse24_mask
+from baracuda_py import sparse24_matmul as sparse24_matmul
+from baracuda_py import sparse24_matmul_backward as sparse24_matmul_backward
 from baracuda_py import sparse24_prune as sparse24_prune
+from baracuda_py import sparse24_prune_backward as sparse24_prune_backward
 from baracuda_py import sparse_plus as sparse_plus
 from baracuda_py import sparse_sigmoid as sparse_sigmoid
 from baracuda_py import sparsemax as sparsemax
@@ -1069,6 +1076,9 @@ from baracuda_py import tanh_glu_backward as tanh_glu_backward
 from baracuda_py import tanhshrink as tanhshrink
 from baracuda_py import tanhshrink_backward as tanhshrink_backward
 from baracuda_py import tensordot as tensordot
+from baracuda_py import ternary_matmul as ternary_matmul
+from baracuda_py import ternary_quantize as ternary_quantize
+from baracuda_py import ternary_unpack as ternary_unpack
 from baracuda_py import threshold as threshold
 from baracuda_py import threshold_backward as threshold_backward
 from baracuda_py import tile as tile
@@ -1108,6 +1118,7 @@ from baracuda_py import unique_consecutive as unique_consecutive
 from baracuda_py import unique_counts as unique_counts
 from baracuda_py import unique_inverse as unique_inverse
 from baracuda_py import unique_values as unique_values
+from baracuda_py import unpack_signs as unpack_signs
 from baracuda_py import unpackbits as unpackbits
 from baracuda_py import unravel_index as unravel_index
 from baracuda_py import unwrap as unwrap

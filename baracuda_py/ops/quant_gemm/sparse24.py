@@ -178,9 +178,9 @@ class Sparse24CompressPlan(Plan):
 
     values [*, k / 2] are in the order of x. metadata [*, k / 8 rounded up], uint8: a nibble for each group, the first
     of two in the low half of a byte; its low two bits are the place, 0 to 3, of the first element, its high two bits
-    that of the second, and they ascend. That is what `mma.sp` of the PTX ISA reads, row after row; the order in which lanes
-    of a warp have it is the kernels' own matter. Rows that are not 2:4 lose what pruning makes 0; a group with fewer
-    than two elements other than 0 keeps zeros. What a last byte has of no group is 4, places 0 and 1.
+    that of the second, and they ascend. That is what `mma.sp` of the PTX ISA reads, row after row; the order in which
+    lanes of a warp have it is the kernels' own matter. Rows that are not 2:4 lose what pruning makes 0; a group with
+    fewer than two elements other than 0 keeps zeros. What a last byte has of no group is 4, places 0 and 1.
     """
 
     op = "quant_gemm.sparse24_compress"
@@ -278,7 +278,6 @@ class Sparse24DecompressBackwardPlan(Plan):
     case = staticmethod(_case)
 
 
-sparse24_prune = functional(Sparse24PrunePlan)
 sparse24_compress = functional(Sparse24CompressPlan)
 sparse24_decompress = functional(Sparse24DecompressPlan)
 sparse24_decompress_backward = functional(Sparse24DecompressBackwardPlan)
