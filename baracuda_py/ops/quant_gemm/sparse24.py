@@ -91,7 +91,7 @@ class Sparse24PruneArgs(Args):
     """Any strides; y may be x itself."""
 
     x: Array = operand("*shape")
-    y: Array = output("*shape", inplace=("x",))
+    y: Array | None = output("*shape", optional=True, inplace=("x",))
     mask: Array | None = output("*shape", element=E.BOOL, optional=True)
 
 

@@ -21,7 +21,7 @@ from .lines import columns_of, matrix_of, over_rows
 from .sparse24 import Sparse24PrunePlan, sparse24_decompress, sparse24_decompress_backward
 from .sparse24_gemm import HALVES, Sparse24GemmPlan, sparse24_gemm
 
-_prune = functional(Sparse24PrunePlan, "sparse24_prune")
+_prune = functional(Sparse24PrunePlan, "sparse24_prune", returns=("y",))
 
 
 @cache
@@ -71,9 +71,7 @@ def sparse24_mask(x: Array, *, out: Any = None, stream: Any = None, preference: 
     """Which elements of x `sparse24_prune` keeps, bool: two of every four neighbours along the last axis."""
     if unknown:
         raise unexpected(sparse24_mask, unknown)
-    given = None if out is None else (None, *each_of(out, 1))
-    _, mask = _prune(x, return_mask=True, out=given, stream=stream, preference=preference)
-    return mask
+    return _prune(x, return_y=False, return_mask=True, out=out, stream=stream, preference=preference)
 
 
 def _float(given: dict[str, Any]) -> bool:
