@@ -144,7 +144,8 @@ y = bc.scaled_mm(a, w.T, scale, scale, element="float8_e4m3fn")  # NumPy and CuP
     "sparse24_matmul": f"""{_ROWS}values, metadata = bc.sparse24_compress(x2)
 y = bc.sparse24_matmul(x1, values, metadata)""",
     "sparse24_matmul_backward": f"""{_ROWS}values, metadata = bc.sparse24_compress(x2)
-dx, dvalues, _ = bc.sparse24_matmul_backward(np.ones((3, 3), np.float32), x1, values, metadata)""",
+dy, bias = np.ones((3, 3), np.float32), np.zeros(3, np.float32)
+dx, dvalues, dbias = bc.sparse24_matmul_backward(dy, x1, values, metadata, bias)""",
     "pack_signs": f"{_X}bits = bc.pack_signs(x)",
     "unpack_signs": f"{_X}signs = bc.unpack_signs(bc.pack_signs(x), 4)",
     "binary_matmul": f"{_ROWS}y = bc.binary_matmul(bc.pack_signs(x1), bc.pack_signs(x2), k=4)",

@@ -112,7 +112,7 @@ def sparse24_matmul_backward(
     if unknown:
         raise unexpected(sparse24_matmul_backward, unknown)
     options = {"stream": stream, "preference": preference}
-    to = each_of(out, 2 if bias is None else 3)
+    to = each_of(out, 3)
     rows, inputs = matrix_of(dy, "dy"), matrix_of(x, "x")
     dense = sparse24_decompress(values, metadata, **options)
     dx = over_rows(lambda a, y: matmul(a, dense, out=y, **options), dy, "dy", shape_of(x, "x")[-1], to[0])
