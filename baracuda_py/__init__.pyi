@@ -2916,10 +2916,10 @@ def sparse24_matmul(x: Array, values: Array, metadata: Array, bias: Array | None
     """x @ Wᵀ + bias of the 2:4 sparse W [n, k] that `sparse24_compress` made (values, metadata) of: x [*, k], bias [n]."""
 def sparse24_matmul_backward(dy: Array, x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
     """(dx, dvalues, dbias) of `sparse24_matmul`; dbias is None without a bias."""
-def sparse24_prune(x: Array, *, straight_through: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def sparse24_prune(x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with all but the two largest of every four neighbours along the last axis made 0; see `Sparse24PrunePlan`."""
-def sparse24_prune_backward(dy: Array, x: Array, *, straight_through: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient of `sparse24_prune` in x: dy itself, or where x is kept."""
+def sparse24_prune_backward(dy: Array, x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of `sparse24_prune` in x: dy where x is kept, or dy itself."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
 sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
 def sparsemax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

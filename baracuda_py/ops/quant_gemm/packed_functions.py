@@ -18,6 +18,7 @@ from ..elementwise.binary_functions import less
 from ..elementwise.cast import CastPlan
 from ..layout.bits import packbits, unpackbits
 from ..layout.creation import arange
+from ..layout.moves import copy
 from ..layout.pad import pad
 from ..layout.view_copy import ViewCopyPlan
 from ..layout.views import part, reshape
@@ -107,9 +108,10 @@ def ternary_quantize(
 ) -> tuple[Any, Any]:  # fmt: skip
     """(packed, scale): weight / scale rounded to -1, 0 or 1, ties to 0, four in a byte along the last axis.
 
-    scale is the mean of |weight| in float32, of the whole, or of each line with axis=-1 (BitNet b1.58, Ma et al. 2024).
+    scale is the mean of |weight|, of the whole, or of each line with axis=-1 (BitNet b1.58, Ma et al. 2024), float32, of
+    float64 float64; it alone has a gradient.
     packed [*, k / 4 rounded up], uint8: the first of four in the lowest two bits, code c being c - 1, beyond the end 0
-    (code 1); NaN is 0, and where the scale is 0 so are all numbers. Several launches; there is no gradient.
+    (code 1); NaN is 0, and where the scale is 0 so are all numbers. Several launches.
     """
     if unknown:
         raise unexpected(ternary_quantize, unknown)

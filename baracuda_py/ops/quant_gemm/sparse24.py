@@ -143,7 +143,9 @@ class Sparse24PrunePlan(Plan):
     reference = staticmethod(prune_reference)
     variants = _row(_prune, "prune")
     torch = staticmethod(_prune_in_torch)
-    benchmarks = (Benchmark("[16384, 8192] bf16", shape=(16384, 8192), element="bfloat16", peers=()),)
+    benchmarks = (
+        Benchmark("[16384, 8192] bf16", shape=(16384, 8192), element="bfloat16", also=("y",), peers=()),
+    )  # fmt: skip
     case = staticmethod(_case)
 
 

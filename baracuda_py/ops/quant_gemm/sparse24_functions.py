@@ -37,14 +37,14 @@ def _column_sums() -> Any:
 @composed("sparse24_prune_backward", "x")
 @entry(Sparse24PrunePlan)
 def sparse24_prune(
-    x: Array, *, straight_through: bool = True, out: Any = None, stream: Any = None, preference: Any = None,
+    x: Array, *, straight_through: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with all but the two largest of every four neighbours along the last axis made 0; see `Sparse24PrunePlan`.
 
-    straight_through: the gradient is dy as it is, so that elements that were made 0 go on learning and may come back
-    (Zhou et al., Learning N:M fine-grained structured sparse neural networks from scratch, 2021); else it is dy where
-    x is kept and 0 elsewhere.
+    The gradient is dy where x is kept and 0 elsewhere. straight_through: it is dy as it is, so that elements that were
+    made 0 go on learning and may come back (Zhou et al., Learning N:M fine-grained structured sparse neural networks
+    from scratch, 2021).
     """
     if unknown:
         raise unexpected(sparse24_prune, unknown)
@@ -54,10 +54,10 @@ def sparse24_prune(
 
 @entry(Sparse24PrunePlan)
 def sparse24_prune_backward(
-    dy: Array, x: Array, *, straight_through: bool = True, out: Any = None, stream: Any = None, preference: Any = None,
+    dy: Array, x: Array, *, straight_through: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,
 ) -> Any:  # fmt: skip
-    """The gradient of `sparse24_prune` in x: dy itself, or where x is kept."""
+    """The gradient of `sparse24_prune` in x: dy where x is kept, or dy itself."""
     if unknown:
         raise unexpected(sparse24_prune_backward, unknown)
     options = {"stream": stream, "preference": preference}
