@@ -108,8 +108,8 @@ def ternary_quantize(
 ) -> tuple[Any, Any]:  # fmt: skip
     """(packed, scale): weight / scale rounded to -1, 0 or 1, ties to 0, four in a byte along the last axis.
 
-    scale is the mean of |weight|, of the whole, or of each line with axis=-1 (BitNet b1.58, Ma et al. 2024), float32, of
-    float64 float64; it alone has a gradient.
+    scale is the mean of |weight|, of the whole, or of each line with axis=-1 (BitNet b1.58, Ma et al. 2024); it is
+    float32, of float64 float64, and alone has a gradient.
     packed [*, k / 4 rounded up], uint8: the first of four in the lowest two bits, code c being c - 1, beyond the end 0
     (code 1); NaN is 0, and where the scale is 0 so are all numbers. Several launches.
     """
@@ -129,10 +129,8 @@ def ternary_quantize(
         codes = pad(codes, [*[(0, 0)] * (len(shape) - 1), (0, left)], value=1, **options)
     lines = {f"c{j}": part(codes, len(shape) - 1, j, shape[-1] + left, 4) for j in range(4)}
     packed = _formula("c0 + 4 * c1 + 16 * c2 + 64 * c3")(**lines, out=to[0], **options)
-    narrow = _formula("float32(s)")(
-        s=kept if axis is None else reshaped(kept, shape[:-1], "scale"), out=to[1], **options
-    )
-    return packed, narrow
+    flat = kept if axis is None else reshaped(kept, shape[:-1], "scale")
+    return packed, flat if to[1] is None else copy(flat, out=to[1], **options)
 
 
 @entry(ViewCopyPlan)

@@ -8,6 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind, functional
 from ...core.checked import truth
 from ...core.composed import composed
+from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...core.views import shape_of, transposed
@@ -61,6 +62,8 @@ def sparse24_prune_backward(
     if unknown:
         raise unexpected(sparse24_prune_backward, unknown)
     options = {"stream": stream, "preference": preference}
+    if shape_of(dy, "dy") != (shape := shape_of(x, "x")):
+        raise InvalidProblemError(f"dy must have the shape of x, {shape}, got {shape_of(dy, 'dy')}")
     if truth("straight_through", straight_through):
         return copy(dy, out=out, **options)
     return _masked()(m=sparse24_mask(x, **options), d=dy, out=out, **options)
