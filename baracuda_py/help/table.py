@@ -152,6 +152,23 @@ y = bc.smooth_quant_linear(a, w, act_scale, np.full(3, 0.01, np.float32))""",
     "matmul_integer": f"{_BYTES}y = bc.matmul_integer(a, w.T, np.int8([3, -1, 0]))",
     "qlinear_matmul": f"""{_BYTES}scale, zero = np.float32([0.5]), np.int8([3])
 y = bc.qlinear_matmul(a, scale, zero, w.T, scale, None, np.float32([100]), zero)""",
+    "sparse24_prune": f"{_X}y = bc.sparse24_prune(x)",
+    "sparse24_prune_backward": f"{_X}dx = bc.sparse24_prune_backward(np.ones_like(x), x)",
+    "sparse24_mask": f"{_X}mask = bc.sparse24_mask(x)",
+    "sparse24_matmul": f"""{_ROWS}values, metadata = bc.sparse24_compress(x2)
+y = bc.sparse24_matmul(x1, values, metadata)""",
+    "sparse24_matmul_backward": f"""{_ROWS}values, metadata = bc.sparse24_compress(x2)
+dy, bias = np.ones((3, 3), np.float32), np.zeros(3, np.float32)
+dx, dvalues, dbias = bc.sparse24_matmul_backward(dy, x1, values, metadata, bias)""",
+    "pack_signs": f"{_X}bits = bc.pack_signs(x)",
+    "unpack_signs": f"{_X}signs = bc.unpack_signs(bc.pack_signs(x), 4)",
+    "binary_matmul": f"{_ROWS}y = bc.binary_matmul(bc.pack_signs(x1), bc.pack_signs(x2), k=4)",
+    "ternary_quantize": f"{_X}packed, scale = bc.ternary_quantize(x)",
+    "ternary_unpack": f"{_X}packed, scale = bc.ternary_quantize(x)\nweights = bc.ternary_unpack(packed, 4)",
+    "ternary_matmul": f"""{_X}packed, scale = bc.ternary_quantize(x)
+y = bc.ternary_matmul(np.arange(8, dtype=np.int8).reshape(2, 4), packed, None, scale)""",
+    "int4_matmul": f"""{_RNG}a, b = (rng.integers(0, 256, (3, 4), dtype=np.uint8) for _ in range(2))
+y = bc.int4_matmul(a, b)  # two numbers of four bits in a byte""",
     "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",
     "gated_linear": f"{_ROWS}y = bc.gated_linear(x1, x2, x2)",
     "linear_cross_entropy": f"{_ROWS}y = bc.linear_cross_entropy(x1, x2, np.array([0, 2, 1]))",

@@ -166,6 +166,8 @@ def _named(op: Operation, call: Call, out: Any) -> dict[str, Any] | None:
 def _filled(op: Operation, made: dict[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
     """In a trace, outputs that the caller gives take a copy of what the op makes."""
     for name, target in (out or {}).items():
+        if not isinstance(target, torch.Tensor):
+            raise InvalidProblemError(f"{name} must be a torch tensor as the operands are, got {type(target).__name__}")
         if target.is_meta != made[name].is_meta:
             raise InvalidProblemError(f"{name} must be on {made[name].device} as the operands are, got {target.device}")
         if (target.shape, target.dtype) != (made[name].shape, made[name].dtype):

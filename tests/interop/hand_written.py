@@ -79,6 +79,16 @@ def _qlinear() -> list[Any]:
 _MATRIX, _BF16 = (4, 6), ElementKind.BF16.dtype
 
 
+def _sparse(dtype: Any = np.float32) -> list[Any]:
+    values, metadata = bc.sparse24_compress(made(5, 16, seed=1).astype(dtype))
+    return [made(3, 16).astype(dtype), values, metadata, made(5, seed=2).astype(dtype)]
+
+
+def _packed_bytes(*shapes: tuple[int, int]) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
+
+
 def made_index(rows: int, tokens: int) -> np.ndarray:
     """Places 0 to 3 along a row."""
     return np.arange(rows * tokens, dtype=np.int32).reshape(rows, tokens) % 4
@@ -178,6 +188,21 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "int_gemm": lambda: ([*_bytes(), made(4, 1), made(1, 5, seed=1)], {}),
     "int_bmm": lambda: ([x[None] for x in _bytes()], {}),
     "qlinear_matmul": lambda: (_qlinear(), {}),
+    **dict.fromkeys(("sparse24_prune", "sparse24_mask"), lambda: ([made(3, 8)], {})),
+    "sparse24_prune_backward": lambda: ([made(3, 8, seed=1), made(3, 8)], {}),
+    "sparse24_matmul": lambda: (_sparse(), {}),
+    "sparse24_matmul_backward": lambda: ([made(3, 5, seed=3), *_sparse()], {}),
+    "sparse24_gemm": lambda: (_sparse(np.float16), {}),
+    "sparse24_decompress": lambda: (_sparse()[1:3], {}),
+    "pack_signs": lambda: ([made(3, 10)], {}),
+    **dict.fromkeys(("unpack_signs", "ternary_unpack"), lambda: (_packed_bytes((3, 2)), {})),
+    **dict.fromkeys(
+        ("binary_matmul", "int4_matmul"),
+        lambda: ([*_packed_bytes((3, 2), (4, 2)), np.abs(made(3)), np.abs(made(4, seed=1))], {}),
+    "ternary_quantize": lambda: ([made(3, 10)], {}),
+    "ternary_matmul": lambda: (
+        [np.arange(-12, 12, dtype=np.int8).reshape(3, 8), *_packed_bytes((4, 2)), np.abs(made(3)), made(4, seed=1)], {}
+    "packed_gemm": lambda: ([*_packed_bytes((3, 2), (4, 2)), np.abs(made(3))], {"kind": "int4"}),
     "scaled_mm": lambda: (
         [
             np.arange(64, dtype=np.uint8).reshape(4, 16),
