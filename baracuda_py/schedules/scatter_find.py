@@ -21,10 +21,8 @@ from .radix_sort import Sort, Strided, sort_kernels, sort_params
 
 SORT_THREADS = 1024  # as in kernels/include/baracuda/segments.cuh
 RANGE = 4096  # positions that a sorting block counts in shared memory
-COUNTED = 8192
-"""Tokens of a line up to which several ranges of positions are counted: every range looks at all of them."""
-COUNTED_ALONE = 1 << 19
-"""The same of one range."""
+COUNTED = ((1, 1 << 19), (16, 1 << 16), (1 << 19, 1 << 13))
+"""Up to so many ranges of positions up to so many tokens of a line are counted: every range looks at all of them."""
 SORT_PARAMS = sort_params("SortParams")
 _PASSES = ("clear", "count", "pass")
 PLACES = ("counts", "totals", "starts", "order", "latest", "keys", "sorted_keys")
@@ -89,7 +87,7 @@ def latest(lines: int, tokens: int, extent: int, start: int) -> Finding | str:
 def sorted_tokens(p: Problem, lines: int, tokens: int, extent: int, start: int) -> Finding | str:
     """The tokens of each line by position, in order; a string says why not."""
     ranges = -(-extent // RANGE)
-    if tokens <= (COUNTED_ALONE if ranges == 1 else COUNTED):
+    if any(ranges <= most and tokens <= few for most, few in COUNTED):
         return _counted(lines, tokens, extent, start)
     return _by_radix(p, lines, tokens, extent, start)
 

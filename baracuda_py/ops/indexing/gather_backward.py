@@ -74,7 +74,7 @@ class GatherBackwardPlan(Indexed):
         if draw.integer(0, 3) == 0:
             shape, index, axis = draw.choice((((9,), (70,), 0), ((3, 8, 16), (3, 90, 16), 1), ((4, 16), (4, 130), 1)))
         if draw.rarely():
-            shape, index, axis = draw.choice((((9,), (8200,), 0), ((4100,), (8200,), 0)))
+            shape, index, axis = draw.choice((((9,), (8200,), 0), ((66000,), (8200,), 0)))
         return GatherBackwardDescriptor(shape=shape, index_shape=index, axis=axis, element=draw.element)
 
 
@@ -149,7 +149,7 @@ class TakeBackwardPlan(Indexed):
         if draw.integer(0, 2) == 0:
             shape, index, axis = draw.choice((((9, 16), (10, 9), 0), ((3, 9), (70,), 1), ((4100,), (2, 600), 0)))
         if draw.rarely():
-            shape, index, axis = (4100,), (8200,), 0
+            shape, index, axis = (66000,), (8200,), 0
         return TakeBackwardDescriptor(shape=shape, index_shape=index, axis=axis, element=draw.element)
 
 

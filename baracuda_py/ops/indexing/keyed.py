@@ -270,7 +270,7 @@ def index_case(draw: Any) -> dict[str, Any]:
             "element": draw.element,
         }
     if draw.rarely():  # more tokens of a line than a block holds
-        extent = draw.choice((9, 4100))
+        extent = draw.choice((9, 66000))
         return {"shape": (extent,), "index_shapes": ((8200,),), "axes": (0,), "element": draw.element}
     batch = draw.choice((0, 0, 1))
     last = draw.sizes(1, 16, 3)  # rows that are moved whole

@@ -260,7 +260,7 @@ class ScatterPlan(Indexed):
 def scatter_case(draw: Any) -> dict[str, Any]:
     """A descriptor's fields but the kind: now and then with lines long enough to be sorted."""
     if draw.rarely():  # longer than blocks hold
-        shape, index, axis = draw.choice((((9,), (8200,), 0), ((4100,), (8200,), 0)))
+        shape, index, axis = draw.choice((((9,), (8200,), 0), ((66000,), (8200,), 0)))
     elif draw.integer(0, 3) == 0:
         long = (((9,), (70,), 0), ((4100,), (1100,), 0), ((3, 8, 16), (3, 90, 16), 1), ((4, 16), (4, 130), -1))
         shape, index, axis = draw.choice(long)

@@ -139,7 +139,7 @@ LINES = [  # shape, index_shape, axis: tokens of a line around the limit, around
     ((2, 7, 16), (2, 80, 16), 1),
     ((3, 8, 2), (2, 80, 1), 1),
     ((9,), (8200,), 0),  # longer than a block holds, sorted by counts and by a radix sort
-    ((4100,), (8200,), 0),
+    ((66000,), (8200,), 0),
 ]
 
 
