@@ -32,9 +32,9 @@ def scatter_params(name: str) -> Params:
     return Params(
         name, y="ptr", x="ptr", src="ptr", index="ptr", status="status", counts="workspace", totals="workspace",
         starts="workspace", order="workspace", latest="workspace", keys="workspace", sorted_keys="workspace",
-        tokens="i64", marks="i64", extent="i64", starts_pitch="i64", line_shape="i64[8]",
+        tokens="i64", marks="i64", x_step="i64", extent="i64", starts_pitch="i64", line_shape="i64[8]",
         line_bound="i64[8]", line_strides="i64[8]", token_shape="i64[8]", token_strides="i64[2][8]", row_shape="i64[8]",
-        row_strides="i64[8]", x_strides="i64[8]", ranges="i32", parts="i32", range_pitch="i32", line_rank="i32",
+        row_strides="i64[8]", ranges="i32", parts="i32", range_pitch="i32", line_rank="i32",
         token_rank="i32", row_rank="i32", index_wide="i32", fresh="i32", sorted="i32", last="i32", **map_params(5),
     )  # fmt: skip
 
@@ -144,7 +144,7 @@ class Lines:
             "line_bound": pad([tokens.bounds[a] for a in own]),
             "line_strides": pad([tokens.index_strides[a] for a in own]), "token_shape": pad(token_shape),
             "token_strides": [pad(s) for s in token_strides], "line_rank": len(own), "token_rank": len(token_shape),
-            "row_shape": pad(row_shape), "row_strides": pad(row_strides), "x_strides": pad(()),
+            "row_shape": pad(row_shape), "row_strides": pad(row_strides), "x_step": 0,
             "row_rank": len(row_shape), "index_wide": tokens.index.element is ElementKind.I64, "fresh": False,
             "sorted": finds, "last": False,
         }  # fmt: skip

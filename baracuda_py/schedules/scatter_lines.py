@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
-from ..core.tensor import AXES, View, dense_strides, merge_axes, pad
+from ..core.tensor import View, dense_strides, merge_axes, pad
 from ..core.variant import Kernel, Problem, Step
 from .geometry import MOST_BLOCKS
 from .map import chunked, lay_out
@@ -71,15 +71,15 @@ def line_step(
     extents = tuple(y.shape[a] for a in lines.axes)
     of = [tuple(v.strides[a] for a in lines.axes) for v in (y, x or y)]
     row_shape, (row_strides, x_strides) = merge_axes(extents, of)
-    if isinstance(found, str) or len(row_shape) > AXES:
+    token_shape, _ = merge_axes(tuple(tokens.shape), [tuple(s) for s in tokens.strides])
+    if isinstance(found, str) or max(len(row_shape), len(token_shape)) > 1:
         return None
     ranges, smem = -(-extent // pitch), _bytes(pitch, count, size, moves)
     most = _THREADS if smem > _WIDE else _THREADS // 2
     threads = max(_FEWEST, min(most, -(-max(count, pitch) // (4 * 32)) * 32))
     given = {
         **lines.params, **chunked(found, 1), **params, "ranges": ranges, "range_pitch": pitch,
-        "row_shape": pad(row_shape), "row_strides": pad(row_strides), "x_strides": pad(x_strides),
-        "row_rank": len(row_shape),
+        "row_strides": pad(row_strides), "x_step": sum(x_strides),
     }  # fmt: skip
     axes = {"BYTES": size} if moves else {}
     return Step("line_words" if moves else "line", (max(1, number * ranges), 1, 1), given, axes, threads, smem)

@@ -11,6 +11,7 @@
 // they are several. The order of a sum is that of the tokens alone.
 #include <baracuda/segments.cuh>
 #include <baracuda/turns.cuh>
+#include <baracuda/wanted.cuh>
 #include "indexing/scatter_tokens.cuh"
 
 namespace baracuda {
@@ -102,14 +103,15 @@ template <class F, class T, int VEC, class P> BARACUDA_D void scatter_elements(c
     const i32* order = static_cast<const i32*>(p.order) + at[3] * p.tokens;
     const i32 begin = starts[0], end = starts[1];
     for (i32 i = begin; i < end; i += loads) {
-      Vec<T, VEC> x[loads];
+      Packed<T, VEC> x[loads];
+      i32 token[loads];
+#pragma unroll
+      for (int u = 0; u < loads; ++u) token[u] = order[min(i + u, end - 1)];
+#pragma unroll
+      for (int u = 0; u < loads; ++u) x[u].load_if(src + scatter_token(p, 1, token[u]), i + u < end);
 #pragma unroll
       for (int u = 0; u < loads; ++u) {
-        if (i + u < end) x[u] = load<VEC>(src + scatter_token(p, 1, order[i + u]));
-      }
-#pragma unroll
-      for (int u = 0; u < loads; ++u) {
-        if (i + u < end) all.add(x[u]);
+        if (i + u < end) all.add(x[u].unpacked());
       }
     }
   } else {
@@ -150,6 +152,12 @@ template <int BYTES, class P> BARACUDA_D void scatter_words(const P& p) {
 
 // ---- the tokens -----------------------------------------------------------------------------------------------------
 
+// Where a position lies along the scattered axes of the array that the tokens name elements of.
+template <class P> BARACUDA_D i64 scatter_offset(const P& p, i64 row) {
+  if (p.row_rank <= 1) return row * p.row_strides[0];
+  return offset<i64>(row, p.row_rank, p.row_shape, p.row_strides);
+}
+
 // dsrc = dy at the element that the token names, else 0; `last`: only of the token that wrote it. Words of BYTES.
 // Operands of the map: dsrc, dy without the scattered axes, index, line, token.
 template <int BYTES, class P> BARACUDA_D void scatter_source(const P& p) {
@@ -162,7 +170,7 @@ template <int BYTES, class P> BARACUDA_D void scatter_source(const P& p) {
   const i64 row = scatter_row(p, at[2], i64(0));
   W word{};
   if (row >= 0 && (!p.last || last_token(p, at[3], row) == at[4])) {
-    word = static_cast<const W*>(p.x)[at[1] + scatter_offset(p, p.row_strides, row)];
+    word = static_cast<const W*>(p.x)[at[1] + scatter_offset(p, row)];
   }
   static_cast<W*>(p.y)[at[0]] = word;
 }
@@ -178,7 +186,7 @@ template <class T, int VEC, class P> BARACUDA_D void scatter_atomic(const P& p) 
   const i64 row = scatter_row(p, at[2], i64(0));
   if (row < 0) return;
   const auto x = load<VEC>(static_cast<const T*>(p.src) + at[0]);
-  T* const y = static_cast<T*>(p.y) + (at[1] + scatter_offset(p, p.row_strides, row));
+  T* const y = static_cast<T*>(p.y) + (at[1] + scatter_offset(p, row));
   if constexpr (VEC == 4) {
     add_quad_any_order(y, x.v);
   } else {

@@ -6,8 +6,9 @@
 // first: the order of a sum is that of the tokens alone. A list of more than 32 is left to a warp, which passes through
 // all tokens of the line. scatter_line_words keeps the largest token of each position instead.
 //
-// Operands 0 to 3 of the map are y, x, src and the number of the line.
+// Tokens and positions step evenly. Operands 0 to 3 of the map are y, x, src and the number of the line.
 #include <baracuda/reduce.cuh>
+#include <baracuda/wanted.cuh>
 
 #include "indexing/scatter_tokens.cuh"
 
@@ -37,20 +38,32 @@ struct LineBlock {
 template <class W, class P, class F> BARACUDA_D void line_tokens(const P& p, const LineBlock& line, const F& put) {
   constexpr int loads = line_loads<W>;
   const W* src = static_cast<const W*>(p.src) + line.src;
-  const int threads = static_cast<int>(blockDim.x);
+  const int threads = static_cast<int>(blockDim.x), last = line.tokens - 1;
 #pragma unroll 1
   for (int base = static_cast<int>(threadIdx.x); base < line.tokens; base += threads * loads) {
     i64 index[loads];
     int row[loads];
     W value[loads];
+    // A token beyond the last is that one again, which names nothing then.
+    if (p.index_wide) {
 #pragma unroll
-    for (int u = 0; u < loads; ++u) {
-      index[u] = no_index;
-      const int token = base + u * threads;
-      if (token < line.tokens) index[u] = read_index(p.index, p.index_wide, line.index + scatter_token(p, 0, token));
+      for (int u = 0; u < loads; ++u) {
+        index[u] =
+            static_cast<const i64*>(p.index)[line.index + (min(base + u * threads, last)) * p.token_strides[0][0]];
+      }
+    } else {
+      i32 narrow[loads];
+#pragma unroll
+      for (int u = 0; u < loads; ++u) {
+        narrow[u] =
+            static_cast<const i32*>(p.index)[line.index + (min(base + u * threads, last)) * p.token_strides[0][0]];
+      }
+#pragma unroll
+      for (int u = 0; u < loads; ++u) index[u] = narrow[u] == numeric<i32>::lowest() ? no_index : narrow[u];
     }
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
+      if (base + u * threads > last) index[u] = no_index;
       const i64 position = position_of(index[u], p.extent);
       report_index(p.status, index[u], position);
       const u64 in_range = static_cast<u64>(position - line.first);
@@ -58,7 +71,7 @@ template <class W, class P, class F> BARACUDA_D void line_tokens(const P& p, con
     }
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
-      if (row[u] >= 0) value[u] = src[scatter_token(p, 1, base + u * threads)];
+      if (row[u] >= 0) value[u] = src[(base + u * threads) * p.token_strides[1][0]];
     }
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
@@ -100,25 +113,27 @@ template <class F, class T, class P> BARACUDA_D void scatter_line(const P& p) {
   T* const y = static_cast<T*>(p.y) + line.y;
   const T* const x = static_cast<const T*>(p.x) + line.x;
   const auto begun = [&](int row) {
-    return combine_with<F, 1>(p.x == nullptr ? nullptr : x + scatter_offset(p, p.x_strides, line.first + row), p.fresh);
+    return combine_with<F, 1>(p.x == nullptr ? nullptr : x + (line.first + row) * p.x_step, p.fresh);
   };
   const auto finish = [&](int row, const Combined<F, T, 1>& all) {
-    store(y + scatter_offset(p, p.row_strides, line.first + row), all.finish());
+    store(y + (line.first + row) * p.row_strides[0], all.finish());
   };
 #pragma unroll 1
   for (int base = static_cast<int>(threadIdx.x); base < line.rows; base += threads * loads) {
     i32 head[loads];
-    Combined<F, T, 1> all[loads];
+    Packed<T, 1> old[loads];
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
       const int row = base + u * threads;
       head[u] = row < line.rows ? heads[row] : -1;
-      if (row < line.rows && !(same && head[u] < 0)) all[u] = begun(row);
+      const bool wanted = p.x != nullptr && row < line.rows && !(same && head[u] < 0);
+      old[u].load_if(x + (line.first + row) * p.x_step, wanted);
     }
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
       const int row = base + u * threads;
       if (row >= line.rows || (same && head[u] < 0)) continue;
+      Combined<F, T, 1> all{to_acc(old[u].unpacked()), p.fresh != 0};
       int count = 0, least = no_token;
       for (int t = head[u]; t >= 0 && count <= line_list; ++count) {
         least = min(least, t);
@@ -130,7 +145,7 @@ template <class F, class T, class P> BARACUDA_D void scatter_line(const P& p) {
       }
 #pragma unroll 1
       for (int k = 0; k < count; ++k) {
-        all[u].add(Vec<T, 1>{values[least]});
+        all.add(Vec<T, 1>{values[least]});
         const int done = least;
         least = no_token;
         if (k + 1 == count) break;
@@ -139,7 +154,7 @@ template <class F, class T, class P> BARACUDA_D void scatter_line(const P& p) {
           t = next[t] == no_token ? -1 : next[t];
         }
       }
-      finish(row, all[u]);
+      finish(row, all);
     }
   }
   __syncthreads();
@@ -186,14 +201,14 @@ template <int BYTES, class P> BARACUDA_D void scatter_line_words(const P& p) {
       word[u] = W{};
       if (token >= 0) word[u] = values[token];
       else if (p.x != nullptr && row < line.rows && !same) {
-        word[u] = x[scatter_offset(p, p.x_strides, line.first + row)];
+        word[u] = x[(line.first + row) * p.x_step];
       }
     }
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
       const int row = base + u * threads;
       if (row >= line.rows || (same && heads[row] < 0)) continue;
-      y[scatter_offset(p, p.row_strides, line.first + row)] = word[u];
+      y[(line.first + row) * p.row_strides[0]] = word[u];
     }
   }
 }

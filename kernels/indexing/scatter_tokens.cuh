@@ -99,10 +99,5 @@ template <class P> BARACUDA_D i64 scatter_row(const P& p, i64 first, i64 token) 
   report_index(p.status, index, row);
   return row;
 }
-// Where a position lies along the scattered axes of an array.
-template <class P> BARACUDA_D i64 scatter_offset(const P& p, const i64 (&strides)[max_axes], i64 row) {
-  if (p.row_rank <= 1) return row * strides[0];
-  return offset<i64>(row, p.row_rank, p.row_shape, strides);
-}
 
 }  // namespace baracuda
