@@ -46,6 +46,12 @@ template <class T, int N> struct Packed {
 #pragma unroll
     for (int k = 0; k < words; ++k) load_wanted(word[k], reinterpret_cast<const W*>(p) + k, wanted);
   }
+  static BARACUDA_D Packed of(const Vec<T, N>& x) {
+    Packed packed;
+#pragma unroll
+    for (int k = 0; k < words; ++k) packed.word[k] = reinterpret_cast<const W*>(&x)[k];
+    return packed;
+  }
   BARACUDA_D Vec<T, N> unpacked() const {
     Vec<T, N> x;
 #pragma unroll
