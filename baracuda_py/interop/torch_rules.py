@@ -38,9 +38,19 @@ def recorded(array: Any) -> bool:
 
 
 def requires_grad(values: Iterable[Any]) -> bool:
-    """Whether any of the arguments of a call is a torch tensor that requires a gradient."""
+    """Whether any of the arguments of a call is a torch tensor that requires a gradient.
+
+    One that cannot be asked does not: the error is that of whoever reads it, who knows the operand's name.
+    """
     torch = sys.modules.get("torch")
-    return torch is not None and any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+    if torch is None:
+        return False
+    try:
+        return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+    except MemoryError:
+        raise
+    except Exception:
+        return False
 
 
 def grown(name: str = "") -> RecordedError:
