@@ -32,6 +32,8 @@ from .views import part, ravel, reshape
 
 def number_of(name: str, value: Any) -> Any:
     """A number, kept as it is: integers beyond 2⁵³ are exact."""
+    if isinstance(value, int) and value.bit_length() > 1023:
+        raise InvalidProblemError(f"{name} must fit a float64, got {shown(value)}")
     if isinstance(value, (bool, int, float, complex, np.generic)):
         return value
     raise InvalidProblemError(f"{name} must be a number, got {shown(value)}")
