@@ -38,7 +38,10 @@ def recorded(array: Any) -> bool:
 
 
 def requires_grad(values: Iterable[Any]) -> bool:
-    """Whether any of the arguments of a call is a torch tensor that requires a gradient."""
+    """Whether any of the arguments of a call is a torch tensor that requires a gradient.
+
+    One that cannot be asked does not: the error is that of whoever reads it, who knows the operand's name.
+    """
     torch = sys.modules.get("torch")
     return torch is not None and any(isinstance(value, torch.Tensor) and _grows(value) for value in values)
 

@@ -199,9 +199,11 @@ GIVEN: dict[str, Callable[[], Call]] = {
     **dict.fromkeys(
         ("binary_matmul", "int4_matmul"),
         lambda: ([*_packed_bytes((3, 2), (4, 2)), np.abs(made(3)), np.abs(made(4, seed=1))], {}),
+    ),
     "ternary_quantize": lambda: ([made(3, 10)], {}),
     "ternary_matmul": lambda: (
         [np.arange(-12, 12, dtype=np.int8).reshape(3, 8), *_packed_bytes((4, 2)), np.abs(made(3)), made(4, seed=1)], {}
+    ),
     "packed_gemm": lambda: ([*_packed_bytes((3, 2), (4, 2)), np.abs(made(3))], {"kind": "int4"}),
     "scaled_mm": lambda: (
         [
