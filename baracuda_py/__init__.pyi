@@ -475,6 +475,12 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.quantize.dequantize import DequantizeArgs as DequantizeArgs
+from .ops.quantize.dequantize import DequantizeDescriptor as DequantizeDescriptor
+from .ops.quantize.dequantize import DequantizePlan as DequantizePlan
+from .ops.quantize.quantize import QuantizeArgs as QuantizeArgs
+from .ops.quantize.quantize import QuantizeDescriptor as QuantizeDescriptor
+from .ops.quantize.quantize import QuantizePlan as QuantizePlan
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
