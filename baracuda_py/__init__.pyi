@@ -1257,6 +1257,18 @@ def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None
     """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
 def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
+def dequantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'float32', block_shape: int | Sequence[int] | None = None, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`."""
+def dequantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each block of the last axes; see `quantize_per_block`."""
+def dequantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each place along `axis`; see `dequantize`."""
+def dequantize_per_group(x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each group of neighbours along the last axis; see `quantize_per_group`."""
+def dequantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_point) scale with one scale and zero point, numbers or 0-d arrays; see `dequantize`."""
+def dequantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each row along the last axis; see `dequantize`."""
 def dft(n: int, scale: str | None = None, element: Any = 'complex64', *, like: Any = None) -> Array:
     """The n × n matrix of the discrete Fourier transform (scipy.linalg.dft); scale: None, 'sqrtn' or 'n'."""
 def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2470,6 +2482,18 @@ def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: 
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
 def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
+def quantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, stochastic: bool = False, seed: Scalar = 0, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear)."""
+def quantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float8_e4m3fn', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each block of its last axes; see `quantize`."""
+def quantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each place along `axis` (torch.quantize_per_channel); see `quantize`."""
+def quantize_per_group(x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: DType = 'int4', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each group of `group_size` neighbours along the last axis; see `quantize`."""
+def quantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with one scale and zero point, numbers or 0-d arrays (torch.quantize_per_tensor); see `quantize`."""
+def quantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each row along the last axis; see `quantize`."""
 def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)

@@ -11,13 +11,13 @@ of bytes; else a thread has a byte.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from ..core.element import ElementKind
-from ..core.tensor import Shape, View, dense_strides
-from ..core.variant import Geometry, Step
+from ..core.tensor import AXES, Shape, View, dense_strides
+from ..core.variant import Geometry, LibraryStep, Step
 from .geometry import Merged
 from .map import THREADS, chunked, lay_out
 
@@ -79,6 +79,15 @@ def place(name: str, view: View, start: Shape) -> Any:
     return (name, at) if at else name
 
 
+Instance: TypeAlias = "tuple[str, Mapping[str, Any]]"
+Kernels: TypeAlias = Callable[[str], Instance]
+"""A layout (flat, groups, columns, strided, one, bytes) → the kernel that serves it."""
+
+
+def _plain(layout: str) -> Instance:
+    return layout, {}
+
+
 @dataclass(frozen=True)
 class BlockMap:
     """Operands of a map: `dense` has an element each (outputs first), `shared` one for each block, or is absent.
@@ -98,15 +107,15 @@ class BlockMap:
     numbers: bool = False
     split_columns: bool = False
 
-    def launches(self, values: Mapping[str, Any], prefix: str = "") -> Geometry | str:
-        """A launch for each box; `values` are the op's own constants, `prefix` stands before the kernels' names."""
-        steps: list[Any] = []
+    def launches(self, values: Mapping[str, Any], kernel: Kernels = _plain) -> Geometry | str:
+        """A launch for each box. values: the op's own constants; kernel: the kernel of a layout, and its axes."""
+        steps: list[Step | LibraryStep] = []
         layouts: set[str] = set()
         for box in boxes(self.shape, self.block):
-            found = self._wide(box, values) or self._single(box, values)
+            found = self._wide(box, values, kernel) or self._single(box, values, kernel)
             if isinstance(found, str):
                 return found
-            steps += [replace(one, kernel=prefix + one.kernel) for one in found.steps]
+            steps += found.steps
             layouts.add(found.layout)
         return Geometry(tuple(steps), layout=max(layouts, key=_LAYOUTS.index))
 
@@ -130,7 +139,7 @@ class BlockMap:
     def _base(self, box: Box) -> int:
         return sum(a * s for a, s in zip(box.start, dense_strides(self.shape), strict=True))
 
-    def _wide(self, box: Box, values: Mapping[str, Any]) -> Geometry | None:
+    def _wide(self, box: Box, values: Mapping[str, Any], kernel: Kernels) -> Geometry | None:
         """Chunks of several elements, or None where they do not lie so."""
         elements = []
         for name, view in self.dense.items():
@@ -148,7 +157,7 @@ class BlockMap:
         alone = all(v is None or all(s == 0 or n == 1 for n, s in zip(v.shape, v.strides, strict=True)) for v in shared)
         constants = {**values, **self._pointers(box), **_STEPS, "base": self._base(box)}
         if alone and not isinstance(plain, str) and plain.dense and plain.access(self.width):
-            return self._launch("flat", plain, self.width, 1, constants)
+            return self._launch(kernel("flat"), plain, self.width, 1, constants)
         found = lay_out((*elements, *shared, number))
         if isinstance(found, str) or not found.groups[0].shape:
             return None
@@ -156,20 +165,20 @@ class BlockMap:
         width = self.width if still or not self.split_columns else self.width // 2
         if not (found.inner and found.groups[0].shape[-1] % width == 0 and found.access(width)):
             return None
-        kernel = "strided" if not self.split_columns else "groups" if still else "columns"
-        return self._launch(kernel, found, width, 1, constants)
+        name = "strided" if not self.split_columns else "groups" if still else "columns"
+        return self._launch(kernel(name), found, width, 1, constants)
 
-    def _single(self, box: Box, values: Mapping[str, Any]) -> Geometry | str:
+    def _single(self, box: Box, values: Mapping[str, Any], kernel: Kernels) -> Geometry | str:
         """Elements one by one, of any strides; of packed ones a thread has the two of a byte."""
         constants = {**values, **self._pointers(box), **_STEPS, "base": self._base(box)}
         number = self._number(box) if self.numbers else None
         if self.packed is None:
             views = [*(split(v, box) for v in self.dense.values()), *self._shared(box), number]
             found = lay_out(views)
-            return found if isinstance(found, str) else self._launch("one", found, 1, _ONE, constants)
-        return self._bytes(box, constants)
+            return found if isinstance(found, str) else self._launch(kernel("one"), found, 1, _ONE, constants)
+        return self._bytes(box, constants, kernel)
 
-    def _bytes(self, box: Box, constants: dict[str, Any]) -> Geometry | str:
+    def _bytes(self, box: Box, constants: dict[str, Any], kernel: Kernels) -> Geometry | str:
         """The last axis in bytes. A block has an even number of them, all, or one; then a byte has those of two."""
         columns, size = box.shape[-1], box.block[-1]
         apart = size == 1 and columns > 1
@@ -195,16 +204,14 @@ class BlockMap:
         views.append(split(byte, Box((0,) * len(halves.shape), halves.first, halves.shape, halves.block)))
         found = lay_out(views)
         constants["columns"] = columns
-        return found if isinstance(found, str) else self._launch("bytes", found, 1, _ONE, constants)
+        return found if isinstance(found, str) else self._launch(kernel("bytes"), found, 1, _ONE, constants)
 
-    def _launch(self, kernel: str, found: Merged, width: int, each: int, constants: Mapping[str, Any]) -> Geometry:
+    def _launch(self, kernel: Instance, found: Merged, width: int, each: int, constants: Mapping[str, Any]) -> Geometry:
         params = {**constants, **chunked(found, width)}
-        if kernel == "flat":
-            params["strides"], params["splat"] = [[0] * 8], 0
-        elif len(found.views) < self.places:
-            params["strides"] = params["strides"] + [[0] * 8] * (self.places - len(found.views))
+        params["strides"] = [*params["strides"], *[[0] * AXES] * (self.places - len(found.views))]
         grid = max(1, -(-params["chunks"] // (THREADS * each)))
-        return Geometry((Step(kernel, (grid, 1, 1), params, {}, THREADS),), layout=found.layout(found.inner))
+        name, axes = kernel
+        return Geometry((Step(name, (grid, 1, 1), params, axes, THREADS),), layout=found.layout(found.inner))
 
     @property
     def places(self) -> int:
@@ -212,7 +219,7 @@ class BlockMap:
         return len(self.dense) + len(self.shared) + 2
 
 
-_STEPS = {"step": 0, "scale_step": 0, "zero_points_step": 0, "columns": 0}
+_STEPS = {"step": 0, "scales_step": 0, "zero_points_step": 0, "columns": 0}
 _LAYOUTS = ("contiguous", "inner_contiguous", "strided")
 
 

@@ -184,7 +184,7 @@ template <int S> BARACUDA_D Vec<i32, S> zeros_at(const void* from, int code, i64
   }
 }
 
-// The scales and zero points of a chunk, or of neighbouring columns: S of each. P has scale, zero_points and their codes,
+// The scales and zero points of a chunk, or of neighbouring columns: S of each. P has scales, zero_points and their codes,
 // and numbers in place of both where `uniform`. FLAT: all share one.
 template <class A, int S> struct Shared {
   Vec<A, S> scale;
@@ -194,7 +194,7 @@ template <class A, int S> struct Shared {
     Shared made;
     const i64 at = FLAT ? 0 : place.at[at_scale], zero_at = FLAT ? 0 : place.at[at_zero];
     if (p.uniform) return uniform(p);
-    made.scale = scales_at<A, S>(p.scale, p.scale_code, at, place.splat >> at_scale & 1);
+    made.scale = scales_at<A, S>(p.scales, p.scale_code, at, place.splat >> at_scale & 1);
     made.zero = fill(0);
     if (p.zero_points != nullptr)
       made.zero = zeros_at<S>(p.zero_points, p.zero_code, zero_at, place.splat >> at_zero & 1);
@@ -205,7 +205,7 @@ template <class A, int S> struct Shared {
     static_assert(S == 1, "of one element");
     Shared made;
     if (p.uniform) return uniform(p);
-    made.scale = scales_at<A, 1>(p.scale, p.scale_code, place.at[at_scale] + p.scale_step);
+    made.scale = scales_at<A, 1>(p.scales, p.scale_code, place.at[at_scale] + p.scales_step);
     made.zero = fill(0);
     if (p.zero_points != nullptr)
       made.zero = zeros_at<1>(p.zero_points, p.zero_code, place.at[at_zero] + p.zero_points_step);

@@ -73,7 +73,7 @@ class AffineFields(Checked):
         return blocks_of(self.shape, self.block)
 
 
-def infer_block_shape(shape: Shape, shapes: Mapping[str, Any], facts: dict[str, Any], name: str = "scale") -> None:
+def infer_block_shape(shape: Shape, shapes: Mapping[str, Any], facts: dict[str, Any], name: str = "scales") -> None:
     """Blocks of equal extents, as many as there are scales along every axis, where nothing is said of them."""
     if facts.get("block_shape") is None and shapes.get(name) is not None:
         scales = tuple(shapes[name])
@@ -93,7 +93,7 @@ def over_blocks(values: Any, desc: AffineFields) -> Any:
     """What each block has one of, for each element."""
     spread = np.broadcast_to(values, desc.scale_shape)
     for axis, (extent, size) in enumerate(zip(desc.shape, desc.block, strict=True)):
-        spread = np.repeat(spread, size, axis)[(*(slice(None) for _ in range(axis)), slice(extent))]
+        spread = np.take(spread, np.arange(extent) // size, axis)
     return spread
 
 
@@ -102,12 +102,12 @@ def wide(array: Any, element: ElementKind, acc: ElementKind) -> Any:
     return decode(array, element).astype(acc.dtype)
 
 
-def shared(desc: AffineFields, acc: ElementKind, scale: Any, zeros: Any, number: Any, zero: Any) -> tuple[Any, Any]:
+def shared(desc: AffineFields, acc: ElementKind, scales: Any, zeros: Any, number: Any, zero: Any) -> tuple[Any, Any]:
     """(scales, zero points) that broadcast to the elements: in the accumulator, and in int64."""
     if desc.uniform:
         return acc.dtype.type(number), np.int64(min(max(int(zero), -(2**31)), 2**31 - 1))
-    scales = over_blocks(wide(scale, desc.scale_element, acc), desc)
-    return scales, np.int64(0) if zeros is None else over_blocks(np.asarray(zeros).astype(np.int64), desc)
+    factors = over_blocks(wide(scales, desc.scale_element, acc), desc)
+    return factors, np.int64(0) if zeros is None else over_blocks(np.asarray(zeros).astype(np.int64), desc)
 
 
 def clamped(zeros: Any, element: ElementKind) -> Any:
@@ -147,7 +147,7 @@ def affine_params(desc: Any) -> dict[str, Any]:
 def shared_views(p: Problem) -> dict[str, Any]:
     """Scales and zero points with an item for each block."""
     full = p.desc.scale_shape
-    views = {"scale": p.scale, "zero_points": p.zero_points}
+    views = {"scales": p.scales, "zero_points": p.zero_points}
     return {name: None if view is None else view.broadcast_to(full) for name, view in views.items()}
 
 

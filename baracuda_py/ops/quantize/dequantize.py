@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,11 +51,11 @@ class DequantizeDescriptor(AffineFields, Descriptor):
 
 @dataclass(slots=True, kw_only=True)
 class DequantizeArgs(Args):
-    """Any strides; scale and zero_points have an item for each block, or broadcast to that. Float8 and packed codes
+    """Any strides; scales and zero_points have an item for each block, or broadcast to that. Float8 and packed codes
     travel as uint8."""
 
     x: Array = operand("*x_shape", values=Everywhere())
-    scale: Array | None = operand(
+    scales: Array | None = operand(
         "*scale_shape", element="scale_element", broadcast=True, instead="uniform", values=random_scales
     )
     zero_points: Array | None = operand(
@@ -67,7 +67,7 @@ class DequantizeArgs(Args):
 
 
 def reference(
-    desc: DequantizeDescriptor, *, x: Any, scale: Any, zero_points: Any, uniform_scale: Any, uniform_zero_point: Any
+    desc: DequantizeDescriptor, *, x: Any, scales: Any, zero_points: Any, uniform_scale: Any, uniform_zero_point: Any
 ) -> Mapping[str, Any]:
     """NumPy in float32, of float64 and of int32 in float64."""
     if desc.element in PACKED and x.dtype != desc.element.carrier:
@@ -75,15 +75,15 @@ def reference(
     acc, codes = desc.to_element.acc, decode(x, desc.element)
     if desc.element in PACKED:
         codes = codes[..., : desc.shape[-1]]
-    scales, zeros = shared(desc, acc, scale, zero_points, uniform_scale, uniform_zero_point)
+    factors, zeros = shared(desc, acc, scales, zero_points, uniform_scale, uniform_zero_point)
     with np.errstate(all="ignore"):
-        y = values_of(codes, desc.element, scales, zeros, acc)
+        y = values_of(codes, desc.element, factors, zeros, acc)
         return {"y": np.array(cast(y, desc.to_element))}
 
 
 PARAMS = Params(
-    "DequantizeParams", y="ptr", x="ptr", scale="ptr", zero_points="ptr", uniform_scale="scalar",
-    uniform_zero_point="iscalar", step="i64", scale_step="i64", zero_points_step="i64", columns="i64", base="i64",
+    "DequantizeParams", y="ptr", x="ptr", scales="ptr", zero_points="ptr", uniform_scale="scalar",
+    uniform_zero_point="iscalar", step="i64", scales_step="i64", zero_points_step="i64", columns="i64", base="i64",
     to="i32", scale_code="i32", zero_code="i32", uniform="i32", **map_params(6),
 )  # fmt: skip
 
@@ -108,19 +108,16 @@ def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     packed = "x" if desc.element in PACKED else None
     made = BlockMap(desc.shape, desc.block, {"y": p.y, "x": p.x}, shared_views(p), "y", 16, packed)
-    found = made.launches({**affine_params(desc), "to": CODES.index(desc.to_element)})
-    if isinstance(found, str):
-        return found
-    axes = {"FROM": CODES.index(desc.element), "WIDTH": desc.to_element.itemsize}
-    steps = [replace(one, axes={k: v for k, v in axes.items() if k in KERNEL_AXES[one.kernel]}) for one in found.steps]
-    return replace(found, steps=tuple(steps))
+    source, width = CODES.index(desc.element), desc.to_element.itemsize
 
+    def kernel(layout: str) -> tuple[str, dict[str, int]]:
+        return layout, {"FROM": source} | ({"WIDTH": width} if layout in ("flat", "strided") else {})
 
-KERNEL_AXES = {kernel.name: kernel.axes_for(E.S4) for kernel in KERNELS}
+    return made.launches({**affine_params(desc), "to": CODES.index(desc.to_element)}, kernel)
 
 
 def in_torch(
-    torch: Any, desc: DequantizeDescriptor, *, x: Any, scale: Any, zero_points: Any, uniform_scale: Any,
+    torch: Any, desc: DequantizeDescriptor, *, x: Any, scales: Any, zero_points: Any, uniform_scale: Any,
     uniform_zero_point: Any,
 ) -> Any:  # fmt: skip
     """The formula on whole tensors, of scales for a tensor or along one axis."""
@@ -130,9 +127,9 @@ def in_torch(
         return NotImplemented
     if desc.scale_element is E.E8M0:
         return NotImplemented
-    scales = uniform_scale if desc.uniform else scale.to(torch.float64)
+    factors = uniform_scale if desc.uniform else scales.to(torch.float64)
     zeros = uniform_zero_point if desc.uniform else 0 if zero_points is None else zero_points.to(torch.float64)
-    return (x.to(torch.float64) - zeros) * scales
+    return (x.to(torch.float64) - zeros) * factors
 
 
 class DequantizePlan(Plan):
@@ -160,7 +157,8 @@ class DequantizePlan(Plan):
     benchmarks = (
         Benchmark("134M int8 to bf16", shape=1 << 27, uniform=True, to_element="bfloat16", element="int8", peers=()),
         Benchmark("[16384, 8192] int4 to bf16, groups of 128", shape=(16384, 8192), block_shape=(1, 128),
-                  to_element="bfloat16", element="int4", peers=()),
+                  to_element="bfloat16", element="int4", peers=(),
+                  make=lambda torch, desc: {"x": torch.randint(0, 256, desc.x_shape, dtype=torch.uint8)}),
     )  # fmt: skip
 
     @staticmethod

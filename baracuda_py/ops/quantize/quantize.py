@@ -67,11 +67,13 @@ def _points(desc: QuantizeDescriptor) -> tuple[float, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class QuantizeArgs(Args):
-    """Any strides; scale and zero_points have an item for each block, or broadcast to that. y travels as uint8 where it
-    is float8 or two a byte."""
+    """Any strides; scales and zero_points have an item for each block, or broadcast to that.
+
+    y travels as uint8 where it is float8 or two a byte.
+    """
 
     x: Array = operand("*shape", values=Everywhere(_points))
-    scale: Array | None = operand(
+    scales: Array | None = operand(
         "*scale_shape", element="scale_element", broadcast=True, instead="uniform", values=random_scales
     )
     zero_points: Array | None = operand(
@@ -85,14 +87,14 @@ class QuantizeArgs(Args):
 
 
 def reference(
-    desc: QuantizeDescriptor, *, x: Any, scale: Any, zero_points: Any, uniform_scale: Any, uniform_zero_point: Any,
+    desc: QuantizeDescriptor, *, x: Any, scales: Any, zero_points: Any, uniform_scale: Any, uniform_zero_point: Any,
     seed: Any, offset: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in float32, of float64 in float64."""
     acc, goal = desc.element.acc, desc.to_element
-    scales, zeros = shared(desc, acc, scale, zero_points, uniform_scale, uniform_zero_point)
+    factors, zeros = shared(desc, acc, scales, zero_points, uniform_scale, uniform_zero_point)
     with np.errstate(all="ignore"):
-        v = np.asarray(wide(x, desc.element, acc) / scales)
+        v = np.asarray(wide(x, desc.element, acc) / factors)
         if desc.stochastic and goal in FP8:
             inner = StochasticCastDescriptor(shape=desc.shape, to_element=goal, saturate=True, element=acc)
             return stochastic_cast(inner, x=v, seed=seed, offset=offset)
@@ -110,8 +112,8 @@ def _dithered(v: Any, words: Any) -> Any:
 
 SOURCE = "quantize/quantize.cu"
 PARAMS = Params(
-    "QuantizeParams", y="ptr", x="ptr", scale="ptr", zero_points="ptr", uniform_scale="scalar",
-    uniform_zero_point="iscalar", seed="iscalar", offset="iscalar", step="i64", scale_step="i64",
+    "QuantizeParams", y="ptr", x="ptr", scales="ptr", zero_points="ptr", uniform_scale="scalar",
+    uniform_zero_point="iscalar", seed="iscalar", offset="iscalar", step="i64", scales_step="i64",
     zero_points_step="i64", columns="i64", base="i64", code="i32", scale_code="i32", zero_code="i32", uniform="i32",
     low="i32", high="i32", fraction="i32", least="i32", top="u32", **map_params(6),
 )  # fmt: skip
@@ -122,9 +124,7 @@ def kernels(stochastic: bool) -> tuple[Kernel, ...]:
     said, prefix = str(stochastic).lower(), "stochastic_" if stochastic else ""
     names = {"flat": 4, "groups": 0, "columns": 0, "one": 0, "bytes": 0}  # and blocks on a multiprocessor
     return tuple(
-        Kernel(
-            f"{prefix}{n}", f"quantize_{n}<{{T}}, {said}>", PARAMS, threads=THREADS, min_blocks=blocks, source=SOURCE
-        )
+        Kernel(f"{prefix}{n}", f"quantize_{n}<{{T}}, {said}>", PARAMS, threads=THREADS, min_blocks=least, source=SOURCE)
         for n, least in names.items()
     )
 
@@ -141,7 +141,8 @@ def launch(
     packed = "y" if goal in PACKED else None
     dense, stochastic = {"y": y, "x": x}, getattr(desc, "stochastic", False)
     made = BlockMap(desc.shape, desc.block, dense, shared, "x", 32, packed, stochastic, True)
-    return made.launches({**formed, **values}, "stochastic_" if stochastic else "")
+    prefix = "stochastic_" if stochastic else ""
+    return made.launches({**formed, **values}, lambda layout: (prefix + layout, {}))
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -150,7 +151,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 def in_torch(
-    torch: Any, desc: QuantizeDescriptor, *, x: Any, scale: Any, zero_points: Any, uniform_scale: Any,
+    torch: Any, desc: QuantizeDescriptor, *, x: Any, scales: Any, zero_points: Any, uniform_scale: Any,
     uniform_zero_point: Any, seed: Any, offset: Any,
 ) -> Any:  # fmt: skip
     """The formula on whole tensors, of scales for a tensor or along axes."""
@@ -159,9 +160,9 @@ def in_torch(
         return NotImplemented
     if any(size not in (1, extent) for size, extent in zip(desc.block, desc.shape, strict=True)):
         return NotImplemented
-    scales = uniform_scale if desc.uniform else scale
+    factors = uniform_scale if desc.uniform else scales
     zeros = uniform_zero_point if desc.uniform else 0 if zero_points is None else zero_points.to(torch.float64)
-    q = torch.round(x / scales)
+    q = torch.round(x / factors)
     q = torch.where(q.isnan(), torch.zeros_like(q), q).to(torch.float64) + zeros
     return q.clamp(float(goal.limits.min), float(goal.limits.max)).to(getattr(torch, str(goal)))
 
