@@ -189,7 +189,7 @@ class DequantizePlan(Plan):
 
     @classmethod
     def bytes(cls, desc: Any) -> int:
-        scales = 0 if desc.uniform else math.prod(desc.scale_shape) * desc.scale_element.itemsize
-        return (
-            math.prod(desc.x_shape) * desc.element.itemsize + math.prod(desc.shape) * desc.to_element.itemsize + scales
+        shared = 0 if desc.uniform else math.prod(desc.scale_shape) * desc.scale_element.itemsize
+        return int(
+            shared + math.prod(desc.x_shape) * desc.element.itemsize + math.prod(desc.shape) * desc.to_element.itemsize
         )

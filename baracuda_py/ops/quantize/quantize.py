@@ -238,7 +238,7 @@ class QuantizePlan(Plan):
 
     @classmethod
     def bytes(cls, desc: Any) -> int:
-        scales = 0 if desc.uniform else math.prod(desc.scale_shape) * desc.scale_element.itemsize
-        return (
-            math.prod(desc.shape) * desc.element.itemsize + math.prod(desc.y_shape) * desc.to_element.itemsize + scales
+        shared = 0 if desc.uniform else math.prod(desc.scale_shape) * desc.scale_element.itemsize
+        return int(
+            shared + math.prod(desc.shape) * desc.element.itemsize + math.prod(desc.y_shape) * desc.to_element.itemsize
         )
