@@ -475,9 +475,16 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.quantize.choose_qparams import ChooseQParamsArgs as ChooseQParamsArgs
+from .ops.quantize.choose_qparams import ChooseQParamsDescriptor as ChooseQParamsDescriptor
+from .ops.quantize.choose_qparams import ChooseQParamsPlan as ChooseQParamsPlan
+from .ops.quantize.choose_qparams import RangeKind as RangeKind
 from .ops.quantize.dequantize import DequantizeArgs as DequantizeArgs
 from .ops.quantize.dequantize import DequantizeDescriptor as DequantizeDescriptor
 from .ops.quantize.dequantize import DequantizePlan as DequantizePlan
+from .ops.quantize.dynamic_quantize import DynamicQuantizeArgs as DynamicQuantizeArgs
+from .ops.quantize.dynamic_quantize import DynamicQuantizeDescriptor as DynamicQuantizeDescriptor
+from .ops.quantize.dynamic_quantize import DynamicQuantizePlan as DynamicQuantizePlan
 from .ops.quantize.quantize import QuantizeArgs as QuantizeArgs
 from .ops.quantize.quantize import QuantizeDescriptor as QuantizeDescriptor
 from .ops.quantize.quantize import QuantizePlan as QuantizePlan

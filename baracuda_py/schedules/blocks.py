@@ -50,15 +50,17 @@ def boxes(shape: Shape, block: Shape) -> Iterator[Box]:
 
 
 def split(view: View, box: Box) -> View:
-    """Elements of a box along (blocks, elements of a block) of every axis."""
-    shape = [n for extent, size in zip(box.shape, box.block, strict=True) for n in (extent // size, size)]
-    if 0 in box.shape:
-        shape = [n for extent in box.shape for n in (extent, 1)]
+    """Elements of a box along (blocks, elements of a block) of every axis; without elements there is one block."""
+    pairs = [(n // size, size) if n else (1, 0) for n, size in zip(box.shape, box.block, strict=True)]
     strides = [s for stride, size in zip(view.strides, box.block, strict=True) for s in (stride * size, stride)]
-    if 0 in box.shape:
-        strides = [s for stride in view.strides for s in (stride, 0)]
     at = view.ptr + view.element.itemsize * offset(view, box.start)
-    return View(at, tuple(shape), tuple(strides), view.element)
+    return View(at, tuple(n for pair in pairs for n in pair), tuple(strides), view.element)
+
+
+def counted(view: View, box: Box) -> View:
+    """Of an array with an item a block, those of a box."""
+    shape = tuple(max(1, n // size) for n, size in zip(box.shape, box.block, strict=True))
+    return View(view.ptr + view.element.itemsize * offset(view, box.first), shape, view.strides, view.element)
 
 
 def held(view: View, box: Box) -> View:
@@ -73,12 +75,13 @@ def offset(view: View, start: Shape) -> int:
     return sum(a * s for a, s in zip(start, view.strides, strict=True))
 
 
-def place(name: str, view: View, start: Shape) -> Any:
-    """Where a launch finds an operand: at the first element of a box."""
-    at = view.element.itemsize * offset(view, start)
-    return (name, at) if at else name
+def place(name: str, view: View, start: Shape, base: int = 0) -> Any:
+    """Where a launch finds an operand, or from byte `base` on what stands in the workspace: at an element of it."""
+    at = base + view.element.itemsize * offset(view, start)
+    return (name, at) if at or name == WORKSPACE else name
 
 
+WORKSPACE = "@workspace"
 Instance: TypeAlias = "tuple[str, Mapping[str, Any]]"
 Kernels: TypeAlias = Callable[[str], Instance]
 """A layout (flat, groups, columns, strided, one, bytes) → the kernel that serves it."""
@@ -106,6 +109,7 @@ class BlockMap:
     packed: str | None = None
     numbers: bool = False
     split_columns: bool = False
+    kept: str | None = None  # the shared operand that is at byte 0 of the workspace, if one is
 
     def launches(self, values: Mapping[str, Any], kernel: Kernels = _plain) -> Geometry | str:
         """A launch for each box. values: the op's own constants; kernel: the kernel of a layout, and its axes."""
@@ -130,7 +134,10 @@ class BlockMap:
     def _pointers(self, box: Box) -> dict[str, Any]:
         start = (*box.start[:-1], box.start[-1] // 2) if self.packed else box.start
         made = {n: place(n, v, start if n == self.packed else box.start) for n, v in self.dense.items()}
-        return made | {n: "@null" if v is None else place(n, v, box.first) for n, v in self.shared.items()}
+        for name, view in self.shared.items():
+            home = WORKSPACE if name == self.kept else name
+            made[name] = "@null" if view is None else place(home, view, box.first)
+        return made
 
     def _number(self, box: Box) -> View:
         """An operand without memory, whose offsets are numbers of elements in the whole array."""

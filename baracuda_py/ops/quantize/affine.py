@@ -25,42 +25,14 @@ _OF_TARGET = {E.S4: E.I8, E.U4: E.U8}  # zero points of 4-bit targets are not pa
 
 
 @dataclass(frozen=True, kw_only=True)
-class AffineFields(Checked):
-    """An array of `shape`, of which every block of `block_shape` elements has a scale, and may have a zero point.
+class BlockFields(Checked):
+    """An array of `shape` in blocks of `block_shape` elements.
 
     block_shape: extents along every axis, where 0 (the default) is all of the axis; a last block may be shorter.
-    Scales have shape `scale_shape`, so many as there are blocks along each axis. uniform: a number or a 0-d array is
-    the scale of all, `uniform_scale`, and another one the zero point. Of packed elements (two of 4 bits a byte along
-    the last axis) blocks have 1, all, or an even number along the last axis.
     """
 
     shape: Shape = extents()
     block_shape: Any = per_axis(0, of="shape")
-    uniform: bool = flag(False)
-    scale_element: ElementKind = element_field(SCALES, E.F32)
-    zero_element: ElementKind = element_field(ZEROS, E.I32)
-    if TYPE_CHECKING:
-        element: ElementKind  # declared by every page
-
-    def check(self, float_element: ElementKind, code_element: ElementKind) -> None:
-        """The elements go together, and blocks end where bytes do."""
-        if self.scale_element is E.F64 and float_element is not E.F64:
-            raise UnsupportedError(
-                f"scale_element float64 is for float64, got {float_element}; it may be float32, float16, bfloat16"
-            )
-        if code_element in WHOLE and self.zero_element not in (E.I32, _OF_TARGET.get(code_element, code_element)):
-            own = _OF_TARGET.get(code_element, code_element)
-            allowed = "int32" if own is E.I32 else f"int32 or {own}"
-            raise UnsupportedError(f"zero_element of {code_element} must be {allowed}, got {self.zero_element}")
-        if code_element not in PACKED:
-            return
-        if not self.shape:
-            raise InvalidProblemError(f"packed {code_element} needs at least one axis, got shape ()")
-        size, extent = self.block[-1], self.shape[-1]
-        if size % 2 and size != 1 and size < extent:
-            raise InvalidProblemError(
-                f"block_shape of packed {code_element} must be 1, even or 0 along the last axis of {extent}, got {size}"
-            )
 
     @property
     def block(self) -> Shape:
@@ -71,6 +43,46 @@ class AffineFields(Checked):
     def scale_shape(self) -> Shape:
         """How many blocks there are along every axis."""
         return blocks_of(self.shape, self.block)
+
+    def check_bytes(self, code: ElementKind) -> None:
+        """Blocks of packed codes end where bytes do."""
+        if code not in PACKED:
+            return
+        if not self.shape:
+            raise InvalidProblemError(f"packed {code} needs at least one axis, got shape ()")
+        size, extent = self.block[-1], self.shape[-1]
+        if size % 2 and size != 1 and size < extent:
+            raise InvalidProblemError(
+                f"block_shape of packed {code} must be 1, even or 0 along the last axis of {extent}, got {size}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AffineFields(BlockFields):
+    """An array of `shape`, of which every block of `block_shape` elements has a scale, and may have a zero point.
+
+    Blocks are as in `BlockFields`. Scales have shape `scale_shape`, so many as there are blocks along each axis.
+    uniform: a number or a 0-d array is the scale of all, `uniform_scale`, and another one the zero point. Of packed
+    elements (two of 4 bits a byte along the last axis) blocks have 1, all, or an even number along the last axis.
+    """
+
+    uniform: bool = flag(False)
+    scale_element: ElementKind = element_field(SCALES, E.F32)
+    zero_element: ElementKind = element_field(ZEROS, E.I32)
+    if TYPE_CHECKING:
+        element: ElementKind  # declared by every page
+
+    def check(self, float_element: ElementKind, code: ElementKind) -> None:
+        """The elements go together, and blocks end where bytes do."""
+        if self.scale_element is E.F64 and float_element is not E.F64:
+            raise UnsupportedError(
+                f"scale_element float64 is for float64, got {float_element}; it may be float32, float16, bfloat16"
+            )
+        own = _OF_TARGET.get(code, code)
+        if code in WHOLE and self.zero_element not in (E.I32, own):
+            allowed = "int32" if own is E.I32 else f"int32 or {own}"
+            raise UnsupportedError(f"zero_element of {code} must be {allowed}, got {self.zero_element}")
+        self.check_bytes(code)
 
 
 def infer_block_shape(shape: Shape, shapes: Mapping[str, Any], facts: dict[str, Any], name: str = "scales") -> None:
@@ -89,7 +101,7 @@ def infer_block_shape(shape: Shape, shapes: Mapping[str, Any], facts: dict[str, 
 # --- NumPy -----------------------------------------------------------------------------------------------------------
 
 
-def over_blocks(values: Any, desc: AffineFields) -> Any:
+def over_blocks(values: Any, desc: BlockFields) -> Any:
     """What each block has one of, for each element."""
     spread = np.broadcast_to(values, desc.scale_shape)
     for axis, (extent, size) in enumerate(zip(desc.shape, desc.block, strict=True)):

@@ -130,9 +130,10 @@ def kernels(stochastic: bool) -> tuple[Kernel, ...]:
 
 
 def launch(
-    desc: Any, x: Any, y: Any, shared: Mapping[str, Any], goal: ElementKind, values: Mapping[str, Any]
-) -> Geometry | str:
-    """The launches that quantise x into y with what blocks share; `values` are constants, or where operands are."""
+    desc: Any, x: Any, y: Any, shared: Mapping[str, Any], goal: ElementKind, values: Mapping[str, Any],
+    kept: str | None = None,
+) -> Geometry | str:  # fmt: skip
+    """The launches that quantise x into y with what blocks share; kept: which of it is in the workspace."""
     low, high = (int(goal.limits.min), int(goal.limits.max)) if goal in WHOLE else (0, 0)
     formed = {"code": CODES.index(goal), "low": low, "high": high, "fraction": 0, "least": 0, "top": 0}
     if goal in FP8:
@@ -140,7 +141,7 @@ def launch(
         formed |= {"fraction": codes["fraction"], "least": codes["least"], "top": codes["max_code"]}
     packed = "y" if goal in PACKED else None
     dense, stochastic = {"y": y, "x": x}, getattr(desc, "stochastic", False)
-    made = BlockMap(desc.shape, desc.block, dense, shared, "x", 32, packed, stochastic, True)
+    made = BlockMap(desc.shape, desc.block, dense, shared, "x", 32, packed, stochastic, True, kept)
     prefix = "stochastic_" if stochastic else ""
     return made.launches({**formed, **values}, lambda layout: (prefix + layout, {}))
 
