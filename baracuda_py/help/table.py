@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .affine_table import AFFINE
 from .indexing import EXAMPLES
 from .layout import LAYOUT
 from .quantized import QUANTIZED
@@ -47,6 +48,7 @@ TABLE: dict[str, str] = {
 head, down = rng.standard_normal((3, 4), dtype=np.float32), rng.standard_normal((2, 4), dtype=np.float32)
 up = rng.standard_normal((4, 2), dtype=np.float32)
 output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])""",
+    **AFFINE,
     **EXAMPLES,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",

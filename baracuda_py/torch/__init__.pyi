@@ -260,6 +260,12 @@ from baracuda_py import delete as delete
 from baracuda_py import dense_gemm as dense_gemm
 from baracuda_py import dense_to_jagged as dense_to_jagged
 from baracuda_py import depth_to_space as depth_to_space
+from baracuda_py import dequantize as dequantize
+from baracuda_py import dequantize_per_block as dequantize_per_block
+from baracuda_py import dequantize_per_channel as dequantize_per_channel
+from baracuda_py import dequantize_per_group as dequantize_per_group
+from baracuda_py import dequantize_per_tensor as dequantize_per_tensor
+from baracuda_py import dequantize_per_token as dequantize_per_token
 from baracuda_py import diag as diag
 from baracuda_py import diag_embed as diag_embed
 from baracuda_py import diagflat as diagflat
@@ -819,6 +825,12 @@ from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
 from baracuda_py import qlinear_matmul as qlinear_matmul
 from baracuda_py import quantile as quantile
+from baracuda_py import quantize as quantize
+from baracuda_py import quantize_per_block as quantize_per_block
+from baracuda_py import quantize_per_channel as quantize_per_channel
+from baracuda_py import quantize_per_group as quantize_per_group
+from baracuda_py import quantize_per_tensor as quantize_per_tensor
+from baracuda_py import quantize_per_token as quantize_per_token
 from baracuda_py import quantized_embedding as quantized_embedding
 from baracuda_py import quantized_linear as quantized_linear
 from baracuda_py import quantized_linear_backward as quantized_linear_backward

@@ -11,6 +11,7 @@ import numpy as np
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
 from baracuda_py.ops.random.distributions import RandomKind
+from tests.interop.hand_affine import AFFINE
 from tests.interop.hand_layout import LAYOUT
 
 Call = tuple[list[Any], dict[str, Any]]
@@ -129,6 +130,7 @@ _OF_INDICES: dict[str, Callable[[], Call]] = {
 }
 
 GIVEN: dict[str, Callable[[], Call]] = {
+    **AFFINE,
     **_OF_INDICES,
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),
