@@ -475,6 +475,11 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.quantize.hadamard import HadamardArgs as HadamardArgs
+from .ops.quantize.hadamard import HadamardDescriptor as HadamardDescriptor
+from .ops.quantize.hadamard import HadamardPlan as HadamardPlan
+from .ops.quantize.hadamard_backward import HadamardBackwardArgs as HadamardBackwardArgs
+from .ops.quantize.hadamard_backward import HadamardBackwardPlan as HadamardBackwardPlan
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -1668,6 +1673,10 @@ def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | Non
     """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
 def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
+def hadamard_backward(dy: Array, signs: Array | None = None, after: Array | None = None, *, shape: int | Sequence[int] = ..., block: int | None = None, normalized: bool = False, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = signs · scale H (after · dy): H is symmetric, and signs and after change places."""
+def hadamard_transform(x: Array, signs: Array | None = None, after: Array | None = None, *, block: int | None = None, axis: int = -1, scale: Scalar = 1.0, normalized: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """after · scale H (signs · x) along `axis`, H the Hadamard matrix of as many columns; see `HadamardPlan`."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis."""
 def hamming(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
