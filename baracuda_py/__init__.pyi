@@ -475,11 +475,27 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.quantize.fp8_cast import Fp8CastArgs as Fp8CastArgs
+from .ops.quantize.fp8_cast import Fp8CastDescriptor as Fp8CastDescriptor
+from .ops.quantize.fp8_cast import Fp8CastPlan as Fp8CastPlan
+from .ops.quantize.fp8_cast import Fp8DequantizeArgs as Fp8DequantizeArgs
+from .ops.quantize.fp8_cast import Fp8DequantizeDescriptor as Fp8DequantizeDescriptor
+from .ops.quantize.fp8_cast import Fp8DequantizePlan as Fp8DequantizePlan
+from .ops.quantize.fp8_cast_transpose import Fp8CastTransposeArgs as Fp8CastTransposeArgs
+from .ops.quantize.fp8_cast_transpose import Fp8CastTransposeDescriptor as Fp8CastTransposeDescriptor
+from .ops.quantize.fp8_cast_transpose import Fp8CastTransposePlan as Fp8CastTransposePlan
+from .ops.quantize.fp8_recipe import Fp8Recipe as Fp8Recipe
+from .ops.quantize.fp8_scale_update import Fp8ScaleUpdateArgs as Fp8ScaleUpdateArgs
+from .ops.quantize.fp8_scale_update import Fp8ScaleUpdateDescriptor as Fp8ScaleUpdateDescriptor
+from .ops.quantize.fp8_scale_update import Fp8ScaleUpdatePlan as Fp8ScaleUpdatePlan
 from .ops.quantize.hadamard import HadamardArgs as HadamardArgs
 from .ops.quantize.hadamard import HadamardDescriptor as HadamardDescriptor
 from .ops.quantize.hadamard import HadamardPlan as HadamardPlan
 from .ops.quantize.hadamard_backward import HadamardBackwardArgs as HadamardBackwardArgs
 from .ops.quantize.hadamard_backward import HadamardBackwardPlan as HadamardBackwardPlan
+from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeArgs as Mxfp8CastTransposeArgs
+from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeDescriptor as Mxfp8CastTransposeDescriptor
+from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposePlan as Mxfp8CastTransposePlan
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -1521,8 +1537,18 @@ def fmod_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, retu
     """(da, db) of y = fmod(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def fold(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
+def fp8_cast(x: Array, amax: Array | None = None, *, shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x · scale as fp8, rounded to nearest, ties to even, and saturating; amax = max(amax, |x|): one launch."""
+def fp8_cast_transpose(x: Array, amax: Array | None = None, *, shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y = x · scale as fp8, yt = y transposed, amax = max(amax, |x|): one read of x, one launch."""
+def fp8_dequantize(x: Array, scale: Scalar = 1.0, *, to_element: DType = 'float32', from_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x · scale of fp8 as float32, float16 or bfloat16; scale is 1 over that of `fp8_cast` (its `scale_inv`)."""
 def fp8_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, c: Array | None = None, bias: Array | None = None, residual: Array | None = None, scale_y: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., a_scales: int | Sequence[int] = ..., b_scales: int | Sequence[int] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_amax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · (scale_a · a) @ (scale_b · b) + beta · c + bias) + residual of fp8 (torch's scaled_mm)."""
+def fp8_quantize(x: Array, *, to_element: DType = 'float8_e4m3fn', power_of_two: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, scale_inv): x as fp8 by the scale that its own largest size gives; y · scale_inv is x but for rounding."""
+def fp8_scale_update(history: Array, scale: Array, scale_inv: Array, *, slots: int = ..., tensors: int = ..., algorithm: Literal['max', 'most_recent'] = 'max', margin: int = 0, to_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """scale = largest / amax · 2^-margin and scale_inv = 1 / scale of all tensors; the history goes on by a slot."""
 def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = frac(x) element by element; see `UnaryPlan`."""
 def frac_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1675,6 +1701,8 @@ def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
 def hadamard_backward(dy: Array, signs: Array | None = None, after: Array | None = None, *, shape: int | Sequence[int] = ..., block: int | None = None, normalized: bool = False, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = signs · scale H (after · dy): H is symmetric, and signs and after change places."""
+def hadamard_matrix(n: int) -> Any:
+    """H of order n, int64 of 1 and -1 on the host: the matrix that `hadamard_transform` multiplies by."""
 def hadamard_transform(x: Array, signs: Array | None = None, after: Array | None = None, *, block: int | None = None, axis: int = -1, scale: Scalar = 1.0, normalized: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """after · scale H (signs · x) along `axis`, H the Hadamard matrix of as many columns; see `HadamardPlan`."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
@@ -2247,6 +2275,8 @@ def mv(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def mvlgamma(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
+def mxfp8_cast_transpose(x: Array, *, shape: int | Sequence[int] = ..., to_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array]:
+    """y and yt as MXFP8: fp8 with a power of two for each 32 numbers of a row, of x and of x transposed; one launch."""
 def nan_to_num(x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = nan_to_num(x) element by element; see `UnaryPlan`."""
 def nan_to_num_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -185,6 +185,13 @@ def _combinations(base: int, part: int, k: int) -> list[tuple[int, int, int, int
     return [*made, (base, k, 0, 0)] if base > 1 else made
 
 
+def _whole(desc: Any) -> str | None:
+    """Why a row is not transformed by parts."""
+    base, k = desc.order
+    short = not _combinations(base, min(k, _PART), k) or 1 << k < 16 // desc.acc.itemsize
+    return "rows this short are one tile" if short else None
+
+
 def _parted(names: Names) -> Callable[[Problem], Geometry | str]:
     """The geometry of longer rows: tiles of parts of them into the workspace, then launches of columns."""
 
@@ -192,8 +199,6 @@ def _parted(names: Names) -> Callable[[Problem], Geometry | str]:
         desc, (base, k) = p.desc, p.desc.order
         part, width = min(k, _PART), 16 // p.desc.acc.itemsize
         combined = _combinations(base, part, k)
-        if not combined or 1 << part < width:
-            return "rows this short are one tile"
         blocks = desc.shape[-1] // desc.block
         _, x, signs, _ = names.views(p, blocks, desc.block >> part, 1 << part)
         assert x is not None
@@ -225,7 +230,7 @@ def variants_of(names: Names) -> tuple[Variant, ...]:
     source = "quantize/hadamard.cu"
     return (
         Variant("tile", _tiled(names), source=source, kernels=(_TILE, _BASE), guarantee=_BOUND),
-        Variant("parts", _parted(names), source=source, kernels=(_TILE, _COLUMNS), guarantee=_BOUND),
+        Variant("parts", _parted(names), source=source, kernels=(_TILE, _COLUMNS), guarantee=_BOUND, refuses=_whole),
     )
 
 
@@ -268,7 +273,7 @@ class HadamardPlan(Plan):
 
     For block = 2^k, H is Sylvester's matrix (scipy.linalg.hadamard); for 12, 20 and 28 times 2^k, H[i 2^k + a,
     j 2^k + b] = P[i, j] S[a, b], S Sylvester's and P the symmetric matrix of Paley's second construction
-    (the transform of an identity matrix shows H). So H is its own transpose, the gradient has the same form, and the
+    (`hadamard_matrix`). So H is its own transpose, the gradient has the same form, and the
     transform with `normalized` is its own inverse. signs before it make it random (QuIP#, Tseng et al. 2024). Sums are
     in float32, float64 of float64, and rounded once; one read of x and one write of y while a row in the accumulator
     fits shared memory. Any block; the gradient of signs is refused.
