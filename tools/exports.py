@@ -39,6 +39,8 @@ FRAME = {
 }  # fmt: skip
 
 HOST = {  # functions of the host that belong to an op
+    "ops.quantize.fp8_recipe": ["Fp8Recipe"],
+    "ops.quantize.hadamard_matrix": ["hadamard_matrix"],
     "ops.attention.dense.alibi": ["alibi_slopes"],
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
     "ops.elementwise.array_views": [

@@ -272,6 +272,9 @@ mean, rstd = bc.batch_norm_gather_stats_with_counts(mean, rstd, np.array([16, 16
     "modulated_layer_norm": f"{_ROWS}y = bc.modulated_layer_norm(x1, x2[:1], x2[1:2])",
     "rms_norm_linear": f"{_X}weight = np.ones((5, 4), np.float32)\ny = bc.rms_norm_linear(x, weight)",
     "rms_norm_quantize": f"{_X}y, scales = bc.rms_norm_quantize(x)",
+    "fp8_dequantize": f"{_X}y = bc.fp8_dequantize(bc.fp8_cast(x, scale=16.0), 1 / 16)",
+    "fp8_quantize": f"{_X}y, scale_inv = bc.fp8_quantize(x)",
+    "hadamard_transform": f"{_X}y = bc.hadamard_transform(x, normalized=True)",
     "standardize": f"{_X}y = bc.standardize(x, axis=0)",
     "spectral_norm": f"""{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32), 5)
 y = bc.spectral_norm(x, u, v)""",

@@ -382,7 +382,12 @@ from baracuda_py import fmin_backward as fmin_backward
 from baracuda_py import fmod as fmod
 from baracuda_py import fmod_backward as fmod_backward
 from baracuda_py import fold as fold
+from baracuda_py import fp8_cast as fp8_cast
+from baracuda_py import fp8_cast_transpose as fp8_cast_transpose
+from baracuda_py import fp8_dequantize as fp8_dequantize
 from baracuda_py import fp8_gemm as fp8_gemm
+from baracuda_py import fp8_quantize as fp8_quantize
+from baracuda_py import fp8_scale_update as fp8_scale_update
 from baracuda_py import frac as frac
 from baracuda_py import frac_backward as frac_backward
 from baracuda_py import fresnel as fresnel
@@ -453,6 +458,8 @@ from baracuda_py import gt as gt
 from baracuda_py import gumbel as gumbel
 from baracuda_py import gumbel_softmax as gumbel_softmax
 from baracuda_py import gumbel_softmax_backward as gumbel_softmax_backward
+from baracuda_py import hadamard_backward as hadamard_backward
+from baracuda_py import hadamard_transform as hadamard_transform
 from baracuda_py import hankel as hankel
 from baracuda_py import hard_sigmoid as hard_sigmoid
 from baracuda_py import hard_silu as hard_silu
@@ -718,6 +725,7 @@ from baracuda_py import multinomial as multinomial
 from baracuda_py import multiply as multiply
 from baracuda_py import mv as mv
 from baracuda_py import mvlgamma as mvlgamma
+from baracuda_py import mxfp8_cast_transpose as mxfp8_cast_transpose
 from baracuda_py import nan_to_num as nan_to_num
 from baracuda_py import nan_to_num_backward as nan_to_num_backward
 from baracuda_py import nanargmax as nanargmax
