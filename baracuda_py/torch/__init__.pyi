@@ -350,6 +350,7 @@ from baracuda_py import factorial as factorial
 from baracuda_py import factorial_backward as factorial_backward
 from baracuda_py import feature_alpha_dropout as feature_alpha_dropout
 from baracuda_py import feature_dropout as feature_dropout
+from baracuda_py import fiedler_companion as fiedler_companion
 from baracuda_py import fill as fill
 from baracuda_py import fill_diagonal as fill_diagonal
 from baracuda_py import fix as fix
@@ -406,6 +407,7 @@ from baracuda_py import gather_scatter_max as gather_scatter_max
 from baracuda_py import gather_scatter_mean as gather_scatter_mean
 from baracuda_py import gather_scatter_min as gather_scatter_min
 from baracuda_py import gather_scatter_sum as gather_scatter_sum
+from baracuda_py import gather_slices as gather_slices
 from baracuda_py import gaussian_nll_loss as gaussian_nll_loss
 from baracuda_py import gaussian_nll_loss_backward as gaussian_nll_loss_backward
 from baracuda_py import gcd as gcd
@@ -510,6 +512,7 @@ from baracuda_py import index_put_add_backward as index_put_add_backward
 from baracuda_py import index_put_backward as index_put_backward
 from baracuda_py import index_reduce as index_reduce
 from baracuda_py import index_select as index_select
+from baracuda_py import index_take as index_take
 from baracuda_py import info_nce_loss as info_nce_loss
 from baracuda_py import inner as inner
 from baracuda_py import inner_backward as inner_backward
@@ -517,6 +520,7 @@ from baracuda_py import insert as insert
 from baracuda_py import instance_norm as instance_norm
 from baracuda_py import integer_pow as integer_pow
 from baracuda_py import integer_pow_backward as integer_pow_backward
+from baracuda_py import interp as interp
 from baracuda_py import intersect1d as intersect1d
 from baracuda_py import invert as invert
 from baracuda_py import is_finite as is_finite
@@ -702,7 +706,9 @@ from baracuda_py import multilabel_margin_loss_backward as multilabel_margin_los
 from baracuda_py import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from baracuda_py import multilabel_soft_margin_loss_backward as multilabel_soft_margin_loss_backward
 from baracuda_py import multinomial as multinomial
+from baracuda_py import multinomial_counts as multinomial_counts
 from baracuda_py import multiply as multiply
+from baracuda_py import multivariate_normal as multivariate_normal
 from baracuda_py import mv as mv
 from baracuda_py import mvlgamma as mvlgamma
 from baracuda_py import nan_to_num as nan_to_num
@@ -731,6 +737,7 @@ from baracuda_py import nanvar_backward as nanvar_backward
 from baracuda_py import narrow_copy as narrow_copy
 from baracuda_py import native_batch_norm as native_batch_norm
 from baracuda_py import native_channel_shuffle as native_channel_shuffle
+from baracuda_py import native_dropout as native_dropout
 from baracuda_py import ndtr as ndtr
 from baracuda_py import ndtr_backward as ndtr_backward
 from baracuda_py import ndtri as ndtri
@@ -876,6 +883,7 @@ from baracuda_py import rms_norm as rms_norm
 from baracuda_py import rms_norm_backward as rms_norm_backward
 from baracuda_py import rms_norm_linear as rms_norm_linear
 from baracuda_py import rms_norm_quantize as rms_norm_quantize
+from baracuda_py import rng_uniform as rng_uniform
 from baracuda_py import rnnt_loss as rnnt_loss
 from baracuda_py import rnnt_loss_backward as rnnt_loss_backward
 from baracuda_py import roll as roll
@@ -913,6 +921,7 @@ from baracuda_py import scatter_nd as scatter_nd
 from baracuda_py import scatter_prod as scatter_prod
 from baracuda_py import scatter_reduce as scatter_reduce
 from baracuda_py import scatter_reduce_backward as scatter_reduce_backward
+from baracuda_py import scatter_slices as scatter_slices
 from baracuda_py import scatter_sum as scatter_sum
 from baracuda_py import sdpa as sdpa
 from baracuda_py import sdpa_backward as sdpa_backward
@@ -1001,6 +1010,7 @@ from baracuda_py import softsign_glu as softsign_glu
 from baracuda_py import softsign_glu_backward as softsign_glu_backward
 from baracuda_py import sort as sort
 from baracuda_py import sort_backward as sort_backward
+from baracuda_py import sort_complex as sort_complex
 from baracuda_py import sort_key_val as sort_key_val
 from baracuda_py import sorted_place as sorted_place
 from baracuda_py import sorted_quantile as sorted_quantile
@@ -1021,6 +1031,8 @@ from baracuda_py import sph_legendre_p as sph_legendre_p
 from baracuda_py import sph_legendre_p_backward as sph_legendre_p_backward
 from baracuda_py import spherical_bessel_j0 as spherical_bessel_j0
 from baracuda_py import spherical_bessel_j0_backward as spherical_bessel_j0_backward
+from baracuda_py import split_copy as split_copy
+from baracuda_py import split_with_sizes_copy as split_with_sizes_copy
 from baracuda_py import sqrt as sqrt
 from baracuda_py import sqrt_backward as sqrt_backward
 from baracuda_py import square as square
@@ -1068,6 +1080,7 @@ from baracuda_py import threshold_backward as threshold_backward
 from baracuda_py import tile as tile
 from baracuda_py import toeplitz as toeplitz
 from baracuda_py import token_logprobs as token_logprobs
+from baracuda_py import top_k as top_k
 from baracuda_py import top_k_mask as top_k_mask
 from baracuda_py import top_k_renorm as top_k_renorm
 from baracuda_py import top_n_sigma_mask as top_n_sigma_mask
@@ -1083,6 +1096,7 @@ from baracuda_py import trapz as trapz
 from baracuda_py import triangle_backward as triangle_backward
 from baracuda_py import triangular as triangular
 from baracuda_py import tril as tril
+from baracuda_py import trim_zeros as trim_zeros
 from baracuda_py import triplet_margin_loss as triplet_margin_loss
 from baracuda_py import triplet_margin_loss_backward as triplet_margin_loss_backward
 from baracuda_py import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
@@ -1093,6 +1107,7 @@ from baracuda_py import trunc_divide as trunc_divide
 from baracuda_py import trunc_normal as trunc_normal
 from baracuda_py import truncated_normal as truncated_normal
 from baracuda_py import typical_p_mask as typical_p_mask
+from baracuda_py import unbind_copy as unbind_copy
 from baracuda_py import unfold_copy as unfold_copy
 from baracuda_py import uniform as uniform
 from baracuda_py import union1d as union1d
@@ -1126,6 +1141,7 @@ from baracuda_py import vocab_parallel_embedding as vocab_parallel_embedding
 from baracuda_py import vstack as vstack
 from baracuda_py import wald as wald
 from baracuda_py import weibull as weibull
+from baracuda_py import weibull_min as weibull_min
 from baracuda_py import weight_norm as weight_norm
 from baracuda_py import weight_norm_backward as weight_norm_backward
 from baracuda_py import where as where
