@@ -2483,8 +2483,10 @@ def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: 
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
 def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
-def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, code: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
+def quantized_embedding_bag(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, offsets: Array | None = None, per_sample_weights: Array | None = None, *, code: str | None = None, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`embedding_bag` of the rows that `quantized_embedding` makes of a quantised table (FBGEMM's, torch's byte rows)."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""

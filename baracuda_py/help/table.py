@@ -274,6 +274,9 @@ indices = np.array([[[0, 1], [1, 1]], [[2, 0], [1, -1]]])
 y = bc.embedding_bag_tables(indices, weight, np.array([0, 2, 5]))""",
     "quantized_embedding": """weight = np.arange(20, dtype=np.int8).reshape(5, 4)
 y = bc.quantized_embedding(np.array([3, 1]), weight, np.full(5, 0.5, np.float32))""",
+    "quantized_embedding_bag": """weight = np.arange(20, dtype=np.int8).reshape(5, 4)
+indices, offsets = np.array([0, 2, 2, 4, 1]), np.array([0, 3])
+y = bc.quantized_embedding_bag(indices, weight, np.full(5, 0.5, np.float32), offsets=offsets, mode="sum")""",
     "vocab_parallel_embedding": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
 y = bc.vocab_parallel_embedding(np.array([12, 3, 11]), weight, 10)""",
     "embedding_bag": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)

@@ -819,6 +819,7 @@ from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
 from baracuda_py import quantile as quantile
 from baracuda_py import quantized_embedding as quantized_embedding
+from baracuda_py import quantized_embedding_bag as quantized_embedding_bag
 from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward

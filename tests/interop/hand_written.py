@@ -192,6 +192,10 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "embedding_add": lambda: ([made_index(3, 2), made(5, 4), made_index(3, 2), made(5, 4, seed=1)], {}),
     "embedding_bag_tables": lambda: ([np.array([[[0, 1]], [[2, -1]]]), made(5, 4), np.array([0, 2, 5])], {}),
     "quantized_embedding": lambda: ([np.array([3, 1]), np.arange(20, dtype=np.int8).reshape(5, 4), made(5)], {}),
+    "quantized_embedding_bag": lambda: (
+        [np.array([[3, 1], [0, 3]]), np.arange(20, dtype=np.int8).reshape(5, 4), made(5)],
+        {"mode": "sum"},
+    ),
     "vocab_parallel_embedding": lambda: ([made_index(3, 2), made(5, 4), 1], {}),
     "choose": lambda: ([np.array([0, 1, 1], np.int32), [made(3), made(3, seed=1)]], {}),
     "corrcoef_backward": lambda: ([made(4, 4), made(4, 6)], {}),

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ...core import Array, registry
-from ...core.checked import real, shown, wholes
+from ...core.checked import real, sequence, shown, wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape
@@ -224,4 +224,4 @@ def index_take(
     if unknown:
         raise unexpected(index_take, unknown)
     options = {"out": out, "stream": stream, "preference": preference}
-    return picked_by(x, list(indices), axes=axes, place=0, **options)
+    return picked_by(x, list(sequence("indices", indices, "arrays")), axes=axes, place=0, **options)

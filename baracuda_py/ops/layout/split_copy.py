@@ -91,7 +91,7 @@ _split_copy = functional(SplitCopyPlan, "split_copy")
 
 def _listed(out: Any) -> Any:
     """What `out=` gives for the parts, by their name or as it is."""
-    return out["ys"] if isinstance(out, dict) and set(out) == {"ys"} else out
+    return out["ys"] if type(out) is dict and list(out) == ["ys"] else out
 
 
 def _copied(x: Array, parts: Sequence[Array], axis: int, out: Any, options: dict[str, Any]) -> list[Array]:
