@@ -944,6 +944,8 @@ def bessel_j1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..
     """y = bessel_j1(x) element by element; see `UnaryPlan`."""
 def bessel_j1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy bessel_j1'(x) element by element; see `UnaryBackwardPlan`."""
+def bessel_jn(x: Array, v: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """J of the orders 0 … v of x, along a new first axis (jax.scipy.special.bessel_jn), in one launch; see `jn`."""
 def bessel_y0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bessel_y0(x) element by element; see `UnaryPlan`."""
 def bessel_y0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2750,10 +2752,14 @@ def segment_softmax(x: Array, index: Array | None = None, *, num_segments: int =
     """y[t, …] = exp(x[t, …]) / Σ exp(x[u, …]) over the tokens u of t's segment; log_softmax its logarithm."""
 def segment_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., row_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = y (dy - Σ dy y) over the tokens of a segment; of log_softmax dy - exp(y) Σ dy. A token of none gets 0."""
+def segment_sort(x: Array, offsets: Array, descending: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The elements of every segment of a vector in order, and where they stood (CUB's segmented sort): stable."""
 def segment_spread(index: Array, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', tokens: int = ..., length: int = 0, absent: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """ids: y[t] = the segment of token t. padded: y[s, l] = token l of segment s. spread: y[t] = s · length + l of it."""
 def segment_sum(x: Array, index: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., row_shape: int | Sequence[int] = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_topk(x: Array, offsets: Array, k: int, largest: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k largest, or smallest, elements of every segment of a vector, and where they stood: [segments, k] each."""
 def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
 def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3053,6 +3059,8 @@ def top_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = 
     """Probabilities [B, V], 0 but for the shortest descending prefix that reaches p, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
 def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k)."""
+def topk_varlen(x: Array, lengths: Array, k: int, *, offsets: Array | None = None, page_table: Array | None = None, page_size: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k largest of the first lengths[r] elements of every row r of x, and where they stand: [rows, k] each."""
 def trace(x: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the sum of the elements x[…, i, …, i + offset, …] of axis1 and axis2 (numpy.trace; torch.trace of a matrix)."""
 def trace_backward(dy: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

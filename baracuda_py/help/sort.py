@@ -30,6 +30,9 @@ SORT: dict[str, str] = {
         name: f"{_X}q = np.array([10.0, 50.0])\ny = bc.{name}(x, q, axis=1)" for name in ("percentile", "nanpercentile")
     },
     "rankdata": f'{_X}y = bc.rankdata(x, axis=1, method="min")',
+    "segment_sort": f"{_REPEATED}values, indices = bc.segment_sort(x, np.array([0, 2, 6]))",
+    "segment_topk": f"{_REPEATED}values, indices = bc.segment_topk(x, np.array([0, 1, 6]), 2)",
+    "topk_varlen": f"{_X}values, places = bc.topk_varlen(x, np.array([4, 1, 3]), 2)",
     "sort_backward": f"{_X}y, indices = bc.sort(x)\ndx = bc.sort_backward(np.ones_like(y), indices, shape=(3, 4))",
     "sort_complex": "x = np.complex64([2 + 1j, 1 - 1j, 1 - 2j])\ny = bc.sort_complex(x)",
     "sort_key_val": f"{_AB}keys, values = bc.sort_key_val(a, b)",

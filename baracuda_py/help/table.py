@@ -210,6 +210,7 @@ dq, dk, dv = bc.sdpa_block_sparse_backward(q, k, v, pattern, y, lse, dy)""",
     "hyp1f1": f"{_PAIR}y = bc.hyp1f1(a, b, np.float32(a / 5))",
     "hyp1f1_backward": f"{_PAIR}dx = bc.hyp1f1_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
     "betainc_backward": f"{_PAIR}dx = bc.betainc_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
+    "bessel_jn": f"{_X}y = bc.bessel_jn(x, 3)",
     "jn": f"{_X}y = bc.jn(2, x)",
     "jn_backward": f"{_X}dx = bc.jn_backward(np.ones((3, 4), np.float32), 2, x)",
     "batch_norm": f"{_IMAGES}mean, var = np.zeros(4, np.float32), np.ones(4, np.float32)\n"

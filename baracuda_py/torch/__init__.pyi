@@ -117,6 +117,7 @@ from baracuda_py import bessel_j0 as bessel_j0
 from baracuda_py import bessel_j0_backward as bessel_j0_backward
 from baracuda_py import bessel_j1 as bessel_j1
 from baracuda_py import bessel_j1_backward as bessel_j1_backward
+from baracuda_py import bessel_jn as bessel_jn
 from baracuda_py import bessel_y0 as bessel_y0
 from baracuda_py import bessel_y0_backward as bessel_y0_backward
 from baracuda_py import bessel_y1 as bessel_y1
@@ -943,8 +944,10 @@ from baracuda_py import segment_reduce as segment_reduce
 from baracuda_py import segment_reduce_backward as segment_reduce_backward
 from baracuda_py import segment_softmax as segment_softmax
 from baracuda_py import segment_softmax_backward as segment_softmax_backward
+from baracuda_py import segment_sort as segment_sort
 from baracuda_py import segment_spread as segment_spread
 from baracuda_py import segment_sum as segment_sum
+from baracuda_py import segment_topk as segment_topk
 from baracuda_py import select as select
 from baracuda_py import select_n as select_n
 from baracuda_py import select_scatter as select_scatter
@@ -1088,6 +1091,7 @@ from baracuda_py import top_n_sigma_mask as top_n_sigma_mask
 from baracuda_py import top_p_mask as top_p_mask
 from baracuda_py import top_p_renorm as top_p_renorm
 from baracuda_py import topk as topk
+from baracuda_py import topk_varlen as topk_varlen
 from baracuda_py import trace as trace
 from baracuda_py import trace_backward as trace_backward
 from baracuda_py import transpose_copy as transpose_copy

@@ -118,6 +118,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),
     "hyp1f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
+    "bessel_jn": lambda: ([_part(), 3], {}),
     "jn": lambda: ([2, _part()], {}),
     **dict.fromkeys(
         ("matmul_tc", "matmul_tc_async"), lambda: ([made(4, 6, dtype=np.float16), made(6, 5, dtype=np.float16)], {})
@@ -155,6 +156,9 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "bincount": lambda: ([np.arange(12, dtype=np.int64) % 5, made(12)], {"length": 5}),
     **dict.fromkeys(("union1d", "intersect1d", "setdiff1d", "setxor1d"), lambda: ([made(6), made(6)[:4]], {})),
     "lexsort": lambda: ([[made(4, 6), made(4, 6, seed=1)]], {}),
+    "segment_sort": lambda: ([made(9), np.array([0, 4, 9])], {}),
+    "segment_topk": lambda: ([made(9), np.array([0, 1, 9]), 2], {}),
+    "topk_varlen": lambda: ([made(3, 5), np.array([5, 2, 3]), 2], {}),
     "sort_key_val": lambda: ([made(4, 6), made(4, 6, seed=1)], {}),
     "merge_sorted": lambda: ([np.sort(made(4, 6)), np.sort(made(4, 6, seed=1))], {}),
     "interp": lambda: ([made(4, 6), np.float32([-1, 0, 2]), made(3, seed=1)], {}),
