@@ -358,6 +358,9 @@ from .ops.layout.pad_backward import PadBackwardPlan as PadBackwardPlan
 from .ops.layout.repeats import RunIndexArgs as RunIndexArgs
 from .ops.layout.repeats import RunIndexDescriptor as RunIndexDescriptor
 from .ops.layout.repeats import RunIndexPlan as RunIndexPlan
+from .ops.layout.split_copy import SplitCopyArgs as SplitCopyArgs
+from .ops.layout.split_copy import SplitCopyDescriptor as SplitCopyDescriptor
+from .ops.layout.split_copy import SplitCopyPlan as SplitCopyPlan
 from .ops.layout.triangle import TriangleArgs as TriangleArgs
 from .ops.layout.triangle import TriangleBackwardArgs as TriangleBackwardArgs
 from .ops.layout.triangle import TriangleBackwardDescriptor as TriangleBackwardDescriptor
@@ -949,6 +952,8 @@ def bessel_j1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..
     """y = bessel_j1(x) element by element; see `UnaryPlan`."""
 def bessel_j1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy bessel_j1'(x) element by element; see `UnaryBackwardPlan`."""
+def bessel_jn(x: Array, v: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """J of the orders 0 … v of x, along a new first axis (jax.scipy.special.bessel_jn), in one launch; see `jn`."""
 def bessel_y0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bessel_y0(x) element by element; see `UnaryPlan`."""
 def bessel_y0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1033,6 +1038,8 @@ def boxcox1p_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream:
     """(da, db), that of an array alone, of y = boxcox1p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def boxcox_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = boxcox(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def broadcast(x: Array, sizes: Any) -> Array:
+    """A view of x with axes of these sizes before its own, along which it is repeated (jax.lax.broadcast)."""
 def broadcast_arrays(*arrays: Any) -> list[Array]:
     """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
 def broadcast_in_dim(x: Array, shape: Any, broadcast_dimensions: Any) -> Array:
@@ -1478,6 +1485,8 @@ def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Sc
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
 def fiedler(a: Array) -> Array:
     """|a_i - a_j| of a vector (scipy.linalg.fiedler)."""
+def fiedler_companion(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The pentadiagonal companion matrix of a polynomial's coefficients (scipy.linalg.fiedler_companion)."""
 def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
 def fill_diagonal(x: Array, value: Scalar, wrap: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1596,6 +1605,8 @@ def gather_scatter_min(x: Array, src: Array, index: Array | None = None, weight:
     """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
 def gather_scatter_sum(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_slices(x: Array, indices: Array, *, offset_dims: Sequence[int], collapsed_slice_dims: Sequence[int] = ..., start_index_map: Sequence[int], slice_sizes: Sequence[int], operand_batching_dims: Sequence[int] = ..., start_indices_batching_dims: Sequence[int] = ..., mode: str = 'fill', fill_value: float = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Windows of x of the lengths slice_sizes, each beginning where an index says (jax.lax.gather)."""
 def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
 def gaussian_nll_loss_backward(dloss: Array, x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, return_dvar: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1830,6 +1841,8 @@ def index_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, 
     """x with the slices of src combined with those that `index` names along `axis` (torch.index_reduce)."""
 def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def index_take(x: Array, indices: Sequence[Array], axes: Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i…, …] = the slice of x at indices[k][i…] along axis axes[k] for every k (jax.lax.index_take)."""
 def indices(dimensions: Any, element: Any = None, *, like: Any = None) -> Array:
     """The index along each axis of every element of a shape, one behind the other (numpy.indices)."""
 def info_nce_loss(query: Array, key: Array, *, temperature: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1846,6 +1859,8 @@ def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, pre
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
+def interp(x: Array, xp: Array, fp: Array, left: Any = None, right: bool | None = None, period: float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the value at x of the lines between the points (xp, fp), of which xp ascends (numpy.interp)."""
 def intersect1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements that a and b have both, ascending, and how many there are (numpy.intersect1d)."""
 def invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2244,8 +2259,12 @@ def multilabel_soft_margin_loss_backward(dloss: Array, x: Array, hits: Array | N
     """The gradients of multilabel_soft_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def multinomial(probs: Array, num_samples: int = 1, replacement: bool = False, *, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Ids drawn from weights [V] or rows of them [B, V] (torch.multinomial): [num_samples] or [B, num_samples]."""
+def multinomial_counts(n: int, probs: Array, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How often each of V categories comes in n draws, [..., V] of weights [..., V] (jax.random.multinomial)."""
 def multiply(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def multivariate_normal(mean: Array, scale_tril: Array, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """mean + scale_tril z of standard normal vectors z [..., d] (torch.distributions.MultivariateNormal)."""
 def mv(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def mvlgamma(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2304,6 +2323,8 @@ def native_batch_norm(x: Array, weight: Array | None = None, bias: Array | None 
     """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm)."""
 def native_channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
+def native_dropout(x: Array, p: float = 0.5, training: bool = True, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`dropout` of every element, and what was kept (torch.native_dropout)."""
 def ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ndtr(x) element by element; see `UnaryPlan`."""
 def ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2476,8 +2497,10 @@ def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: 
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
 def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
-def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, code: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
+def quantized_embedding_bag(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, offsets: Array | None = None, per_sample_weights: Array | None = None, *, code: str | None = None, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`embedding_bag` of the rows that `quantized_embedding` makes of a quantised table (FBGEMM's, torch's byte rows)."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
@@ -2618,6 +2641,8 @@ def rms_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, b
     """act(rms_norm(x, norm_weight) @ weightᵀ + bias) + residual: x [*, in], weight [out, in], norm_weight [in]."""
 def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(y, scales): rms_norm(x + residual) in 8 or 4 bits, with a scale for each row or block."""
+def rng_uniform(low: Scalar, high: Any, shape: int | Sequence[int] | None = None, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`uniform` in the order of parameters of jax.lax.rng_uniform."""
 def rnnt_loss(logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, *, blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """-log of the probability of targets under a transducer (torchaudio.functional.rnnt_loss); see `RnntLossPlan`."""
 def rnnt_loss_backward(dloss: Array, logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, lse: Array, log_steps: Array, log_alpha: Array, nll: Array, *, batch: int = ..., steps: int = ..., labels: int = ..., classes: int = ..., blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2697,6 +2722,8 @@ def scatter_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int
     """y = x with the tokens of src combined at positions along `axis` (torch.scatter_reduce); see `ScatterPlan`."""
 def scatter_reduce_backward(dy: Array, x: Array, index: Array, src: Array, y: Array | None = None, reduce: str = 'sum', *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx, dsrc) of `scatter_reduce`; y is its result, which amax and amin need."""
+def scatter_slices(x: Array, indices: Array, updates: Array, reduction: str = 'none', *, update_window_dims: Sequence[int], inserted_window_dims: Sequence[int] = ..., scatter_dims_to_operand_dims: Sequence[int], operand_batching_dims: Sequence[int] = ..., scatter_indices_batching_dims: Sequence[int] = ..., mode: str = 'fill', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with windows written, or combined, where indices say that they begin (jax.lax.scatter, scatter_add, …)."""
 def scatter_sum(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, scores_stage: str = 'raw', layout: str = 'bhsd', return_attn: bool = False, return_scores: bool = False, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2737,10 +2764,14 @@ def segment_softmax(x: Array, index: Array | None = None, *, num_segments: int =
     """y[t, …] = exp(x[t, …]) / Σ exp(x[u, …]) over the tokens u of t's segment; log_softmax its logarithm."""
 def segment_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., row_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = y (dy - Σ dy y) over the tokens of a segment; of log_softmax dy - exp(y) Σ dy. A token of none gets 0."""
+def segment_sort(x: Array, offsets: Array, descending: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The elements of every segment of a vector in order, and where they stood (CUB's segmented sort): stable."""
 def segment_spread(index: Array, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', tokens: int = ..., length: int = 0, absent: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """ids: y[t] = the segment of token t. padded: y[s, l] = token l of segment s. spread: y[t] = s · length + l of it."""
 def segment_sum(x: Array, index: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., row_shape: int | Sequence[int] = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_topk(x: Array, offsets: Array, k: int, largest: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k largest, or smallest, elements of every segment of a vector, and where they stood: [segments, k] each."""
 def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
 def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2875,6 +2906,8 @@ def sort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descendi
     """y = x with every row along `axis` sorted; indices[…, j, …] is where y[…, j, …] stood in its row (torch.sort)."""
 def sort_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, picked_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, indices[…, j, …], …] = dy[…, j, …] along `axis`, and 0 elsewhere: the gradient of sorts and selections."""
+def sort_complex(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Complex numbers in the order of their real parts, equal ones in that of the imaginary ones (numpy.sort_complex)."""
 def sort_key_val(keys: Array, values: Array, axis: int = -1, descending: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """keys sorted along `axis`, and the values of the same shape that go with them (jax.lax.sort_key_val): stable."""
 def sorted_place(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, kind: SortedPlaceKind | str = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2915,8 +2948,12 @@ def spherical_bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[i
     """dx = dy spherical_bessel_j0'(x) element by element; see `UnaryBackwardPlan`."""
 def split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
     """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed."""
+def split_copy(x: Array, split_size: Any, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Copies of the parts of x along an axis: of `split_size` elements each, or of the sizes listed (torch.split_copy)."""
 def split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
     """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
+def split_with_sizes_copy(x: Array, split_size: Any, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Copies of the parts of x along an axis: of `split_size` elements each, or of the sizes listed (torch.split_copy)."""
 def sqrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = sqrt(x) element by element; see `UnaryPlan`."""
 def sqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3020,6 +3057,8 @@ def toeplitz(c: Array, r: Array | None = None, *, out: Out = None, stream: Strea
     """The matrix with first column c and first row r whose diagonals are constant (scipy.linalg.toeplitz)."""
 def token_logprobs(logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logprob [B] of tokens [B] (int64 or int32) under softmax(logits / temperature), with no cut-off."""
+def top_k(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k)."""
 def top_k_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Logits [B, V], -inf but for the k largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def top_k_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3032,6 +3071,8 @@ def top_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = 
     """Probabilities [B, V], 0 but for the shortest descending prefix that reaches p, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
 def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k)."""
+def topk_varlen(x: Array, lengths: Array, k: int, *, offsets: Array | None = None, page_table: Array | None = None, page_size: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k largest of the first lengths[r] elements of every row r of x, and where they stand: [rows, k] each."""
 def trace(x: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the sum of the elements x[…, i, …, i + offset, …] of axis1 and axis2 (numpy.trace; torch.trace of a matrix)."""
 def trace_backward(dy: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3058,6 +3099,8 @@ def tril_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) 
     """Rows and columns, [2, count] int64, of what lies on and below diagonal k of an n × m matrix, row by row."""
 def tril_indices_from(x: Array, k: int = 0) -> Array:
     """`tril_indices` of a matrix of x's shape (numpy.tril_indices_from)."""
+def trim_zeros(x: Array, trim: str = 'fb', *, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(a vector without the zeros before its first and behind its last other element, how many are left)."""
 def triplet_margin_loss(x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """triplet_margin_loss of every row along the last axis (margin, p, eps, swap), or their mean or sum; see `RowLossPlan`."""
 def triplet_margin_loss_backward(dloss: Array, x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, return_dx: bool = True, return_dpositive: bool = True, return_dnegative: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -3084,6 +3127,8 @@ def typical_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream
     """Logits [B, V], -inf but for those nearest to the entropy, until they reach typical_p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def unbind(x: Array, axis: int = 0) -> list[Array]:
     """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
+def unbind_copy(x: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Copies of the slices of x at each index of an axis (torch.unbind_copy), in one launch; `unbind` has views."""
 def unflatten(x: Array, axis: int, shape: Any) -> Array:
     """A view of x with an axis split into several, of which one size may be -1 (torch.unflatten)."""
 def unfold(x: Array, axis: int, size: int, step: int) -> Array:
@@ -3094,12 +3139,12 @@ def uniform(low: Array | float = 0.0, high: Array | float = 1.0, *, shape: int |
     """Draws of the distribution uniform of low, high, numbers or arrays."""
 def union1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements of a and b, ascending, and how many there are (numpy.union1d, as JAX's with `size`)."""
-def unique(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def unique(x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`)."""
 def unique_all(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`unique` with inverse, counts and first places (jax.numpy.unique_all)."""
-def unique_consecutive(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """An element of every run of equal neighbours in x, seen as a row (torch.unique_consecutive)."""
+def unique_consecutive(x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """An element of every run of equal neighbours in x, seen as a row, or a slice along `axis` (torch's function)."""
 def unique_counts(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`unique` with the counts of the elements (jax.numpy.unique_counts)."""
 def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3173,6 +3218,8 @@ def wald(mean: Array | float, scale: Array | float = 1.0, *, shape: int | Sequen
 def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
     """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
 def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """v · g / ‖v‖, the norm of each slice of v along `axis`, of the whole where it is None."""

@@ -243,6 +243,7 @@ dq, dk, dv = bc.sdpa_block_sparse_backward(q, k, v, pattern, y, lse, dy)""",
     "hyp1f1": f"{_PAIR}y = bc.hyp1f1(a, b, np.float32(a / 5))",
     "hyp1f1_backward": f"{_PAIR}dx = bc.hyp1f1_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
     "betainc_backward": f"{_PAIR}dx = bc.betainc_backward(np.ones((3, 4), np.float32), a, b, np.float32(a / 5))",
+    "bessel_jn": f"{_X}y = bc.bessel_jn(x, 3)",
     "jn": f"{_X}y = bc.jn(2, x)",
     "jn_backward": f"{_X}dx = bc.jn_backward(np.ones((3, 4), np.float32), 2, x)",
     "batch_norm": f"{_IMAGES}mean, var = np.zeros(4, np.float32), np.ones(4, np.float32)\n"
@@ -310,6 +311,9 @@ indices = np.array([[[0, 1], [1, 1]], [[2, 0], [1, -1]]])
 y = bc.embedding_bag_tables(indices, weight, np.array([0, 2, 5]))""",
     "quantized_embedding": """weight = np.arange(20, dtype=np.int8).reshape(5, 4)
 y = bc.quantized_embedding(np.array([3, 1]), weight, np.full(5, 0.5, np.float32))""",
+    "quantized_embedding_bag": """weight = np.arange(20, dtype=np.int8).reshape(5, 4)
+indices, offsets = np.array([0, 2, 2, 4, 1]), np.array([0, 3])
+y = bc.quantized_embedding_bag(indices, weight, np.full(5, 0.5, np.float32), offsets=offsets, mode="sum")""",
     "vocab_parallel_embedding": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
 y = bc.vocab_parallel_embedding(np.array([12, 3, 11]), weight, 10)""",
     "embedding_bag": f"""{_RNG}weight = rng.standard_normal((5, 4), dtype=np.float32)
