@@ -39,6 +39,8 @@ FRAME = {
 }  # fmt: skip
 
 HOST = {  # functions of the host that belong to an op
+    "ops.quantize.fp8_recipe": ["Fp8Recipe"],
+    "ops.quantize.hadamard_matrix": ["hadamard_matrix"],
     "ops.attention.dense.alibi": ["alibi_slopes"],
     "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
     "ops.elementwise.array_views": [
@@ -53,7 +55,7 @@ HOST = {  # functions of the host that belong to an op
     "ops.gated.gated_functions": ["halves"],
     "ops.gemm.einsum": ["einsum_path"],
     "ops.layout.views": [
-        "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_in_dim", "broadcast_like",
+        "atleast_1d", "atleast_2d", "atleast_3d", "broadcast", "broadcast_arrays", "broadcast_in_dim", "broadcast_like",
         "broadcast_tensors", "broadcast_to", "broadcast_to_rank", "collapse", "contiguous", "diagonal",
         "expand", "expand_dims", "flatten", "index_in_dim", "matrix_transpose", "moveaxis", "movedim", "narrow",
         "permute", "permute_dims", "ravel", "reshape", "rollaxis", "slice_in_dim", "squeeze", "swapaxes",

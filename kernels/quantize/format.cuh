@@ -34,7 +34,7 @@ struct Stored {
   const void *scales, *zeros;
   const i32* index;  // the group of each column, or null where groups are neighbours
   const i64 *code_steps, *scale_steps, *zero_steps;
-  u32 group, row_group;
+  u32 group, groups, row_group;
   int scale_code, zero_code;
   float scale;
   bool whole, scaled;
@@ -43,7 +43,7 @@ struct Stored {
   BARACUDA_D explicit Stored(const P& p)
       : codes(static_cast<const u8*>(p.codes)), scales(p.scales), zeros(p.zeros),
         index(static_cast<const i32*>(p.index)), code_steps(p.code_steps), scale_steps(p.scale_steps),
-        zero_steps(p.zero_steps), group(p.group), row_group(p.row_group), scale_code(p.scale_code),
+        zero_steps(p.zero_steps), group(p.group), groups(p.groups), row_group(p.row_group), scale_code(p.scale_code),
         zero_code(p.zero_code), scale(static_cast<float>(p.scale())), whole(p.whole != 0), scaled(p.scaled != 0) {}
 };
 
@@ -98,7 +98,10 @@ template <class F> struct Grouped {
     F::codes(w, row, k, x);
     if (w.index != nullptr) {
 #pragma unroll
-      for (int j = 0; j < N; ++j) scale_some<1>(w, row, __ldg(w.index + k + j), x, j);
+      for (int j = 0; j < N; ++j) {
+        const i32 of = __ldg(w.index + k + j);
+        scale_some<1>(w, row, min(static_cast<u32>(max(of, 0)), w.groups - 1), x, j);
+      }
     } else if (N == format_part || w.group % N == 0) {
       scale_some<N>(w, row, static_cast<u32>(k) / w.group, x, 0);
     } else {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import Array
-from ...core.checked import INT64, whole
+from ...core.checked import INT64, shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.views import shape_of, without_axes
 from .axes import place
@@ -89,8 +89,10 @@ def _many(name: str, values: Any, minimum: int = 0) -> list[int]:
     """Integers of which there may be any number."""
     try:
         items = list(values)
-    except TypeError:
-        raise InvalidProblemError(f"{name} must be an integer or integers, got {values!r}") from None
+    except MemoryError:
+        raise
+    except Exception:
+        raise InvalidProblemError(f"{name} must be an integer or integers, got {shown(values)}") from None
     return [whole(f"{name}[{i}]", one, minimum) for i, one in enumerate(items)]
 
 

@@ -21,10 +21,11 @@ from ...core.views import shape_of, with_axis
 from ...interop.arrays import read
 from ..elementwise.binary_functions import div, sub
 from .concat import ConcatPlan, concat
-from .creation import ones
+from .creation import ones, zeros
 from .made import from_host, kind_of
 from .moves import flip
 from .pad import pad
+from ..indexing.take import TakePlan, take
 from .view_copy import ViewCopyPlan, view_copy
 from .view_scatter import view_scatter
 from .views import part, ravel
@@ -129,6 +130,30 @@ def companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any 
     negated: Any = registry.public("neg")
     row = negated(div(part(a, 0, 1, shape[0]), part(a, 0, 0, 1), **more), **more)
     return leslie(row, ones((shape[0] - 2,), kind, like=a), out=out, **more) if shape[0] > 2 else with_axis(row, 0, "a")
+
+
+@entry(TakePlan)
+def fiedler_companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    """The pentadiagonal companion matrix of a polynomial's coefficients (scipy.linalg.fiedler_companion).
+
+    a: the highest power first, two at least. Its eigenvalues are the roots, as those of `companion`.
+    """
+    if unknown:
+        raise unexpected(fiedler_companion, unknown)
+    shape, kind, more = shape_of(a, "a"), read(a, "a").element, {"stream": stream, "preference": preference}
+    if len(shape) != 1 or shape[0] < 2:
+        raise InvalidProblemError(f"a must have two coefficients at least, got shape {shape}")
+    negated: Any = registry.public("neg")
+    scaled = negated(div(part(a, 0, 1, shape[0]), part(a, 0, 0, 1), **more), **more)
+    n, none, one = shape[0] - 1, shape[0] - 1, shape[0]  # places of a 0 and a 1 behind the n coefficients
+    held = np.full((n, n), none)
+    held[np.arange(2, n, 2), np.arange(1, n - 1, 2)] = np.arange(2, n, 2)
+    held[np.arange(3, n, 2), np.arange(1, n - 2, 2)] = one
+    held[np.arange(0, n - 1, 2), np.arange(1, n, 2)] = np.arange(1, n, 2)
+    held[np.arange(0, n - 2, 2), np.arange(2, n, 2)] = one
+    held[:2, 0] = (0, one)[: min(n, 2)]
+    values = concat([scaled, zeros((1,), kind, like=a), ones((1,), kind, like=a)], **more)
+    return take(values, from_host(held, a), axis=0, out=out, **more)
 
 
 def _counted(values: Any, element: Any, like: Any) -> Array:

@@ -14,7 +14,8 @@ from ...core import Array
 from ...core.checked import MAX_AXES, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape, View, broadcast_shape
-from ...core.views import broadcast, cut, permuted, reshaped, shape_of, windows, with_axis, without_axes
+from ...core.views import broadcast as spread
+from ...core.views import cut, permuted, reshaped, shape_of, windows, with_axis, without_axes
 from ...core.views import diagonal as main_diagonal
 from ...interop.arrays import read
 from .axes import bounds, expanded, full_order, listed, order_of, place, places
@@ -215,19 +216,19 @@ def broadcast_to(x: Array, shape: Any) -> Array:
     wanted = wholes("shape", (shape,) if isinstance(shape, (int, np.integer)) else shape)
     if broadcast_shape({"x": shape_of(x, "x"), "shape": wanted}, ("x", "shape")) != wanted:
         raise InvalidProblemError(f"x {shape_of(x, 'x')} does not broadcast to {wanted}")
-    return broadcast(x, wanted, "x")
+    return spread(x, wanted, "x")
 
 
 def expand(x: Array, *sizes: Any) -> Array:
     """A view of x whose axes of extent 1 are repeated; -1 keeps an extent (Tensor.expand)."""
-    return broadcast(x, expanded(shape_of(x, "x"), listed(sizes)), "x")
+    return spread(x, expanded(shape_of(x, "x"), listed(sizes)), "x")
 
 
 def broadcast_tensors(*arrays: Array) -> list[Array]:
     """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
     named = {f"arrays[{i}]": shape_of(x, f"arrays[{i}]") for i, x in enumerate(arrays)}
     wanted = broadcast_shape(named, named)
-    return [broadcast(x, wanted, name) for x, name in zip(arrays, named, strict=True)]
+    return [spread(x, wanted, name) for x, name in zip(arrays, named, strict=True)]
 
 
 broadcast_arrays = broadcast_tensors
@@ -243,6 +244,11 @@ def broadcast_to_rank(x: Array, rank: int) -> Array:
     for _ in range(whole("rank", rank, len(shape_of(x, "x")), MAX_AXES) - len(shape_of(x, "x"))):
         x = with_axis(x, 0, "x")
     return x
+
+
+def broadcast(x: Array, sizes: Any) -> Array:
+    """A view of x with axes of these sizes before its own, along which it is repeated (jax.lax.broadcast)."""
+    return broadcast_to(x, (*wholes("sizes", sizes), *shape_of(x, "x")))
 
 
 def broadcast_in_dim(x: Array, shape: Any, broadcast_dimensions: Any) -> Array:

@@ -61,8 +61,8 @@ def unpacked(
     unpacking = _unpacking(p, view, used)
     if isinstance(unpacking, str):
         return unpacking
-    items = view.size // max(desc.m * 0 + p.desc.k, 1) if view.size else 0
-    used += aligned(items * view.strides[-2] * view.element.itemsize)
+    rows = view.size // max(p.desc.k, 1)
+    used += aligned(rows * view.strides[-2] * view.element.itemsize)
     held = Operand(place, view)
     given = {**operands, "b": held.t if weights == "t" else held}
     found = product_steps(p, args, (row,), GemmArgs, desc, given, used, (1.0, 0.0))

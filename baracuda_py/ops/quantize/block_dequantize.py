@@ -41,7 +41,7 @@ class BlockDequantizeDescriptor(StoredFields, Descriptor):
 class BlockDequantizeArgs(StoredArgs):
     """As `StoredArgs`; rows of y are contiguous."""
 
-    y: Array = output("*shape", layout="inner")
+    y: Array = output("*batch_shape n k", layout="inner")
 
 
 def reference(
@@ -78,7 +78,7 @@ class BlockDequantizePlan(Plan):
     """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`.
 
     A value is what the format's own document says, in float32 arithmetic in the order stated there, then rounded to the
-    element, to nearest even. An entry of `index` outside the groups reads scale 0 … of its row's first group.
+    element, to nearest even.
     """
 
     op = "quantize.block_dequantize"
@@ -87,6 +87,7 @@ class BlockDequantizePlan(Plan):
     args = BlockDequantizeArgs
     reference = staticmethod(reference)
     raw = True
+    value_policy = "an entry of index outside the groups counts as the nearest of them"
     variants = (
         Variant(
             "rows", _geometry, source="quantize/block_dequantize.cu", elements=FLOATS, prelude=format_header,

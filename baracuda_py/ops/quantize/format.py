@@ -72,7 +72,7 @@ def decode(desc: Any, codes: Any, scales: Any = None, zeros: Any = None, index: 
         if not form.scales:
             return x
         held = decode_elements(scales, desc.scale_element).astype(np.float32) * np.float32(scale)
-        of = np.arange(desc.k) // desc.group if index is None else index
+        of = np.arange(desc.k) // desc.group if index is None else np.clip(index, 0, max(0, desc.k // desc.group - 1))
         rows = np.arange(desc.n) // desc.row_group
         if zeros is not None:
             x = x - decode_elements(zeros, desc.zero_element).astype(np.float32)[..., rows, :][..., of]

@@ -13,7 +13,7 @@ from ...core import ElementKind, InvalidProblemError, Problem, Scalar, View, cho
 from ...core import element as element_field
 from ...core import operand, scalar
 from ...core.args import Args, Array
-from ...core.checked import INT32
+from ...core.checked import INT32, shown
 from ...core.tensor import Shape
 from ..elementwise.cast import CODES
 from .format import PART, SCALES, E
@@ -29,7 +29,8 @@ class StoredFields:
     """A stored matrix [*batch_shape, n, k] in the format `kind`.
 
     group: how many neighbours of a row share a scale, a multiple of 8 that divides k, by default that of the format or
-    whole rows. row_group: how many rows do. scale_element, zero_element: what scales and zero points are held in.
+    whole rows. row_group: how many rows do, by default each has its own. scale_element, zero_element: what scales and
+    zero points are held in.
     """
 
     kind: FormatKind = choice(FormatKind)
@@ -37,7 +38,7 @@ class StoredFields:
     n: int = extent()
     k: int = extent()
     group: int = integer(derived(lambda desc: desc.kind.row.group or max(desc.k, PART)), minimum=1, maximum=INT32)
-    row_group: int = integer(1, minimum=1, maximum=INT32)
+    row_group: int = integer(derived(lambda desc: 1), minimum=1, maximum=INT32)
     scale_element: ElementKind = element_field(SCALES, derived(lambda desc: (*desc.kind.row.scales, E.F32)[0]))
     zero_element: ElementKind = element_field(_ZEROS, derived(lambda desc: (*desc.kind.row.zeros, E.F32)[0]))
 
@@ -110,8 +111,8 @@ def stored_params() -> dict[str, str]:
     """The fields of a Params struct from which `Stored` of kernels/quantize/format.cuh is made."""
     return {
         "codes": "ptr", "scales": "ptr", "zeros": "ptr", "index": "ptr", "code_steps": "i64[2]",
-        "scale_steps": "i64[3]", "zero_steps": "i64[3]", "group": "i32", "row_group": "i32", "scale_code": "i32",
-        "zero_code": "i32", "whole": "i32", "scaled": "i32", "scale": "scalar",
+        "scale_steps": "i64[3]", "zero_steps": "i64[3]", "group": "i32", "groups": "i32", "row_group": "i32",
+        "scale_code": "i32", "zero_code": "i32", "whole": "i32", "scaled": "i32", "scale": "scalar",
     }  # fmt: skip
 
 
@@ -130,9 +131,9 @@ def stored_values(p: Problem) -> dict[str, Any] | str:
         steps[name] = found.strides  # type: ignore[assignment]
     return {
         "code_steps": (pitch * desc.n, pitch), "scale_steps": steps["scales"], "zero_steps": steps["zeros"],
-        "group": desc.group, "row_group": desc.row_group, "scale_code": CODES.index(desc.scale_element),
-        "zero_code": CODES.index(desc.zero_element), "whole": p.codes.ptr % form.unit == 0 == pitch % form.unit,
-        "scaled": bool(form.scales),
+        "group": desc.group, "groups": desc.k // desc.group, "row_group": desc.row_group,
+        "scale_code": CODES.index(desc.scale_element), "zero_code": CODES.index(desc.zero_element),
+        "whole": p.codes.ptr % form.unit == 0 == pitch % form.unit, "scaled": bool(form.scales),
     }  # fmt: skip
 
 
@@ -148,7 +149,13 @@ def format_header(element: Any, kind: FormatKind) -> str:
 
 def kind_of(value: Any) -> FormatKind:
     """A format by itself or its name."""
-    return next(kind for kind in FormatKind if value in (kind, kind.value))
+    if isinstance(value, FormatKind):
+        return value
+    found = next((kind for kind in FormatKind if isinstance(value, str) and value == kind.value), None)
+    if found is None:
+        names = ", ".join(kind.value for kind in FormatKind)
+        raise InvalidProblemError(f"kind must be one of {names}, got {shown(value)}")
+    return found
 
 
 def infer_stored(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -156,14 +163,18 @@ def infer_stored(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
     codes = tuple(shapes["codes"])
     if len(codes) < 2 or "kind" not in facts:
         return
-    facts.setdefault("batch_shape", codes[:-2])
-    facts.setdefault("n", codes[-2])
     form = kind_of(facts["kind"]).row
-    facts.setdefault("k", codes[-1] * form.multiple // form.bytes(form.multiple))
-    scales = shapes.get("scales")
-    if scales is not None and len(scales) >= 2 and scales[-1] and facts["k"] % scales[-1] == 0:
-        facts.setdefault("group", facts["k"] // scales[-1])
-        facts.setdefault("row_group", -(-facts["n"] // scales[-2]) if scales[-2] else 1)
+    found: dict[str, Any] = {
+        "batch_shape": codes[:-2], "n": codes[-2], "k": codes[-1] * form.multiple // form.bytes(form.multiple),
+    }  # fmt: skip
+    if len(form.scales) == 1:  # which may travel as bytes
+        found["scale_element"] = form.scales[0]
+    k, scales = facts.get("k") or found["k"], shapes.get("scales")
+    if scales is not None and len(scales) >= 2 and 0 not in scales[-2:]:
+        if k % scales[-1] == 0 and not form.group:
+            found["group"] = k // scales[-1]
+        found["row_group"] = -(-found["n"] // scales[-2])
+    facts |= {name: value for name, value in found.items() if facts.get(name) is None}
 
 
 def stored_case(draw: Any) -> dict[str, Any]:
