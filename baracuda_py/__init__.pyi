@@ -478,6 +478,11 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
+from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
+from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
+from .ops.quantize.format_kinds import FormatKind as FormatKind
+from .ops.quantize.stored import StoredArgs as StoredArgs
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -1012,6 +1017,8 @@ def blackman_window(n: int, periodic: bool = True, element: Any = None, *, like:
     """0.42 - ½ cos(2π i / N) + 0.08 cos(4π i / N) (torch.blackman_window)."""
 def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
+def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
