@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from baracuda_py.core import Args, Descriptor, Plan  # noqa: E402
+from baracuda_py.core.exported import is_exported  # noqa: E402
 from baracuda_py.expressions.elementwise import Expression  # noqa: E402
 
 FRAME = {
@@ -38,6 +39,7 @@ FRAME = {
     "measure.tuner": ["autotune"],
 }  # fmt: skip
 
+<<<<<<< HEAD
 HOST = {  # functions of the host that belong to an op
     "ops.quantize.fp8_recipe": ["Fp8Recipe"],
     "ops.quantize.hadamard_matrix": ["hadamard_matrix"],
@@ -86,28 +88,38 @@ HOST = {  # functions of the host that belong to an op
     "expressions.reduce": ["FormulaReduction", "reduce"],
     "expressions.scan": ["FormulaScan", "scan"],
 }  # fmt: skip
+=======
+
+def is_marked(module: ModuleType, name: str, value: Any) -> bool:
+    """What is marked is exported, under every name that its module has of it."""
+    return not name.startswith("_") and getattr(value, "__module__", None) == module.__name__ and is_exported(value)
+>>>>>>> sx-absent
 
 
 def is_export(module: ModuleType, name: str, value: Any) -> bool:
-    """Pages export their plans, descriptors, args, kinds and entries and formulas, under every name these have."""
+    """Pages export their plans, descriptors, args, kinds, entries and formulas, and what is marked."""
     if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
         return False
-    if inspect.isclass(value):
+    if inspect.isclass(value) and not is_exported(value):
         return value.__name__ == name and issubclass(value, (Plan, Descriptor, Args, enum.Enum))
-    return callable(value) and hasattr(value, "plan")
+    return callable(value) and (hasattr(value, "plan") or is_exported(value))
+
+
+PUBLIC = {"expressions": is_marked, "ops": is_export}
 
 
 def collect() -> dict[str, str]:
     """Public name → module, relative to the package."""
-    found: dict[str, str] = {name: module for module, names in (FRAME | HOST).items() for name in names}
-    package = importlib.import_module("baracuda_py.ops")
-    for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        module = importlib.import_module(info.name)
-        for name, value in vars(module).items():
-            if is_export(module, name, value):
-                where = module.__name__.removeprefix("baracuda_py.")
-                if found.setdefault(name, where) != where:
-                    raise SystemExit(f"{name} is exported by both {found[name]} and {where}")
+    found: dict[str, str] = {name: module for module, names in FRAME.items() for name in names}
+    for page, is_public in PUBLIC.items():
+        package = importlib.import_module(f"baracuda_py.{page}")
+        for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            module = importlib.import_module(info.name)
+            for name, value in vars(module).items():
+                if is_public(module, name, value):
+                    where = module.__name__.removeprefix("baracuda_py.")
+                    if found.setdefault(name, where) != where:
+                        raise SystemExit(f"{name} is exported by both {found[name]} and {where}")
     return dict(sorted(found.items()))
 
 
