@@ -2457,6 +2457,8 @@ def negative(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...
     """y = neg(x) element by element, also called negative; see `UnaryPlan`."""
 def negative_binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution negative binomial of count, p, numbers or arrays."""
+def nested_scales(absmax: Array, code: Array, absmax2: Array, offset: Any = 0.0, *, blocksize: int = 256) -> Any:
+    """float32 scales of bitsandbytes' double quantisation: code[absmax] · absmax2[i // blocksize] + offset."""
 def nextafter(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = nextafter(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def nextafter_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2503,6 +2505,12 @@ def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def pack_awq(codes: Array, scales: Array, zeros: Array) -> tuple[Any, Any, Any]:
+    """(qweight, scales, qzeros) as AWQ stores them, of a matrix of kind uint4: the inverse of `repack_awq`."""
+def pack_codes(codes: Array, bits: int) -> Any:
+    """uint8 codes [*, k] below 2^bits as bytes [*, k · bits / 8]: a stream of bits, the lowest of a byte first."""
+def pack_gptq(codes: Array, scales: Array, zeros: Array, *, bits: int = 4, zero_offset: int = 1) -> tuple[Any, Any, Any]:
+    """(qweight, scales, qzeros) as GPTQ stores them, of a matrix of kind uint{bits}: the inverse of `repack_gptq`."""
 def pack_signs(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether elements are below 0, eight along the last axis in a byte, the first in the lowest bit, beyond the end 0."""
 def packbits(x: Array, axis: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2751,6 +2759,10 @@ def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, st
     """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
 def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
+def repack_awq(qweight: Array, scales: Array, qzeros: Array) -> tuple[Any, Any, Any]:
+    """(codes, scales, zeros) of kind uint4 of a layer as AWQ stores it."""
+def repack_gptq(qweight: Array, scales: Array, qzeros: Array | None = None, g_idx: Array | None = None, *, bits: int = 4, zero_offset: int = 1) -> tuple[Any, Any, Any, Any]:
+    """(codes, scales, zeros, index) of kind uint{bits} of a layer as GPTQ stores it (AutoGPTQ; bits 2, 3, 4 or 8)."""
 def repeat(x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat)."""
 def repeat_interleave(x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3313,6 +3325,8 @@ def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | Non
     """`unique` with the number of every element of x (jax.numpy.unique_inverse)."""
 def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
+def unpack_codes(packed: Array, bits: int) -> Any:
+    """The codes of `pack_codes`: uint8 bytes [*, n] as codes [*, n · 8 / bits], each below 2^bits."""
 def unpack_signs(x: Array, k: int | None = None, *, element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The signs of packed bytes as 1 and -1 in `element`, k of them, by default all that the bytes have."""
 def unpackbits(x: Array, axis: int | None = None, count: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
