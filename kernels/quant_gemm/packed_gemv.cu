@@ -50,7 +50,7 @@ BARACUDA_D void line_sums(int (&sums)[ROWS][COLS], const P& p, i64 m0, i64 n0) {
     }
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      if (m0 + r >= p.m) break;
+      if (m0 + r >= p.m) continue;
       u32 a[K::A_BYTES / 4];
       const u8* const line = static_cast<const u8*>(p.a) + (m0 + r) * p.a_strides[0];
       line_words<WIDE>(a, line + K::A_BYTES * piece * p.a_strides[1], p.a_strides[1], bytes_a - K::A_BYTES * piece);

@@ -183,7 +183,8 @@ def int4_matmul(
 ) -> Any:  # fmt: skip
     """a @ bᵀ of numbers of four bits, two in a byte, the first in the low half: a [*, bytes], b [n, bytes].
 
-    signed: of [-8, 7], else of [0, 15]. k, scales, bias and element are as in `binary_matmul`.
+    `cast(x, "int4")` or "uint4" packs them. signed: of [-8, 7], else of [0, 15]. k, scales, bias and element are as in
+    `binary_matmul`.
     """
     if unknown:
         raise unexpected(int4_matmul, unknown)
