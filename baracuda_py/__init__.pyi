@@ -479,6 +479,7 @@ from .ops.quant_gemm.int_gemm import IntGemmArgs as IntGemmArgs
 from .ops.quant_gemm.int_gemm import IntGemmDescriptor as IntGemmDescriptor
 from .ops.quant_gemm.int_gemm import IntGemmKind as IntGemmKind
 from .ops.quant_gemm.int_gemm import IntGemmPlan as IntGemmPlan
+from .ops.quant_gemm.int_gemm import SmoothQuantLinearPlan as SmoothQuantLinearPlan
 from .ops.quant_gemm.quantized_linear import QuantizedLinearArgs as QuantizedLinearArgs
 from .ops.quant_gemm.quantized_linear import QuantizedLinearDescriptor as QuantizedLinearDescriptor
 from .ops.quant_gemm.quantized_linear import QuantizedLinearPlan as QuantizedLinearPlan
