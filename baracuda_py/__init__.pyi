@@ -358,6 +358,9 @@ from .ops.layout.pad_backward import PadBackwardPlan as PadBackwardPlan
 from .ops.layout.repeats import RunIndexArgs as RunIndexArgs
 from .ops.layout.repeats import RunIndexDescriptor as RunIndexDescriptor
 from .ops.layout.repeats import RunIndexPlan as RunIndexPlan
+from .ops.layout.split_copy import SplitCopyArgs as SplitCopyArgs
+from .ops.layout.split_copy import SplitCopyDescriptor as SplitCopyDescriptor
+from .ops.layout.split_copy import SplitCopyPlan as SplitCopyPlan
 from .ops.layout.triangle import TriangleArgs as TriangleArgs
 from .ops.layout.triangle import TriangleBackwardArgs as TriangleBackwardArgs
 from .ops.layout.triangle import TriangleBackwardDescriptor as TriangleBackwardDescriptor
@@ -475,14 +478,81 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.quant_gemm.block_gemm import BlockGemmArgs as BlockGemmArgs
+from .ops.quant_gemm.block_gemm import BlockGemmDescriptor as BlockGemmDescriptor
+from .ops.quant_gemm.block_gemm import BlockGemmPlan as BlockGemmPlan
+from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardArgs as BlockGemmBackwardArgs
+from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardDescriptor as BlockGemmBackwardDescriptor
+from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardPlan as BlockGemmBackwardPlan
 from .ops.quant_gemm.int_gemm import IntGemmArgs as IntGemmArgs
 from .ops.quant_gemm.int_gemm import IntGemmDescriptor as IntGemmDescriptor
 from .ops.quant_gemm.int_gemm import IntGemmKind as IntGemmKind
 from .ops.quant_gemm.int_gemm import IntGemmPlan as IntGemmPlan
 from .ops.quant_gemm.int_gemm import SmoothQuantLinearPlan as SmoothQuantLinearPlan
+from .ops.quant_gemm.packed_gemm import BinaryGemmPlan as BinaryGemmPlan
+from .ops.quant_gemm.packed_gemm import Int4GemmPlan as Int4GemmPlan
+from .ops.quant_gemm.packed_gemm import PackedGemmArgs as PackedGemmArgs
+from .ops.quant_gemm.packed_gemm import PackedGemmDescriptor as PackedGemmDescriptor
+from .ops.quant_gemm.packed_gemm import PackedGemmKind as PackedGemmKind
+from .ops.quant_gemm.packed_gemm import PackedGemmPlan as PackedGemmPlan
+from .ops.quant_gemm.packed_gemm import TernaryGemmPlan as TernaryGemmPlan
 from .ops.quant_gemm.quantized_linear import QuantizedLinearArgs as QuantizedLinearArgs
 from .ops.quant_gemm.quantized_linear import QuantizedLinearDescriptor as QuantizedLinearDescriptor
 from .ops.quant_gemm.quantized_linear import QuantizedLinearPlan as QuantizedLinearPlan
+from .ops.quant_gemm.sparse24 import Sparse24CompressArgs as Sparse24CompressArgs
+from .ops.quant_gemm.sparse24 import Sparse24CompressPlan as Sparse24CompressPlan
+from .ops.quant_gemm.sparse24 import Sparse24DecompressArgs as Sparse24DecompressArgs
+from .ops.quant_gemm.sparse24 import Sparse24DecompressBackwardArgs as Sparse24DecompressBackwardArgs
+from .ops.quant_gemm.sparse24 import Sparse24DecompressBackwardPlan as Sparse24DecompressBackwardPlan
+from .ops.quant_gemm.sparse24 import Sparse24DecompressPlan as Sparse24DecompressPlan
+from .ops.quant_gemm.sparse24 import Sparse24Descriptor as Sparse24Descriptor
+from .ops.quant_gemm.sparse24 import Sparse24PruneArgs as Sparse24PruneArgs
+from .ops.quant_gemm.sparse24 import Sparse24PrunePlan as Sparse24PrunePlan
+from .ops.quant_gemm.sparse24_gemm import Sparse24GemmArgs as Sparse24GemmArgs
+from .ops.quant_gemm.sparse24_gemm import Sparse24GemmDescriptor as Sparse24GemmDescriptor
+from .ops.quant_gemm.sparse24_gemm import Sparse24GemmPlan as Sparse24GemmPlan
+from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
+from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
+from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
+from .ops.quantize.block_quantize import BlockQuantizeArgs as BlockQuantizeArgs
+from .ops.quantize.block_quantize import BlockQuantizeDescriptor as BlockQuantizeDescriptor
+from .ops.quantize.block_quantize import BlockQuantizePlan as BlockQuantizePlan
+from .ops.quantize.choose_qparams import ChooseQParamsArgs as ChooseQParamsArgs
+from .ops.quantize.choose_qparams import ChooseQParamsDescriptor as ChooseQParamsDescriptor
+from .ops.quantize.choose_qparams import ChooseQParamsPlan as ChooseQParamsPlan
+from .ops.quantize.choose_qparams import RangeKind as RangeKind
+from .ops.quantize.dequantize import DequantizeArgs as DequantizeArgs
+from .ops.quantize.dequantize import DequantizeDescriptor as DequantizeDescriptor
+from .ops.quantize.dequantize import DequantizePlan as DequantizePlan
+from .ops.quantize.dynamic_quantize import DynamicQuantizeArgs as DynamicQuantizeArgs
+from .ops.quantize.dynamic_quantize import DynamicQuantizeDescriptor as DynamicQuantizeDescriptor
+from .ops.quantize.dynamic_quantize import DynamicQuantizePlan as DynamicQuantizePlan
+from .ops.quantize.format_kinds import FormatKind as FormatKind
+from .ops.quantize.fp8_cast import Fp8CastArgs as Fp8CastArgs
+from .ops.quantize.fp8_cast import Fp8CastDescriptor as Fp8CastDescriptor
+from .ops.quantize.fp8_cast import Fp8CastPlan as Fp8CastPlan
+from .ops.quantize.fp8_cast import Fp8DequantizeArgs as Fp8DequantizeArgs
+from .ops.quantize.fp8_cast import Fp8DequantizeDescriptor as Fp8DequantizeDescriptor
+from .ops.quantize.fp8_cast import Fp8DequantizePlan as Fp8DequantizePlan
+from .ops.quantize.fp8_cast_transpose import Fp8CastTransposeArgs as Fp8CastTransposeArgs
+from .ops.quantize.fp8_cast_transpose import Fp8CastTransposeDescriptor as Fp8CastTransposeDescriptor
+from .ops.quantize.fp8_cast_transpose import Fp8CastTransposePlan as Fp8CastTransposePlan
+from .ops.quantize.fp8_recipe import Fp8Recipe as Fp8Recipe
+from .ops.quantize.fp8_scale_update import Fp8ScaleUpdateArgs as Fp8ScaleUpdateArgs
+from .ops.quantize.fp8_scale_update import Fp8ScaleUpdateDescriptor as Fp8ScaleUpdateDescriptor
+from .ops.quantize.fp8_scale_update import Fp8ScaleUpdatePlan as Fp8ScaleUpdatePlan
+from .ops.quantize.hadamard import HadamardArgs as HadamardArgs
+from .ops.quantize.hadamard import HadamardDescriptor as HadamardDescriptor
+from .ops.quantize.hadamard import HadamardPlan as HadamardPlan
+from .ops.quantize.hadamard_backward import HadamardBackwardArgs as HadamardBackwardArgs
+from .ops.quantize.hadamard_backward import HadamardBackwardPlan as HadamardBackwardPlan
+from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeArgs as Mxfp8CastTransposeArgs
+from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeDescriptor as Mxfp8CastTransposeDescriptor
+from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposePlan as Mxfp8CastTransposePlan
+from .ops.quantize.quantize import QuantizeArgs as QuantizeArgs
+from .ops.quantize.quantize import QuantizeDescriptor as QuantizeDescriptor
+from .ops.quantize.quantize import QuantizePlan as QuantizePlan
+from .ops.quantize.stored import StoredArgs as StoredArgs
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -949,6 +1019,8 @@ def bessel_j1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..
     """y = bessel_j1(x) element by element; see `UnaryPlan`."""
 def bessel_j1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy bessel_j1'(x) element by element; see `UnaryBackwardPlan`."""
+def bessel_jn(x: Array, v: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """J of the orders 0 … v of x, along a new first axis (jax.scipy.special.bessel_jn), in one launch; see `jn`."""
 def bessel_y0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bessel_y0(x) element by element; see `UnaryPlan`."""
 def bessel_y0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -985,6 +1057,8 @@ def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array | No
     """binary_cross_entropy_with_logits of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_with_logits_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of binary_cross_entropy_with_logits by its operands; see `PointwiseLossBackwardPlan`."""
+def binary_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ bᵀ of signs that `pack_signs` packed, k - 2 · popcount(a xor b): a [*, bytes], b [n, bytes]."""
 def bincount(x: Array, weights: Array | None = None, *, length: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount)."""
 def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1015,10 +1089,18 @@ def blackman_window(n: int, periodic: bool = True, element: Any = None, *, like:
     """0.42 - ½ cos(2π i / N) + 0.08 cos(4π i / N) (torch.blackman_window)."""
 def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
+def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """dmatrices[i] = dy where matrix i stands in y."""
+def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x @ Wᵀ + bias, W a stored matrix in any format of `FormatKind`: weight-only quantised linear layers."""
+def block_gemm_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy @ W of `BlockGemmPlan`, W unpacked into the workspace and rounded to x's element."""
+def block_quantize(x: Array, *, kind: FormatKind | str = 'nf4', group: int | None = None, scale: Scalar = 1.0, scale_element: DType | None = None, zero_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(codes, scales), of asymmetric formats (codes, scales, zeros), of x [*, n, k]; see `BlockQuantizePlan`."""
 def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1029,6 +1111,8 @@ def boxcox1p_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream:
     """(da, db), that of an array alone, of y = boxcox1p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def boxcox_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = boxcox(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+def broadcast(x: Array, sizes: Any) -> Array:
+    """A view of x with axes of these sizes before its own, along which it is repeated (jax.lax.broadcast)."""
 def broadcast_arrays(*arrays: Any) -> list[Array]:
     """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
 def broadcast_in_dim(x: Array, shape: Any, broadcast_dimensions: Any) -> Array:
@@ -1259,6 +1343,18 @@ def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None
     """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
 def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
+def dequantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'float32', block_shape: int | Sequence[int] | None = None, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`."""
+def dequantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each block of the last axes; see `quantize_per_block`."""
+def dequantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each place along `axis`; see `dequantize`."""
+def dequantize_per_group(x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each group of neighbours along the last axis; see `quantize_per_group`."""
+def dequantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_point) scale with one scale and zero point, numbers or 0-d arrays; see `dequantize`."""
+def dequantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each row along the last axis; see `dequantize`."""
 def dft(n: int, scale: str | None = None, element: Any = 'complex64', *, like: Any = None) -> Array:
     """The n × n matrix of the discrete Fourier transform (scipy.linalg.dft); scale: None, 'sqrtn' or 'n'."""
 def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1474,6 +1570,8 @@ def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Sc
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
 def fiedler(a: Array) -> Array:
     """|a_i - a_j| of a vector (scipy.linalg.fiedler)."""
+def fiedler_companion(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The pentadiagonal companion matrix of a polynomial's coefficients (scipy.linalg.fiedler_companion)."""
 def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
 def fill_diagonal(x: Array, value: Scalar, wrap: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1524,8 +1622,18 @@ def fmod_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, retu
     """(da, db) of y = fmod(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def fold(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
+def fp8_cast(x: Array, amax: Array | None = None, *, shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x · scale as fp8, rounded to nearest, ties to even, and saturating; amax = max(amax, |x|): one launch."""
+def fp8_cast_transpose(x: Array, amax: Array | None = None, *, shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y = x · scale as fp8, yt = y transposed, amax = max(amax, |x|): one read of x, one launch."""
+def fp8_dequantize(x: Array, scale: Scalar = 1.0, *, to_element: DType = 'float32', from_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x · scale of fp8 as float32, float16 or bfloat16; scale is 1 over that of `fp8_cast` (its `scale_inv`)."""
 def fp8_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, c: Array | None = None, bias: Array | None = None, residual: Array | None = None, scale_y: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., a_scales: int | Sequence[int] = ..., b_scales: int | Sequence[int] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_amax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · (scale_a · a) @ (scale_b · b) + beta · c + bias) + residual of fp8 (torch's scaled_mm)."""
+def fp8_quantize(x: Array, *, to_element: DType = 'float8_e4m3fn', power_of_two: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, scale_inv): x as fp8 by the scale that its own largest size gives; y · scale_inv is x but for rounding."""
+def fp8_scale_update(history: Array, scale: Array, scale_inv: Array, *, slots: int = ..., tensors: int = ..., algorithm: Literal['max', 'most_recent'] = 'max', margin: int = 0, to_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """scale = largest / amax · 2^-margin and scale_inv = 1 / scale of all tensors; the history goes on by a slot."""
 def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = frac(x) element by element; see `UnaryPlan`."""
 def frac_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1592,6 +1700,8 @@ def gather_scatter_min(x: Array, src: Array, index: Array | None = None, weight:
     """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
 def gather_scatter_sum(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_slices(x: Array, indices: Array, *, offset_dims: Sequence[int], collapsed_slice_dims: Sequence[int] = ..., start_index_map: Sequence[int], slice_sizes: Sequence[int], operand_batching_dims: Sequence[int] = ..., start_indices_batching_dims: Sequence[int] = ..., mode: str = 'fill', fill_value: float = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Windows of x of the lengths slice_sizes, each beginning where an index says (jax.lax.gather)."""
 def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
 def gaussian_nll_loss_backward(dloss: Array, x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, return_dvar: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1676,6 +1786,12 @@ def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | Non
     """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
 def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
+def hadamard_backward(dy: Array, signs: Array | None = None, after: Array | None = None, *, shape: int | Sequence[int] = ..., block: int | None = None, normalized: bool = False, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = signs · scale H (after · dy): H is symmetric, and signs and after change places."""
+def hadamard_matrix(n: int) -> Any:
+    """H of order n, int64 of 1 and -1 on the host: the matrix that `hadamard_transform` multiplies by."""
+def hadamard_transform(x: Array, signs: Array | None = None, after: Array | None = None, *, block: int | None = None, axis: int = -1, scale: Scalar = 1.0, normalized: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """after · scale H (signs · x) along `axis`, H the Hadamard matrix of as many columns; see `HadamardPlan`."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis."""
 def hamming(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
@@ -1826,6 +1942,8 @@ def index_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, 
     """x with the slices of src combined with those that `index` names along `axis` (torch.index_reduce)."""
 def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def index_take(x: Array, indices: Sequence[Array], axes: Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i…, …] = the slice of x at indices[k][i…] along axis axes[k] for every k (jax.lax.index_take)."""
 def indices(dimensions: Any, element: Any = None, *, like: Any = None) -> Array:
     """The index along each axis of every element of a shape, one behind the other (numpy.indices)."""
 def info_nce_loss(query: Array, key: Array, *, temperature: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1838,6 +1956,8 @@ def insert(x: Array, index: Any, values: Array, axis: int | None = None, *, out:
     """x with values before some indices along an axis (numpy.insert); without `axis` x is one axis."""
 def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
+def int4_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, signed: bool = True, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ bᵀ of numbers of four bits, two in a byte, the first in the low half: a [*, bytes], b [n, bytes]."""
 def int_bmm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
 def int_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, zero_a: Array | None = None, zero_b: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, zero_y: Array | None = None, *, kind: IntGemmKind | str = ..., batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., group: int = 0, out_element: DType | None = None, b_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1848,6 +1968,8 @@ def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, pre
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
+def interp(x: Array, xp: Array, fp: Array, left: Any = None, right: bool | None = None, period: float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the value at x of the lines between the points (xp, fp), of which xp ascends (numpy.interp)."""
 def intersect1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements that a and b have both, ascending, and how many there are (numpy.intersect1d)."""
 def invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2250,12 +2372,18 @@ def multilabel_soft_margin_loss_backward(dloss: Array, x: Array, hits: Array | N
     """The gradients of multilabel_soft_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def multinomial(probs: Array, num_samples: int = 1, replacement: bool = False, *, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Ids drawn from weights [V] or rows of them [B, V] (torch.multinomial): [num_samples] or [B, num_samples]."""
+def multinomial_counts(n: int, probs: Array, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How often each of V categories comes in n draws, [..., V] of weights [..., V] (jax.random.multinomial)."""
 def multiply(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def multivariate_normal(mean: Array, scale_tril: Array, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """mean + scale_tril z of standard normal vectors z [..., d] (torch.distributions.MultivariateNormal)."""
 def mv(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def mvlgamma(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
+def mxfp8_cast_transpose(x: Array, *, shape: int | Sequence[int] = ..., to_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array]:
+    """y and yt as MXFP8: fp8 with a power of two for each 32 numbers of a row, of x and of x transposed; one launch."""
 def nan_to_num(x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = nan_to_num(x) element by element; see `UnaryPlan`."""
 def nan_to_num_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2310,6 +2438,8 @@ def native_batch_norm(x: Array, weight: Array | None = None, bias: Array | None 
     """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm)."""
 def native_channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
+def native_dropout(x: Array, p: float = 0.5, training: bool = True, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`dropout` of every element, and what was kept (torch.native_dropout)."""
 def ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ndtr(x) element by element; see `UnaryPlan`."""
 def ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2374,8 +2504,12 @@ def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def pack_signs(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether elements are below 0, eight along the last axis in a byte, the first in the lowest bit, beyond the end 0."""
 def packbits(x: Array, axis: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether elements are not 0, eight along an axis in a byte, those beyond the end 0 (numpy.packbits)."""
+def packed_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, bias: Array | None = None, *, kind: PackedGemmKind | str = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[m, n] = scale_a[m] · scale_b[n] · Σ_k a[m, k] b[n, k] + bias[n] of packed integers, summed exactly in int32."""
 def pad(x: Array, pad: Any, mode: str = 'constant', value: builtins.complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
 def pad_backward(dy: Array, *, shape: int | Sequence[int] = ..., padding: int | Sequence[int | Sequence[int]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: builtins.complex = 0, interior: int | Sequence[int] = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2484,8 +2618,22 @@ def qlinear_matmul(a: Array, a_scale: Array, a_zero_point: Array | None, b: Arra
     """y ≈ a @ b of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearMatMul): shapes as in `int_mm`."""
 def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
-def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def quantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, stochastic: bool = False, seed: Scalar = 0, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear)."""
+def quantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float8_e4m3fn', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each block of its last axes; see `quantize`."""
+def quantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each place along `axis` (torch.quantize_per_channel); see `quantize`."""
+def quantize_per_group(x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: DType = 'int4', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each group of `group_size` neighbours along the last axis; see `quantize`."""
+def quantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with one scale and zero point, numbers or 0-d arrays (torch.quantize_per_tensor); see `quantize`."""
+def quantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each row along the last axis; see `quantize`."""
+def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, code: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
+def quantized_embedding_bag(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, offsets: Array | None = None, per_sample_weights: Array | None = None, *, code: str | None = None, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`embedding_bag` of the rows that `quantized_embedding` makes of a quantised table (FBGEMM's, torch's byte rows)."""
 def quantized_linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None, x_scale: Scalar | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x @ (scale · weight)ᵀ + bias of int8 weights [out, in], x [*, in] quantised to int8 on the way (W8A8, dynamic)."""
 def quantized_linear_backward(dy: Array, x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None, x_scale: Scalar | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2630,6 +2778,8 @@ def rms_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, b
     """act(rms_norm(x, norm_weight) @ weightᵀ + bias) + residual: x [*, in], weight [out, in], norm_weight [in]."""
 def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(y, scales): rms_norm(x + residual) in 8 or 4 bits, with a scale for each row or block."""
+def rng_uniform(low: Scalar, high: Any, shape: int | Sequence[int] | None = None, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`uniform` in the order of parameters of jax.lax.rng_uniform."""
 def rnnt_loss(logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, *, blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """-log of the probability of targets under a transducer (torchaudio.functional.rnnt_loss); see `RnntLossPlan`."""
 def rnnt_loss_backward(dloss: Array, logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, lse: Array, log_steps: Array, log_alpha: Array, nll: Array, *, batch: int = ..., steps: int = ..., labels: int = ..., classes: int = ..., blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2709,6 +2859,8 @@ def scatter_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int
     """y = x with the tokens of src combined at positions along `axis` (torch.scatter_reduce); see `ScatterPlan`."""
 def scatter_reduce_backward(dy: Array, x: Array, index: Array, src: Array, y: Array | None = None, reduce: str = 'sum', *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(dx, dsrc) of `scatter_reduce`; y is its result, which amax and amin need."""
+def scatter_slices(x: Array, indices: Array, updates: Array, reduction: str = 'none', *, update_window_dims: Sequence[int], inserted_window_dims: Sequence[int] = ..., scatter_dims_to_operand_dims: Sequence[int], operand_batching_dims: Sequence[int] = ..., scatter_indices_batching_dims: Sequence[int] = ..., mode: str = 'fill', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with windows written, or combined, where indices say that they begin (jax.lax.scatter, scatter_add, …)."""
 def scatter_sum(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, scores_stage: str = 'raw', layout: str = 'bhsd', return_attn: bool = False, return_scores: bool = False, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2749,10 +2901,14 @@ def segment_softmax(x: Array, index: Array | None = None, *, num_segments: int =
     """y[t, …] = exp(x[t, …]) / Σ exp(x[u, …]) over the tokens u of t's segment; log_softmax its logarithm."""
 def segment_softmax_backward(dy: Array, y: Array, index: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., row_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = y (dy - Σ dy y) over the tokens of a segment; of log_softmax dy - exp(y) Σ dy. A token of none gets 0."""
+def segment_sort(x: Array, offsets: Array, descending: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The elements of every segment of a vector in order, and where they stood (CUB's segmented sort): stable."""
 def segment_spread(index: Array, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', tokens: int = ..., length: int = 0, absent: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """ids: y[t] = the segment of token t. padded: y[s, l] = token l of segment s. spread: y[t] = s · length + l of it."""
 def segment_sum(x: Array, index: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., row_shape: int | Sequence[int] = ..., with_initial: bool = False, with_empty: bool = False, initial: Scalar = 0.0, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
+def segment_topk(x: Array, offsets: Array, k: int, largest: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k largest, or smallest, elements of every segment of a vector, and where they stood: [segments, k] each."""
 def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
 def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2889,6 +3045,8 @@ def sort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descendi
     """y = x with every row along `axis` sorted; indices[…, j, …] is where y[…, j, …] stood in its row (torch.sort)."""
 def sort_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, picked_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx[…, indices[…, j, …], …] = dy[…, j, …] along `axis`, and 0 elsewhere: the gradient of sorts and selections."""
+def sort_complex(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Complex numbers in the order of their real parts, equal ones in that of the imaginary ones (numpy.sort_complex)."""
 def sort_key_val(keys: Array, values: Array, axis: int = -1, descending: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """keys sorted along `axis`, and the values of the same shape that go with them (jax.lax.sort_key_val): stable."""
 def sorted_place(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, kind: SortedPlaceKind | str = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2901,6 +3059,24 @@ def space_to_depth(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = N
     """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
 def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
+def sparse24_compress(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """values, the two elements of every four that `Sparse24PrunePlan` keeps, and metadata, their places."""
+def sparse24_decompress(values: Array, metadata: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y, zeros but for the values at the places that metadata says: the inverse of `Sparse24CompressPlan`."""
+def sparse24_decompress_backward(dy: Array, metadata: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dvalues, the elements of dy at the places that metadata says; a value that another one stands over has 0."""
+def sparse24_gemm(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x @ Wᵀ + bias of a W whose rows `Sparse24CompressPlan` made of a 2:4 sparse matrix [n, k]."""
+def sparse24_mask(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Which elements of x `sparse24_prune` keeps, bool: two of every four neighbours along the last axis."""
+def sparse24_matmul(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ Wᵀ + bias of the 2:4 sparse W [n, k] that `sparse24_compress` made (values, metadata) of: x [*, k], bias [n]."""
+def sparse24_matmul_backward(dy: Array, x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """(dx, dvalues, dbias) of `sparse24_matmul`; dbias is None without a bias."""
+def sparse24_prune(x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with all but the two largest of every four neighbours along the last axis made 0; see `Sparse24PrunePlan`."""
+def sparse24_prune_backward(dy: Array, x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of `sparse24_prune` in x: dy where x is kept, or dy itself."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
 sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
 def sparsemax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2929,8 +3105,12 @@ def spherical_bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[i
     """dx = dy spherical_bessel_j0'(x) element by element; see `UnaryBackwardPlan`."""
 def split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
     """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed."""
+def split_copy(x: Array, split_size: Any, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Copies of the parts of x along an axis: of `split_size` elements each, or of the sizes listed (torch.split_copy)."""
 def split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
     """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
+def split_with_sizes_copy(x: Array, split_size: Any, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Copies of the parts of x along an axis: of `split_size` elements each, or of the sizes listed (torch.split_copy)."""
 def sqrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = sqrt(x) element by element; see `UnaryPlan`."""
 def sqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3024,6 +3204,12 @@ def tensor_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Arra
     """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
 def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's."""
+def ternary_matmul(x: Array, weight: Array, x_scale: Array | None = None, weight_scale: Array | None = None, *, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ Wᵀ of int8 x [*, k] by ternary weights [n, k / 4 rounded up] as `ternary_quantize` packs them."""
+def ternary_quantize(weight: Array, *, axis: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(packed, scale): weight / scale rounded to -1, 0 or 1, ties to 0, four in a byte along the last axis."""
+def ternary_unpack(packed: Array, k: int | None = None, *, element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The numbers of packed ternary weights in `element`, k of each line, by default all that the bytes have."""
 def threshold(x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = threshold(x) element by element; see `UnaryPlan`."""
 def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3034,6 +3220,8 @@ def toeplitz(c: Array, r: Array | None = None, *, out: Out = None, stream: Strea
     """The matrix with first column c and first row r whose diagonals are constant (scipy.linalg.toeplitz)."""
 def token_logprobs(logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The logprob [B] of tokens [B] (int64 or int32) under softmax(logits / temperature), with no cut-off."""
+def top_k(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k)."""
 def top_k_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Logits [B, V], -inf but for the k largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def top_k_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3046,6 +3234,8 @@ def top_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = 
     """Probabilities [B, V], 0 but for the shortest descending prefix that reaches p, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
 def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k)."""
+def topk_varlen(x: Array, lengths: Array, k: int, *, offsets: Array | None = None, page_table: Array | None = None, page_size: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k largest of the first lengths[r] elements of every row r of x, and where they stand: [rows, k] each."""
 def trace(x: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the sum of the elements x[…, i, …, i + offset, …] of axis1 and axis2 (numpy.trace; torch.trace of a matrix)."""
 def trace_backward(dy: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3072,6 +3262,8 @@ def tril_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) 
     """Rows and columns, [2, count] int64, of what lies on and below diagonal k of an n × m matrix, row by row."""
 def tril_indices_from(x: Array, k: int = 0) -> Array:
     """`tril_indices` of a matrix of x's shape (numpy.tril_indices_from)."""
+def trim_zeros(x: Array, trim: str = 'fb', *, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(a vector without the zeros before its first and behind its last other element, how many are left)."""
 def triplet_margin_loss(x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """triplet_margin_loss of every row along the last axis (margin, p, eps, swap), or their mean or sum; see `RowLossPlan`."""
 def triplet_margin_loss_backward(dloss: Array, x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, return_dx: bool = True, return_dpositive: bool = True, return_dnegative: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -3098,6 +3290,8 @@ def typical_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream
     """Logits [B, V], -inf but for those nearest to the entropy, until they reach typical_p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def unbind(x: Array, axis: int = 0) -> list[Array]:
     """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
+def unbind_copy(x: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Copies of the slices of x at each index of an axis (torch.unbind_copy), in one launch; `unbind` has views."""
 def unflatten(x: Array, axis: int, shape: Any) -> Array:
     """A view of x with an axis split into several, of which one size may be -1 (torch.unflatten)."""
 def unfold(x: Array, axis: int, size: int, step: int) -> Array:
@@ -3108,18 +3302,20 @@ def uniform(low: Array | float = 0.0, high: Array | float = 1.0, *, shape: int |
     """Draws of the distribution uniform of low, high, numbers or arrays."""
 def union1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements of a and b, ascending, and how many there are (numpy.union1d, as JAX's with `size`)."""
-def unique(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def unique(x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`)."""
 def unique_all(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`unique` with inverse, counts and first places (jax.numpy.unique_all)."""
-def unique_consecutive(x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """An element of every run of equal neighbours in x, seen as a row (torch.unique_consecutive)."""
+def unique_consecutive(x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """An element of every run of equal neighbours in x, seen as a row, or a slice along `axis` (torch's function)."""
 def unique_counts(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`unique` with the counts of the elements (jax.numpy.unique_counts)."""
 def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`unique` with the number of every element of x (jax.numpy.unique_inverse)."""
 def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
+def unpack_signs(x: Array, k: int | None = None, *, element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The signs of packed bytes as 1 and -1 in `element`, k of them, by default all that the bytes have."""
 def unpackbits(x: Array, axis: int | None = None, count: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The bits of bytes as uint8, eight for each along an axis (numpy.unpackbits)."""
 def unravel_index(x: Array, *, shape: int | Sequence[int] = ..., dims: int | Sequence[int] = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3187,6 +3383,8 @@ def wald(mean: Array | float, scale: Array | float = 1.0, *, shape: int | Sequen
 def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
     """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
 def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
 def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """v · g / ‖v‖, the norm of each slice of v along `axis`, of the whole where it is None."""

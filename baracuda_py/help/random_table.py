@@ -12,7 +12,7 @@ _DRAWN = {
     "generalized_normal": "1.5", "geometric": "0.25", "negative_binomial": "3, 0.5", "normal": "1.0, 2.0",
     "pareto": "1.0, 3.0", "poisson": "4.0", "random_beta": "2.0, 3.0", "random_f": "3.0, 5.0", "random_gamma": "2.0",
     "random_loggamma": "0.1", "standard_t": "3.0", "student_t": "3.0", "triangular": "-1.0, 0.0, 2.0",
-    "uniform": "-1.0, 1.0", "wald": "1.0", "weibull": "1.0, 2.0",
+    "uniform": "-1.0, 1.0", "wald": "1.0", "weibull": "1.0, 2.0", "weibull_min": "1.0, 2.0",
     **dict.fromkeys(
         ("cauchy", "double_sided_maxwell", "exponential", "gumbel", "laplace", "log_normal", "lognormal", "maxwell",
          "rademacher", "random_logistic", "rayleigh", "trunc_normal", "truncated_normal"), ""),
@@ -29,6 +29,10 @@ scores, parents, tokens = bc.beam_step(logprobs, scores)""",
     "choice": f"{_X}y = bc.choice(x[0], (2, 3), seed=7)",
     "dirichlet": "concentration = np.ones(4, np.float32)\ny = bc.dirichlet(concentration, shape=(3, 4), seed=7)",
     "multinomial": f"{_PROBS}ids = bc.multinomial(probs, 5, seed=7)",
+    "multinomial_counts": "probs = np.float32([0.5, 0.25, 0.25])\ncounts = bc.multinomial_counts(10, probs, seed=7)",
+    "multivariate_normal": """mean, scale_tril = np.float32([1, 2]), np.float32([[1, 0], [0.5, 2]])
+y = bc.multivariate_normal(mean, scale_tril, shape=(5,), seed=7)""",
+    "native_dropout": f"{_X}y, mask = bc.native_dropout(x, 0.25, seed=7)",
     "permutation": f"{_X}y = bc.permutation(x, seed=7)",
     "randperm": "n = 10\ny = bc.randperm(n, seed=7)",
     **{
@@ -37,6 +41,7 @@ scores, parents, tokens = bc.beam_step(logprobs, scores)""",
     },
     **{f"{name}_like": f"{_X}y = bc.{name}_like(x, seed=7)" for name in ("rand", "randn")},
     **{name: f"shape = (3, 4)\ny = bc.{name}(shape, seed=7)" for name in ("rand", "randn", "bits")},
+    "rng_uniform": "low = np.zeros((3, 4), np.float32)\ny = bc.rng_uniform(low, 2.0, seed=7)",
     "randint": "shape = (3, 4)\ny = bc.randint(1, 7, shape=shape, seed=7)",
     "randint_like": f"{_X}y = bc.randint_like(x, 7, seed=7)",
     "sample": f"""{_LOGITS}top_k = np.array([0, 5, 1], dtype=np.int32)

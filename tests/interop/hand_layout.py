@@ -100,6 +100,9 @@ LAYOUT: dict[str, Callable[[], Call]] = {
     "circulant": lambda: ([_x(4)], {}),
     "convolution_matrix": lambda: ([_x(3), 5], {}),
     "leslie": lambda: ([_x(4), _x(3, seed=1)], {}),
+    "fiedler_companion": lambda: ([_x(4)], {}),
+    **dict.fromkeys(("split_copy", "split_with_sizes_copy"), lambda: ([_x(4, 6), (2, 4)], {"axis": 1})),
+    "unbind_copy": lambda: ([_x(3, 4)], {}),
     "companion": lambda: ([_x(4)], {}),
     "generate": lambda: ([_x(6)], {"steps": (1,), "form": "counted"}),
 }

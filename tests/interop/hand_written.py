@@ -11,6 +11,7 @@ import numpy as np
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
 from baracuda_py.ops.random.distributions import RandomKind
+from tests.interop.hand_affine import AFFINE
 from tests.interop.hand_layout import LAYOUT
 
 Call = tuple[list[Any], dict[str, Any]]
@@ -79,6 +80,16 @@ def _qlinear() -> list[Any]:
 _MATRIX, _BF16 = (4, 6), ElementKind.BF16.dtype
 
 
+def _sparse(dtype: Any = np.float32) -> list[Any]:
+    values, metadata = bc.sparse24_compress(made(5, 16, seed=1).astype(dtype))
+    return [made(3, 16).astype(dtype), values, metadata, made(5, seed=2).astype(dtype)]
+
+
+def _packed_bytes(*shapes: tuple[int, int]) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
+
+
 def made_index(rows: int, tokens: int) -> np.ndarray:
     """Places 0 to 3 along a row."""
     return np.arange(rows * tokens, dtype=np.int32).reshape(rows, tokens) % 4
@@ -103,6 +114,16 @@ _OF_INDICES: dict[str, Callable[[], Call]] = {
     "extract": lambda: ([made(3, 4) > 0, made(3, 4)], {}),
     "flatnonzero": lambda: ([made(3, 4)], {}),
     "gather_nd": lambda: ([made(3, 4), np.array([[0, 1], [2, 3]])], {}),
+    "gather_slices": lambda: (
+        [made(3, 4), np.array([[0, 1], [1, 2]])],
+        {"offset_dims": (1, 2), "start_index_map": (0, 1), "slice_sizes": (2, 2)},
+    ),
+    "scatter_slices": lambda: (
+        [made(3, 4), np.array([[0, 1], [1, 2]]), made(2, 2, 2, seed=1)],
+        {"update_window_dims": (1, 2), "scatter_dims_to_operand_dims": (0, 1)},
+    ),
+    "index_take": lambda: ([made(3, 4), [_TWO, np.array([1, 3])], (0, 1)], {}),
+    "trim_zeros": lambda: ([np.float32([0, 0, 3, 0, 4, 0])], {}),
     "index": lambda: ([made(3, 4, 2), [_TWO[:, None], np.array([1, -1])]], {}),
     **dict.fromkeys(("index_add", "index_copy"), lambda: ([made(3, 4), _TWO, made(2, 4, seed=1)], {"axis": 0})),
     "index_fill": lambda: ([made(3, 4), _TWO, 0.5], {"axis": 0}),
@@ -119,10 +140,12 @@ _OF_INDICES: dict[str, Callable[[], Call]] = {
 }
 
 GIVEN: dict[str, Callable[[], Call]] = {
+    **AFFINE,
     **_OF_INDICES,
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),
     "hyp1f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
+    "bessel_jn": lambda: ([_part(), 3], {}),
     "jn": lambda: ([2, _part()], {}),
     **dict.fromkeys(
         ("matmul_tc", "matmul_tc_async"), lambda: ([made(4, 6, dtype=np.float16), made(6, 5, dtype=np.float16)], {})
@@ -147,7 +170,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "gated_activation": lambda: ([made(4, 6)], {"kind": "swiglu"}),
     "gated_activation_backward": lambda: ([made(4, 3), made(4, 6)], {"kind": "swiglu"}),
     **dict.fromkeys(("addmm", "addmv"), lambda: ([made(4, 5), made(4, 6), made(6, 5)], {"alpha": 0.5, "beta": 2.0})),
-    **dict.fromkeys(("topk", "kthvalue"), lambda: ([made(4, 6), 2], {})),
+    **dict.fromkeys(("topk", "top_k", "kthvalue"), lambda: ([made(4, 6), 2], {})),
     **dict.fromkeys(("bucketize", "digitize"), lambda: ([made(4, 6), np.array([-0.5, 0.5, 1.0], np.float32)], {})),
     "searchsorted": lambda: ([np.sort(made(4, 6)), made(4, 3)], {}),
     **dict.fromkeys(("median", "nanmedian", "mode", "rankdata"), lambda: ([made(4, 6)], {"axis": 1})),
@@ -160,8 +183,13 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "bincount": lambda: ([np.arange(12, dtype=np.int64) % 5, made(12)], {"length": 5}),
     **dict.fromkeys(("union1d", "intersect1d", "setdiff1d", "setxor1d"), lambda: ([made(6), made(6)[:4]], {})),
     "lexsort": lambda: ([[made(4, 6), made(4, 6, seed=1)]], {}),
+    "segment_sort": lambda: ([made(9), np.array([0, 4, 9])], {}),
+    "segment_topk": lambda: ([made(9), np.array([0, 1, 9]), 2], {}),
+    "topk_varlen": lambda: ([made(3, 5), np.array([5, 2, 3]), 2], {}),
     "sort_key_val": lambda: ([made(4, 6), made(4, 6, seed=1)], {}),
     "merge_sorted": lambda: ([np.sort(made(4, 6)), np.sort(made(4, 6, seed=1))], {}),
+    "interp": lambda: ([made(4, 6), np.float32([-1, 0, 2]), made(3, seed=1)], {}),
+    "sort_complex": lambda: ([made(4, 6) + 1j * made(4, 6, seed=1)], {}),
     "isin": lambda: ([made(4, 6), made(4, 6)[:2]], {}),
     "associative_scan": lambda: (["mul", made(4, 6)], {"axis": 1}),
     "gated_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(5, 6, seed=2), made(5), made(5, seed=3)], {}),
@@ -178,6 +206,23 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "int_gemm": lambda: ([*_bytes(), made(4, 1), made(1, 5, seed=1)], {}),
     "int_bmm": lambda: ([x[None] for x in _bytes()], {}),
     "qlinear_matmul": lambda: (_qlinear(), {}),
+    **dict.fromkeys(("sparse24_prune", "sparse24_mask"), lambda: ([made(3, 8)], {})),
+    "sparse24_prune_backward": lambda: ([made(3, 8, seed=1), made(3, 8)], {}),
+    "sparse24_matmul": lambda: (_sparse(), {}),
+    "sparse24_matmul_backward": lambda: ([made(3, 5, seed=3), *_sparse()], {}),
+    "sparse24_gemm": lambda: (_sparse(np.float16), {}),
+    "sparse24_decompress": lambda: (_sparse()[1:3], {}),
+    "pack_signs": lambda: ([made(3, 10)], {}),
+    **dict.fromkeys(("unpack_signs", "ternary_unpack"), lambda: (_packed_bytes((3, 2)), {})),
+    **dict.fromkeys(
+        ("binary_matmul", "int4_matmul"),
+        lambda: ([*_packed_bytes((3, 2), (4, 2)), np.abs(made(3)), np.abs(made(4, seed=1))], {}),
+    ),
+    "ternary_quantize": lambda: ([made(3, 10)], {}),
+    "ternary_matmul": lambda: (
+        [np.arange(-12, 12, dtype=np.int8).reshape(3, 8), *_packed_bytes((4, 2)), np.abs(made(3)), made(4, seed=1)], {}
+    ),
+    "packed_gemm": lambda: ([*_packed_bytes((3, 2), (4, 2)), np.abs(made(3))], {"kind": "int4"}),
     "scaled_mm": lambda: (
         [
             np.arange(64, dtype=np.uint8).reshape(4, 16),
@@ -204,6 +249,10 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "embedding_add": lambda: ([made_index(3, 2), made(5, 4), made_index(3, 2), made(5, 4, seed=1)], {}),
     "embedding_bag_tables": lambda: ([np.array([[[0, 1]], [[2, -1]]]), made(5, 4), np.array([0, 2, 5])], {}),
     "quantized_embedding": lambda: ([np.array([3, 1]), np.arange(20, dtype=np.int8).reshape(5, 4), made(5)], {}),
+    "quantized_embedding_bag": lambda: (
+        [np.array([[3, 1], [0, 3]]), np.arange(20, dtype=np.int8).reshape(5, 4), made(5)],
+        {"mode": "sum"},
+    ),
     "vocab_parallel_embedding": lambda: ([made_index(3, 2), made(5, 4), 1], {}),
     "choose": lambda: ([np.array([0, 1, 1], np.int32), [made(3), made(3, seed=1)]], {}),
     "corrcoef_backward": lambda: ([made(4, 4), made(4, 6)], {}),
@@ -302,6 +351,10 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "choice": lambda: ([made(6), (4,)], {"seed": 3}),
     "dirichlet": lambda: ([_part()], {"seed": 3}),
     "multinomial": lambda: ([_part(), 3], {"seed": 3}),
+    "multinomial_counts": lambda: ([7, _part()], {"seed": 3}),
+    "multivariate_normal": lambda: ([made(5, 4), made(4, 4, seed=1)], {"seed": 3}),
+    "native_dropout": lambda: ([made(4, 6)], {"p": 0.25, "seed": 3}),
+    "rng_uniform": lambda: ([_part(), _part() + 1], {"seed": 3}),
     "permutation": lambda: ([made(4, 6)], {"seed": 3}),
     "shuffle": lambda: ([made(4, 6)], {"seed": 3}),
     "randperm": lambda: ([6], {"seed": 3}),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from ...core import Array, functional
-from ...core.checked import real, shown
+from ...core import Array, functional, registry
+from ...core.checked import real, shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
 from ...core.outputs import each_of
-from ...core.views import constant
+from ...core.views import constant, shape_of, with_axis
 from ...interop.arrays import read
 from ..reduce.norm import sum_to_size
 from .binary_functions import mul
@@ -297,3 +297,16 @@ sici = _both(
     "sici", UnaryKind.SINE_INTEGRAL, UnaryKind.COSINE_INTEGRAL,
     "(sine_integral(x), cosine_integral(x)) (scipy.special.sici); two launches.",
 )  # fmt: skip
+
+
+@entry(SpecialFunctionPlan, kind=K.BESSEL_JN)
+def bessel_jn(x: Array, v: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    """J of the orders 0 … v of x, along a new first axis (jax.scipy.special.bessel_jn), in one launch; see `jn`."""
+    if unknown:
+        raise unexpected(bessel_jn, unknown)
+    shape, element = shape_of(x, "x"), read(x, "x").element
+    orders = registry.public("arange")(whole("v", v, 0) + 1, element=element, like=constant(x))
+    for _ in shape:
+        orders = with_axis(orders, -1, "orders")
+    options = {"out": out, "stream": stream, "preference": preference}
+    return registry.public("jn")(orders, with_axis(x, 0, "x"), **options)

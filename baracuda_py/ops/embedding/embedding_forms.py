@@ -1,4 +1,4 @@
-"""Composed forms of embedding: of a part of a vocabulary, of several tables added, quantised, bags of tables."""
+"""Composed forms of embedding: of a part of a vocabulary, of several tables added, bags of several tables."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
-from ..indexing.take import TakePlan, take
 from ..segment.gather_scatter import GatherScatterPlan
 from .embedding import EmbeddingPlan, embedding
 from .embedding_bag import embedding_bag
@@ -60,37 +58,6 @@ def embedding_add(
         return _formula("a + b")(a=a, b=b, out=out, **options)
     c = embedding(types, type_weight, **options)
     return _formula("a + b + c")(a=a, b=b, c=c, out=out, **options)
-
-
-@entry(TakePlan)
-def quantized_embedding(
-    indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
-) -> Any:  # fmt: skip
-    """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8.
-
-    weight: [rows, dim]; scale: [rows], of a float, which is y's element; zero_point: [rows], of the element of weight
-    or scale. 3 or 4 launches. An index outside [0, rows) gives 0. The scales have gradients, the codes none.
-    """
-    if unknown:
-        raise unexpected(quantized_embedding, unknown)
-    options = {"stream": stream, "preference": preference}
-    element = read(scale, "scale").element
-    if not element.is_float:
-        raise InvalidProblemError(f"scale must be of a float, got {element}")
-    rows, shapes = shape_of(weight, "weight"), {"scale": shape_of(scale, "scale")}
-    if zero_point is not None:
-        shapes["zero_point"] = shape_of(zero_point, "zero_point")
-    for name, shape in shapes.items():
-        if len(rows) != 2 or shape != rows[:1]:
-            raise InvalidProblemError(f"{name} must be [rows] of weight [rows, dim], got {shape} for {rows}")
-    q = take(weight, indices, axis=0, **options)
-    s = with_axis(take(scale, indices, axis=0, **options), -1, "scale")
-    if zero_point is None:
-        return _formula(f"{element}(s * q)")(s=s, q=q, out=out, **options)
-    z = with_axis(take(zero_point, indices, axis=0, **options), -1, "zero_point")
-    wide = element.acc
-    return _formula(f"{element}({wide}(s) * ({wide}(q) - {wide}(z)))")(s=s, q=q, z=z, out=out, **options)
 
 
 @entry(GatherScatterPlan)

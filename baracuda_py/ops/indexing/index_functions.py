@@ -164,10 +164,20 @@ def scatter_nd(
     """
     if unknown:
         raise unexpected(scatter_nd, unknown)
-    kind = ScatterKind.SET if reduction == "none" else _named(reduction, ("none", "add", "mul", "max", "min"))
     keys = _coordinates(indices)
     options = {"out": out, "stream": stream, "preference": preference}
-    return _PUT[kind](x, keys, updates, axes=tuple(range(len(keys))), **options)
+    return put_combined(reduction, x, keys, updates, axes=tuple(range(len(keys))), **options)
+
+
+def picked_by(x: Any, keys: list[Any], **facts: Any) -> Any:
+    """What is at an index for each of `axes`."""
+    return _index(x, keys, **facts)
+
+
+def put_combined(reduction: Any, x: Any, keys: list[Any], updates: Any, **facts: Any) -> Any:
+    """x with tokens written (none), or combined by add, mul, max or min, where there is an index for each of `axes`."""
+    kind = ScatterKind.SET if reduction == "none" else _named(reduction, ("none", "add", "mul", "max", "min"))
+    return _PUT[kind](x, keys, updates, **facts)
 
 
 def _named(reduce: Any, names: tuple[str, ...]) -> ScatterKind:

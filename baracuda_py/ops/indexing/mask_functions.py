@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ...core import Array, functional
+from ...core import Array, functional, registry
+from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
-from ...core.views import broadcast, permuted, reshaped, shape_of, with_axis
+from ...core.views import broadcast, constant, permuted, reshaped, shape_of, with_axis
+from ...expressions.elementwise import elementwise
 from .gather import GatherPlan
 from .index_functions import along
-from .key import NOWHERE, broadcast_to
+from .key import NOWHERE, broadcast_to, numbers_like
 from .masked_scatter import MaskedScatterPlan
 from .masked_select import MaskedSelectPlan
 from .nonzero import NonzeroPlan, nonzero
@@ -182,3 +185,41 @@ def take_along_dim(
     if unknown:
         raise unexpected(take_along_dim, unknown)
     return along(x, indices, axis, out=out, stream=stream, preference=preference)
+
+
+@cache
+def _formula(text: str) -> Any:
+    return elementwise(text)
+
+
+@entry(TakePlan)
+def trim_zeros(
+    x: Array, trim: str = "fb", *, size: int | None = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """(a vector without the zeros before its first and behind its last other element, how many are left).
+
+    numpy.trim_zeros. The number stays on the device, an int64 array without axes. trim: "f" those before, "b" those
+    behind, or both. size: of the result, by default that of x, which always suffices; behind those left it is 0.
+    """
+    if unknown:
+        raise unexpected(trim_zeros, unknown)
+    shape = shape_of(x, "x")
+    sides = trim.lower() if isinstance(trim, str) else ""
+    if len(shape) != 1 or sides not in ("f", "b", "fb", "bf"):
+        raise InvalidProblemError(f'x must be a vector and trim "f", "b" or "fb", got shape {shape} and {shown(trim)}')
+    n, options, fixed = shape[0], {"stream": stream, "preference": preference}, constant(x)
+    count, (to, to_number) = n if size is None else whole("size", size, 0), each_of(out, 2)
+    places, first, end = numbers_like(x, range(n)), n * ("f" in sides), n * ("b" not in sides)
+    if n and "f" in sides:
+        first = registry.public("amin")(_formula("i if x != 0 else n")(x=fixed, i=places, n=n, **options), **options)
+    if n and "b" in sides:
+        end = registry.public("amax")(_formula("i + 1 if x != 0 else 0")(x=fixed, i=places, **options), **options)
+    # A number that both ends give as numbers is made an array by the one element of the places.
+    left = _formula("e - f + 0 * z if e > f else 0 * z")(
+        e=end, f=first, z=numbers_like(x, range(1)).reshape(()), out=to_number, **options
+    )
+    from_x = _formula("i + f if i < n else none")(
+        i=numbers_like(x, range(count)), f=first, n=left, none=NOWHERE, **options
+    )
+    return take(x, from_x, axis=0, out=to, **options), left

@@ -16,15 +16,17 @@ from ...core.checked import shown, whole
 from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError
+from ...core.exported import exported
 from ...core.keywords import entry, unexpected
 from ...core.views import shape_of, with_axis
 from ...interop.arrays import read
 from ..elementwise.binary_functions import div, sub
 from .concat import ConcatPlan, concat
-from .creation import ones
+from .creation import ones, zeros
 from .made import from_host, kind_of
 from .moves import flip
 from .pad import pad
+from ..indexing.take import TakePlan, take
 from .view_copy import ViewCopyPlan, view_copy
 from .view_scatter import view_scatter
 from .views import part, ravel
@@ -131,11 +133,36 @@ def companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any 
     return leslie(row, ones((shape[0] - 2,), kind, like=a), out=out, **more) if shape[0] > 2 else with_axis(row, 0, "a")
 
 
+@entry(TakePlan)
+def fiedler_companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    """The pentadiagonal companion matrix of a polynomial's coefficients (scipy.linalg.fiedler_companion).
+
+    a: the highest power first, two at least. Its eigenvalues are the roots, as those of `companion`.
+    """
+    if unknown:
+        raise unexpected(fiedler_companion, unknown)
+    shape, kind, more = shape_of(a, "a"), read(a, "a").element, {"stream": stream, "preference": preference}
+    if len(shape) != 1 or shape[0] < 2:
+        raise InvalidProblemError(f"a must have two coefficients at least, got shape {shape}")
+    negated: Any = registry.public("neg")
+    scaled = negated(div(part(a, 0, 1, shape[0]), part(a, 0, 0, 1), **more), **more)
+    n, none, one = shape[0] - 1, shape[0] - 1, shape[0]  # places of a 0 and a 1 behind the n coefficients
+    held = np.full((n, n), none)
+    held[np.arange(2, n, 2), np.arange(1, n - 1, 2)] = np.arange(2, n, 2)
+    held[np.arange(3, n, 2), np.arange(1, n - 2, 2)] = one
+    held[np.arange(0, n - 1, 2), np.arange(1, n, 2)] = np.arange(1, n, 2)
+    held[np.arange(0, n - 2, 2), np.arange(2, n, 2)] = one
+    held[:2, 0] = (0, one)[: min(n, 2)]
+    values = concat([scaled, zeros((1,), kind, like=a), ones((1,), kind, like=a)], **more)
+    return take(values, from_host(held, a), axis=0, out=out, **more)
+
+
 def _counted(values: Any, element: Any, like: Any) -> Array:
     kind = kind_of(element, ElementKind.F32)
     return from_host(np.ascontiguousarray(encode(cast_values(np.asarray(values), kind), kind)), like)
 
 
+@exported
 def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
     size = whole("n", n, 1)
@@ -147,6 +174,7 @@ def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
     return _counted(made, element, like)
 
 
+@exported
 def dft(n: int, scale: str | None = None, element: Any = "complex64", *, like: Any = None) -> Array:
     """The n × n matrix of the discrete Fourier transform (scipy.linalg.dft); scale: None, "sqrtn" or "n"."""
     if scale not in (None, "sqrtn", "n"):
@@ -161,6 +189,7 @@ def _binomials(n: int) -> Any:
     return [[math.comb(i, j) for j in range(n)] for i in range(n)]
 
 
+@exported
 def pascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any = None) -> Array:
     """Pascal's triangle as an n × n matrix, "symmetric", "lower" or "upper" (scipy.linalg.pascal)."""
     lower = np.array(_binomials(whole("n", n, 1)), object)
@@ -174,6 +203,7 @@ def _sided(kind: Any, lower: Any, symmetric: Any) -> Any:
     return sides[kind].astype(np.float64)
 
 
+@exported
 def invpascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any = None) -> Array:
     """The inverse of `pascal` (scipy.linalg.invpascal)."""
     lower = np.array(_binomials(whole("n", n, 1)), object)
@@ -182,6 +212,7 @@ def invpascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any
     return _counted(_sided(kind, back, back.T.dot(back)), element, like)
 
 
+@exported
 def invhilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The inverse of `hilbert`, of integers (scipy.linalg.invhilbert)."""
     size, comb = whole("n", n, 1), math.comb
@@ -194,6 +225,7 @@ def invhilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
     return _counted(np.array(made, object).astype(np.float64), element, like)
 
 
+@exported
 def helmert(n: int, full: bool = False, element: Any = None, *, like: Any = None) -> Array:
     """The Helmert matrix of n, without its first row unless `full` (scipy.linalg.helmert)."""
     size = whole("n", n, 1)
@@ -205,6 +237,7 @@ def helmert(n: int, full: bool = False, element: Any = None, *, like: Any = None
     return _counted(made if full else made[1:], element, like)
 
 
+@exported
 def fiedler(a: Array) -> Array:
     """|a_i - a_j| of a vector (scipy.linalg.fiedler)."""
     if len(shape_of(a, "a")) != 1:

@@ -233,7 +233,7 @@ class RandomKind(TableKind):
                                  ranges=((0.5, 3.0),), positive=("scale",))  # fmt: skip
     WEIBULL = "weibull", _word("Weibull", lambda p: p.parameters[0] * p.store(-np.log(p.open)) ** (1 / p.parameters[1]),
                                _SCALE, ("concentration", 1.0), ranges=((0.5, 3.0), (0.7, 3.0)),
-                               positive=("scale", "concentration"))  # fmt: skip
+                               positive=("scale", "concentration"), aliases=("weibull_min",))  # fmt: skip
     PARETO = "pareto", _word("Pareto", lambda p: p.parameters[0] * np.exp(p.store(-np.log(p.open)) / p.parameters[1]),
                              _SCALE, ("alpha", 1.0), ranges=((0.5, 3.0), (2.0, 5.0)),
                              positive=("scale", "alpha"))  # fmt: skip

@@ -244,6 +244,18 @@ def dropout(
     return _call(x, p, axis, False, training, seed, offset, return_mask, rest)
 
 
+@entry(DropoutPlan, alpha=False)
+def native_dropout(
+    x: Array, p: float = 0.5, training: bool = True, *, seed: Scalar = None, offset: Scalar = 0, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`dropout` of every element, and what was kept (torch.native_dropout)."""
+    if unknown:
+        raise unexpected(native_dropout, unknown)
+    rest = {"out": out, "stream": stream, "preference": preference}
+    return _call(x, p, None, False, training, seed, offset, True, rest)
+
+
 @entry(DropoutPlan, alpha=True)
 def alpha_dropout(
     x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: Any = None, training: bool = True,

@@ -284,6 +284,19 @@ def bits(
     return fill(K.RANDINT, ends, shape, given)
 
 
+@entry(RandomPlan, kind=K.UNIFORM)
+def rng_uniform(
+    low: Any, high: Any, shape: Any = None, *, seed: Scalar = None, offset: Scalar = 0, element: Any = None,
+    like: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """`uniform` in the order of parameters of jax.lax.rng_uniform."""
+    if unknown:
+        raise unexpected(rng_uniform, unknown)
+    given = {"seed": seed, "offset": offset, "element": element, "like": like, "out": out, "stream": stream,
+             "preference": preference}  # fmt: skip
+    return fill(K.UNIFORM, {"low": low, "high": high}, shape, given)
+
+
 def _as(x: Any, element: Any) -> dict[str, Any]:
     found = read(x, "x")
     return {"shape": found.shape, "element": found.element if element is None else element, "like": x}

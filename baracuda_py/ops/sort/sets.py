@@ -8,7 +8,8 @@ from ...core import Array, ElementKind, InvalidProblemError, registry
 from ...core.checked import shown
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
-from ...core.views import with_axis, without_axes
+from ...core.views import constant, with_axis, without_axes
+from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
 from ..indexing.gather import gather
 from ..elementwise.cast import cast
@@ -127,6 +128,24 @@ def lexsort(
         moved = argsort(gather(key, order, axis=at, **options), axis=at, **options)
         order = gather(order, moved, axis=at, out=out if number == len(rest) else None, **options)
     return order
+
+
+@entry(SortPlan)
+def sort_complex(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    """Complex numbers in the order of their real parts, equal ones in that of the imaginary ones (numpy.sort_complex).
+
+    Along the last axis. What has a NaN stands behind the others: first in the imaginary part alone, then in the real
+    one alone, then in both. A sort by three keys, and a gather.
+    """
+    if unknown:
+        raise unexpected(sort_complex, unknown)
+    found, options = read(x, "x"), {"stream": stream, "preference": preference}
+    if not found.element.is_complex or not found.shape:
+        raise InvalidProblemError(f"x must be complex and have an axis, got {found.element} of shape {found.shape}")
+    fixed = constant(x)
+    parts = [registry.public(name)(fixed, **options) for name in ("real", "imag")]
+    rank = elementwise("int8(isnan(re)) * 2 + int8(isnan(im))")(re=parts[0], im=parts[1], **options)
+    return gather(x, lexsort([parts[1], parts[0], rank], **options), axis=-1, out=out, **options)
 
 
 @entry(SortPlan)

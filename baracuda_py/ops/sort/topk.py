@@ -202,6 +202,7 @@ def topk(
     return _topk(x, k=k, largest=largest, **options)
 
 
+top_k = topk
 approx_max_k = functional(
     TopkPlan, "approx_max_k", "The k largest elements of every row, exactly (jax.lax.approx_max_k); see `TopkPlan`.",
     returns=("y", "indices"), largest=True,

@@ -13,12 +13,17 @@ from ...core import (
     element, extent, flag, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.checked import shown, truth
+from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.outputs import each_of
 from ...core.variant import Step, aligned
+from ...core.views import shape_of
 from ...schedules.geometry import MOST_BLOCKS
 from ...schedules.radix_sort import key_order
 from .order import EVERY, torch_keys
-from .seen import row_of
+from .seen import axis_of, row_of
+from .slices import order_numbers, run_numbers, slices_at
 from .sort import sort
 
 THREADS, ITEMS = 512, 8
@@ -221,44 +226,51 @@ _unique_consecutive = functional(UniqueConsecutivePlan, "unique_consecutive", re
 
 @entry(UniqueConsecutivePlan)
 def unique_consecutive(
-    x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False,
-    size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False,
+    return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """An element of every run of equal neighbours in x, seen as a row (torch.unique_consecutive).
+    """An element of every run of equal neighbours in x, seen as a row, or a slice along `axis` (torch's function).
 
     Returns values, then inverse, counts and the first places (return_index) where they are asked for, and last how many
     runs there are, on the device: values, counts and places have `size` entries, by default as many as x has.
-    fill_value: an array of no axes. See `UniqueConsecutivePlan`.
+    fill_value: an array of no axes. See `UniqueConsecutivePlan`. Slices are equal where all their elements are; values
+    have gradients then.
     """
     if unknown:
         raise unexpected(unique_consecutive, unknown)
+    facts = {"inverse": return_inverse, "counts": return_counts, "size": size, "fill": fill_value, "out": out}
+    options = {"stream": stream, "preference": preference}
+    if axis is not None:
+        at = axis_of_slices(x, axis)
+        numbers = run_numbers(x, at, truth("equal_nan", equal_nan), options)
+        return _slices_of(x, at, numbers, None, index=return_index, **facts, **options)
     row = row_of(x, "x")
-    return runs_of(
-        row, None, None, inverse=return_inverse, counts=return_counts, index=return_index, size=size, fill=fill_value,
-        equal_nan=equal_nan, out=out, stream=stream, preference=preference,
-    )  # fmt: skip
+    return runs_of(row, None, None, index=return_index, equal_nan=equal_nan, **facts, **options)
 
 
 @entry(UniqueConsecutivePlan)
 def unique(
-    x: Array, *, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False,
-    size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False,
+    return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`).
 
     A sort, and `unique_consecutive` of it, which says what is returned: inverse and first places are those of x itself,
-    seen as a row.
+    seen as a row. axis: the different slices along it in the order of their first elements that differ; of n slices of
+    m elements, sorts of 2 m n numbers in log₂ m rounds.
     """
     if unknown:
         raise unexpected(unique, unknown)
-    row = row_of(x, "x")
-    y, indices = sort(row, stream=stream, preference=preference)
-    return runs_of(
-        y, indices, None, inverse=return_inverse, counts=return_counts, index=return_index, size=size, fill=fill_value,
-        equal_nan=equal_nan, out=out, stream=stream, preference=preference,
-    )  # fmt: skip
+    facts = {"inverse": return_inverse, "counts": return_counts, "size": size, "fill": fill_value, "out": out}
+    options = {"stream": stream, "preference": preference}
+    if axis is not None:
+        at = axis_of_slices(x, axis)
+        y, indices = sort(order_numbers(x, at, truth("equal_nan", equal_nan), options), **options)
+        return _slices_of(x, at, y, indices, index=return_index, equal_nan=equal_nan, **facts, **options)
+    y, indices = sort(row_of(x, "x"), **options)
+    return runs_of(y, indices, None, index=return_index, equal_nan=equal_nan, **facts, **options)
 
 
 @entry(UniqueConsecutivePlan)
@@ -307,6 +319,32 @@ def unique_all(
         raise unexpected(unique_all, unknown)
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
     return unique(x, return_inverse=True, return_counts=True, return_index=True, **options)
+
+
+def axis_of_slices(x: Any, axis: Any) -> int:
+    """An axis that x has, counted from the front."""
+    if not shape_of(x, "x"):
+        raise InvalidProblemError(f"axis must be None for x without axes, got {shown(axis)}")
+    return axis_of(x, axis)[0]
+
+
+def _slices_of(
+    x: Any, axis: int, numbers: Any, indices: Any, *, index: bool, size: int | None, fill: Any, out: Any, stream: Any,
+    preference: Any, inverse: bool = False, counts: bool = False, equal_nan: bool = False,
+) -> Any:  # fmt: skip
+    """What `runs_of` the numbers of slices says of them, with the slices in the place of values."""
+    options = {"stream": stream, "preference": preference}
+    asked = {"values": True, "inverse": inverse, "counts": counts, "first": index, "number": True}
+    names = [name for name, wanted in asked.items() if wanted]
+    given = dict(zip(names, each_of(out, len(names)), strict=True))
+    to = given.pop("values")
+    made = runs_of(
+        numbers, indices, None, inverse=inverse, counts=counts, index=True, size=size, equal_nan=equal_nan,
+        out={name: one for name, one in given.items() if one is not None} or None, **options,
+    )  # fmt: skip
+    found = dict(zip([name for name, wanted in asked.items() if wanted or name == "first"], made, strict=True))
+    found["values"] = slices_at(x, axis, found["first"], found["number"], fill, to, options)
+    return tuple(found[name] for name in names)
 
 
 def runs_of(

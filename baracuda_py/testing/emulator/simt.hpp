@@ -470,3 +470,5 @@ void cluster_arrive(Thread& t, u32 line);
 void cluster_wait(Thread& t, u32 line);
 
 }  // namespace simt
+
+#include "packed.hpp"

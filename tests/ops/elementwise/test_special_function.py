@@ -233,3 +233,10 @@ def test_a_gradient_by_a_parameter_is_refused():
     x = np.ones(2)
     with pytest.raises(bc.InvalidProblemError, match="db"):
         plan(dy=x, a=x, b=x, da=np.empty(2), db=np.empty(2))
+
+
+def test_bessel_functions_of_all_orders() -> None:
+    scipy = pytest.importorskip("scipy.special")
+    x = np.random.default_rng(7).standard_normal((2, 3)) * 4
+    np.testing.assert_allclose(bc.bessel_jn(x, 5), [scipy.jv(n, x) for n in range(6)], rtol=1e-12, atol=1e-15)
+    assert bc.bessel_jn(x, 0).shape == (1, 2, 3)

@@ -82,3 +82,13 @@ def test_wrong_calls() -> None:
     ):
         with pytest.raises(bc.BaracudaError, match=says):
             call()
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+def test_fiedler_companion(n: int) -> None:
+    scipy = pytest.importorskip("scipy.linalg")
+    a = np.random.default_rng(n).standard_normal(n)
+    np.testing.assert_allclose(bc.fiedler_companion(a), scipy.fiedler_companion(a), rtol=1e-14)
+    np.testing.assert_allclose(
+        np.sort_complex(np.linalg.eigvals(bc.fiedler_companion(a))), np.sort_complex(np.roots(a)), rtol=1e-6
+    )

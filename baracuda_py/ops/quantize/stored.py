@@ -1,0 +1,190 @@
+"""Matrices in low-bit formats as operands: their fields of a descriptor, their arrays, and where their parts lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import ElementKind, InvalidProblemError, Problem, Scalar, View, choice, derived, extent, extents, integer
+from ...core import element as element_field
+from ...core import operand, scalar
+from ...core.args import Args, Array
+from ...core.checked import INT32, shown
+from ...core.tensor import Shape
+from ..elementwise.cast import CODES
+from .format import PART, SCALES, E
+from .format_kinds import FormatKind
+
+SCALED = tuple(kind for kind in FormatKind if kind.row.scales)
+ZEROED = tuple(kind for kind in FormatKind if kind.row.zeros)
+_ZEROS = tuple(dict.fromkeys(e for kind in ZEROED for e in kind.row.zeros))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFields:
+    """A stored matrix [*batch_shape, n, k] in the format `kind`.
+
+    group: how many neighbours of a row share a scale, a multiple of 8 that divides k, by default that of the format or
+    whole rows. row_group: how many rows do, by default each has its own. scale_element, zero_element: what scales and
+    zero points are held in.
+    """
+
+    kind: FormatKind = choice(FormatKind)
+    batch_shape: Shape = extents(())
+    n: int = extent()
+    k: int = extent()
+    group: int = integer(derived(lambda desc: desc.kind.row.group or max(desc.k, PART)), minimum=1, maximum=INT32)
+    row_group: int = integer(derived(lambda desc: 1), minimum=1, maximum=INT32)
+    scale_element: ElementKind = element_field(SCALES, derived(lambda desc: (*desc.kind.row.scales, E.F32)[0]))
+    zero_element: ElementKind = element_field(_ZEROS, derived(lambda desc: (*desc.kind.row.zeros, E.F32)[0]))
+
+    def validate(self) -> None:
+        """k is of whole blocks and groups; elements and groups are those of the format."""
+        form, name = self.kind.row, self.kind.value
+        if max(self.n, self.k) > INT32:
+            raise InvalidProblemError(f"n and k must be below 2**31, got {self.n} and {self.k}")
+        if self.k % form.multiple:
+            raise InvalidProblemError(f"k of {name} must be a multiple of {form.multiple}, got {self.k}")
+        if self.k and (self.group % PART or self.k % self.group):
+            raise InvalidProblemError(f"group must be a multiple of {PART} that divides k = {self.k}, got {self.group}")
+        if form.group and self.group != form.group:
+            raise InvalidProblemError(f"group of {name} is {form.group}, got {self.group}")
+        for what, given, known in (("scale", self.scale_element, form.scales), ("zero", self.zero_element, form.zeros)):
+            if known and given not in known:
+                raise InvalidProblemError(
+                    f"{what}_element of {name} must be one of {', '.join(map(str, known))}, got {given}"
+                )
+
+    @property
+    def codes_shape(self) -> Shape:
+        """Rows of bytes."""
+        return (*self.batch_shape, self.n, self.kind.row.bytes(self.k))
+
+    @property
+    def scales_shape(self) -> Shape:
+        """One for each group, and each group of rows."""
+        return (*self.batch_shape, -(-self.n // self.row_group), self.k // self.group)
+
+
+def random_scales(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
+    """Test data: of both signs where the element has them, over some powers of two."""
+    size = np.exp2(rng.uniform(-6, 2, shape))
+    return size if desc.scale_element is E.E8M0 else size * rng.choice((-1, 1), shape)
+
+
+def random_bytes(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
+    """Test data: any codes."""
+    return rng.integers(0, 256, shape)
+
+
+def random_zeros(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
+    """Test data: whole numbers among the codes."""
+    return rng.integers(0, 16, shape)
+
+
+def random_index(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
+    """Test data: groups in any order."""
+    return rng.integers(0, max(1, desc.k // desc.group), shape)
+
+
+@dataclass(slots=True, kw_only=True)
+class StoredArgs(Args):
+    """codes are dense bytes; scales and zeros have any strides, but one for the batch. scale: of the whole matrix.
+
+    index: the group of each column, where groups are not neighbours (GPTQ's `g_idx`).
+    """
+
+    codes: Array = operand("*codes_shape", element=E.U8, layout="dense", values=random_bytes)
+    scales: Array | None = operand("*scales_shape", element="scale_element", kinds=SCALED, values=random_scales)
+    zeros: Array | None = operand(
+        "*scales_shape", element="zero_element", kinds=ZEROED, optional=True, values=random_zeros
+    )
+    index: Array | None = operand("k", element=E.I32, kinds=SCALED, optional=True, layout="dense", values=random_index)
+    scale: Scalar = scalar(1.0)
+
+
+def stored_params() -> dict[str, str]:
+    """The fields of a Params struct from which `Stored` of kernels/quantize/format.cuh is made."""
+    return {
+        "codes": "ptr", "scales": "ptr", "zeros": "ptr", "index": "ptr", "code_steps": "i64[2]",
+        "scale_steps": "i64[3]", "zero_steps": "i64[3]", "group": "i32", "groups": "i32", "row_group": "i32",
+        "scale_code": "i32", "zero_code": "i32", "whole": "i32", "scaled": "i32", "scale": "scalar",
+    }  # fmt: skip
+
+
+def stored_values(p: Problem) -> dict[str, Any] | str:
+    """Their values, or why no kernel takes the parts as they lie."""
+    desc, form = p.desc, p.desc.kind.row
+    pitch = form.bytes(desc.k)
+    steps = {"scales": (0, 0, 0), "zeros": (0, 0, 0)}
+    for name in steps:
+        view = p.views[name]
+        if view is None:
+            continue
+        found = in_threes(view)
+        if found is None:
+            return f"{name} must have a batch of one stride, got strides {view.strides} of shape {view.shape}"
+        steps[name] = found.strides  # type: ignore[assignment]
+    return {
+        "code_steps": (pitch * desc.n, pitch), "scale_steps": steps["scales"], "zero_steps": steps["zeros"],
+        "group": desc.group, "groups": desc.k // desc.group, "row_group": desc.row_group,
+        "scale_code": CODES.index(desc.scale_element), "zero_code": CODES.index(desc.zero_element),
+        "whole": p.codes.ptr % form.unit == 0 == pitch % form.unit, "scaled": bool(form.scales),
+    }  # fmt: skip
+
+
+def in_threes(view: View) -> View | None:
+    """[*batch, rows, columns] as [batch, rows, columns], where that needs no copy."""
+    return view.reshaped((math.prod(view.shape[:-2]), *view.shape[-2:]))
+
+
+def format_header(element: Any, kind: FormatKind) -> str:
+    """The prelude of a unit: the struct of its format."""
+    return f'#include "quantize/formats/{kind.row.header}.cuh"'
+
+
+def kind_of(value: Any) -> FormatKind:
+    """A format by itself or its name."""
+    if isinstance(value, FormatKind):
+        return value
+    found = next((kind for kind in FormatKind if isinstance(value, str) and value == kind.value), None)
+    if found is None:
+        names = ", ".join(kind.value for kind in FormatKind)
+        raise InvalidProblemError(f"kind must be one of {names}, got {shown(value)}")
+    return found
+
+
+def infer_stored(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+    """n, batch_shape and k of a matrix whose codes are given, where they are not said."""
+    codes = tuple(shapes["codes"])
+    if len(codes) < 2 or "kind" not in facts:
+        return
+    form = kind_of(facts["kind"]).row
+    found: dict[str, Any] = {
+        "batch_shape": codes[:-2], "n": codes[-2], "k": codes[-1] * form.multiple // form.bytes(form.multiple),
+    }  # fmt: skip
+    if len(form.scales) == 1:  # which may travel as bytes
+        found["scale_element"] = form.scales[0]
+    k, scales = facts.get("k") or found["k"], shapes.get("scales")
+    if scales is not None and len(scales) >= 2 and 0 not in scales[-2:]:
+        if k % scales[-1] == 0 and not form.group:
+            found["group"] = k // scales[-1]
+        found["row_group"] = -(-found["n"] // scales[-2])
+    facts |= {name: value for name, value in found.items() if facts.get(name) is None}
+
+
+def stored_case(draw: Any) -> dict[str, Any]:
+    """A small matrix for tests: groups of a part, of runs and of the row; rows that share scales."""
+    form = draw.kind.row
+    group = form.group or draw.choice((8, 32, 64, 24))
+    unit = math.lcm(form.multiple, group)
+    k = unit * draw.sizes(1, 2, 3, 5, 0, rare=(17,))
+    return {
+        "kind": draw.kind, "batch_shape": draw.shape(0, 2, 0, 3), "n": draw.sizes(1, 2, 5, 16, 0, rare=(33,)), "k": k,
+        "group": form.group or draw.choice((group, max(k, PART))), "row_group": draw.choice((1, 1, 2)),
+        "scale_element": draw.choice(form.scales or (E.F32,)), "zero_element": draw.choice(form.zeros or (E.F32,)),
+    }  # fmt: skip

@@ -1,0 +1,46 @@
+#pragma once
+// codebooks  formats whose 4-bit codes name numbers of a table; the first of two codes is in a byte's upper half.
+#include "quantize/format.cuh"
+
+namespace baracuda {
+
+// In global memory: lanes that want different numbers of a line of the cache get them together.
+static __device__ const float nf4_values[16] = {-1.0f,
+                                                -0.6961928009986877f,
+                                                -0.5250730514526367f,
+                                                -0.39491748809814453f,
+                                                -0.28444138169288635f,
+                                                -0.18477343022823334f,
+                                                -0.09105003625154495f,
+                                                0.0f,
+                                                0.07958029955625534f,
+                                                0.16093020141124725f,
+                                                0.24611230194568634f,
+                                                0.33791524171829224f,
+                                                0.44070982933044434f,
+                                                0.5626170039176941f,
+                                                0.7229568362236023f,
+                                                1.0f};
+static __device__ const float fp4_values[16] = {
+    0.0f,  5.208333333e-03f,  0.66666667f,  1.0f,  0.33333333f,  0.5f,  0.16666667f,  0.25f,
+    -0.0f, -5.208333333e-03f, -0.66666667f, -1.0f, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
+
+template <class TABLE> struct Codebook : Grouped<Codebook<TABLE>> {
+  template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
+    const auto words = load_codes < N / 2, N == format_run ? 16 : 4 > (row.codes + k / 2, w.whole);
+#pragma unroll
+    for (int j = 0; j < N; ++j) x[j] = __ldg(TABLE::values() + (words[j / 8] >> (4 * (j % 8 ^ 1)) & 15u));
+  }
+};
+
+struct Nf4Table {
+  static BARACUDA_D const float* values() { return nf4_values; }
+};
+struct Fp4Table {
+  static BARACUDA_D const float* values() { return fp4_values; }
+};
+
+using Nf4 = Codebook<Nf4Table>;
+using Fp4 = Codebook<Fp4Table>;
+
+}  // namespace baracuda
