@@ -488,6 +488,7 @@ from .ops.quant_gemm.int_gemm import IntGemmArgs as IntGemmArgs
 from .ops.quant_gemm.int_gemm import IntGemmDescriptor as IntGemmDescriptor
 from .ops.quant_gemm.int_gemm import IntGemmKind as IntGemmKind
 from .ops.quant_gemm.int_gemm import IntGemmPlan as IntGemmPlan
+from .ops.quant_gemm.int_gemm import SmoothQuantLinearPlan as SmoothQuantLinearPlan
 from .ops.quant_gemm.packed_gemm import BinaryGemmPlan as BinaryGemmPlan
 from .ops.quant_gemm.packed_gemm import Int4GemmPlan as Int4GemmPlan
 from .ops.quant_gemm.packed_gemm import PackedGemmArgs as PackedGemmArgs

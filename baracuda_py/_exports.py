@@ -613,6 +613,7 @@ EXPORTS = {
     "SegmentSoftmaxKind": "ops.segment.segment_softmax",
     "SegmentSoftmaxPlan": "ops.segment.segment_softmax",
     "Segmented": "ops.segment.segment_kinds",
+    "SmoothQuantLinearPlan": "ops.quant_gemm.int_gemm",
     "SoftmaxArgs": "ops.softmax.softmax",
     "SoftmaxBackwardArgs": "ops.softmax.softmax_backward",
     "SoftmaxBackwardPlan": "ops.softmax.softmax_backward",

@@ -25,7 +25,7 @@ PLAIN = ("a", "b", "c", "y")  # the operands that cuBLAS knows
 _EPILOGUES = ("none", "relu", "gelu_tanh")  # the activations
 
 
-def _batched(view: View, rank: int) -> View | None:
+def batched(view: View, rank: int) -> View | None:
     """The view with its batch axes merged into one."""
     shape, (strides,) = merge_axes(view.shape[:rank], [view.strides[:rank]])
     if len(shape) > 1:
@@ -93,7 +93,7 @@ def library(precision: str, epilogue: bool = False) -> Callable[[Problem], Geome
         for name, view in (("d", p.y), ("a", p.a), ("b", p.b), ("c", p.c)):
             if view is None:
                 continue
-            merged = _batched(view, rank)
+            merged = batched(view, rank)
             found = merged and cublas.describe(merged.shape, merged.strides, order if name == "c" else None)
             if not found:
                 return f"cuBLAS cannot express {'y' if name == 'd' else name} with strides {view.strides}"

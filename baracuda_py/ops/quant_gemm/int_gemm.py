@@ -347,3 +347,7 @@ class IntGemmPlan(Plan):
 
 
 int_gemm = functional(IntGemmPlan)
+
+
+class SmoothQuantLinearPlan(IntGemmPlan, kind=IntGemmKind.SCALED):
+    """`IntGemmPlan` of kind scaled by another name: int8 activations with one scale, weights with one for each row."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ...backends import cublas
-from ...core import ElementKind, Geometry, LibraryStep, Problem, View
+from ...core import ElementKind, Geometry, LibraryStep, Problem
 from ...core.device import Device
-from ...core.tensor import merge_axes
 from ...schedules.gemm import batch_count, dense
+from ..gemm.library import batched
 
 E = ElementKind
 _WORKSPACE = 32 << 20
@@ -35,7 +35,7 @@ def geometry(p: Problem) -> Geometry | str:
         return cublas.unavailable_reason()
     matrices: dict[str, Any] = {}
     for name, view, trans in (("a", p.a, False), ("b", p.b, True), ("d", p.y, False)):
-        merged = _batched(view, len(desc.batch_shape))
+        merged = batched(view, len(desc.batch_shape))
         said = merged and cublas.describe(merged.shape, merged.strides, trans)
         if not said or any(n * view.element.itemsize % _SIXTEEN for n in said[1:]) or view.ptr % _SIXTEEN:
             along = "dense rows" if name == "d" else "k along memory"
@@ -47,14 +47,6 @@ def geometry(p: Problem) -> Geometry | str:
     )
     places = [list(p.views).index(name) for name in _KNOWN]
     return Geometry((LibraryStep(_caller(problem, places)),), _WORKSPACE, "contiguous" if dense(p) else "strided")
-
-
-def _batched(view: View, rank: int) -> View | None:
-    """The view with its batch axes merged into one."""
-    shape, (strides,) = merge_axes(view.shape[:rank], [view.strides[:rank]])
-    if len(shape) > 1:
-        return None
-    return View(view.ptr, (*shape, *view.shape[rank:]), (*strides, *view.strides[rank:]), view.element)
 
 
 def _caller(problem: cublas.GemmProblem, places: list[int]) -> Callable[[Device], Callable[..., None]]:

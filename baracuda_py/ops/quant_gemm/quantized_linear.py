@@ -148,13 +148,15 @@ class QuantizedLinearPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> QuantizedLinearDescriptor:
-        if draw.rarely():  # past sums of 32 bits
+        if draw.rarely():  # past sums of 32 bits, or of tiles enough to be large
+            rows, features, outputs = draw.choice(((2, 131_088, 9), (300, 16, 264), (300, 16, 520)))
             return QuantizedLinearDescriptor(
-                batch_shape=(2,), in_features=131_088, out_features=9, element=draw.element
+                batch_shape=(rows,), in_features=features, out_features=outputs, element=draw.element
             )
+        features = draw.sizes(1, 16, 67, 256, 0, rare=(2080,))
         return QuantizedLinearDescriptor(
-            batch_shape=draw.shape(0, 2, 0, 17), in_features=draw.sizes(1, 16, 67, 256, 0, rare=(2080,)),
-            out_features=draw.sizes(1, 5, 64, 129, rare=(264,)), static=draw.flag(), element=draw.element,
+            batch_shape=draw.shape(0, 2, 0, 12 if features < 1000 else 2), in_features=features,
+            out_features=draw.sizes(1, 5, 64, 129), static=draw.flag(), element=draw.element,
         )  # fmt: skip
 
     @classmethod
