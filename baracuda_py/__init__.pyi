@@ -1187,6 +1187,8 @@ def choice(a: Array | int, shape: int | Sequence[int] = ..., *, replace: bool = 
     """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice)."""
 def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
+def choose_qparams(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = False, to_element: DType = 'uint8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(scales, zero_points), or with `symmetric=True` scales alone, by the range of x; see `dynamic_quantize`."""
 def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
     """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
 def circulant(c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1343,7 +1345,7 @@ def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None
     """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
 def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
-def dequantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'float32', block_shape: int | Sequence[int] | None = None, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def dequantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'float32', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`."""
 def dequantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - zero_points) scale, one for each block of the last axes; see `quantize_per_block`."""
@@ -1429,6 +1431,8 @@ def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, prefe
     """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
 def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
+def dynamic_quantize(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = True, to_element: DType = 'int8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, scales), or with `symmetric=False` (y, scales, zero_points): x as codes, with scales by the range of x."""
 def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The part of x of shape `slice_sizes` that begins at start_indices (jax.lax.dynamic_slice)."""
 def dynamic_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2626,7 +2630,7 @@ def qlinear_matmul(a: Array, a_scale: Array, a_zero_point: Array | None, b: Arra
     """y ≈ a @ b of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearMatMul): shapes as in `int_mm`."""
 def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
-def quantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, stochastic: bool = False, seed: Scalar = 0, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def quantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, stochastic: bool = False, seed: Scalar = 0, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear)."""
 def quantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float8_e4m3fn', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with a scale, and a zero point, for each block of its last axes; see `quantize`."""

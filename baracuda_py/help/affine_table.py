@@ -18,4 +18,7 @@ AFFINE: dict[str, str] = {
     f"{verb}{scope}": f"{lead}{made}y = bc.{verb}{scope}(x, {given}{more})"
     for verb, lead in (("quantize", _X), ("dequantize", _Q))
     for scope, (made, given, more) in _SCALES.items()
+} | {
+    "choose_qparams": f"{_X}scales, zero_points = bc.choose_qparams(x, scope='token')",
+    "dynamic_quantize": f"{_X}y, scales = bc.dynamic_quantize(x, scope='group', group_size=4)",
 }

@@ -189,6 +189,7 @@ from baracuda_py import chi_square as chi_square
 from baracuda_py import chisquare as chisquare
 from baracuda_py import choice as choice
 from baracuda_py import choose as choose
+from baracuda_py import choose_qparams as choose_qparams
 from baracuda_py import circulant as circulant
 from baracuda_py import clamp as clamp
 from baracuda_py import clamp_backward as clamp_backward
@@ -302,6 +303,7 @@ from baracuda_py import dropout_add_rms_norm as dropout_add_rms_norm
 from baracuda_py import dropout_backward as dropout_backward
 from baracuda_py import dstack as dstack
 from baracuda_py import dynamic_index_in_dim as dynamic_index_in_dim
+from baracuda_py import dynamic_quantize as dynamic_quantize
 from baracuda_py import dynamic_slice as dynamic_slice
 from baracuda_py import dynamic_slice_backward as dynamic_slice_backward
 from baracuda_py import dynamic_slice_in_dim as dynamic_slice_in_dim

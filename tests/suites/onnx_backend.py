@@ -34,6 +34,7 @@ from .onnx_families import FAMILIES, UNMAPPED
 from .onnx_indexing import INDEXING
 from .onnx_layout import LAYOUT
 from .onnx_node import Node, NotCovered, element, need
+from .onnx_quantize import QUANTIZE
 from .onnx_reductions import REDUCTIONS
 from .onnx_rows import ROWS
 from .onnx_sort import SORTS
@@ -61,7 +62,19 @@ def onnx_op(*names: str) -> Callable[[Handler], Handler]:
 
 # -- elementwise ----------------------------------------------------------------------------------------------------
 
-OPS |= {**UNARY, **BINARY, **REDUCTIONS, **ROWS, **LAYOUT, **INDEXING, **SORTS, "Cast": cast, "CastLike": cast}
+OPS |= {
+    **UNARY,
+    **BINARY,
+    **REDUCTIONS,
+    **ROWS,
+    **LAYOUT,
+    **INDEXING,
+    **SORTS,
+    **QUANTIZE,
+    "Cast": cast,
+    "CastLike": cast,
+}
+CARRIED = {cast, *QUANTIZE.values()}  # handlers of elements that travel in bytes
 
 
 @onnx_op("ConstantOfShape")
@@ -160,7 +173,7 @@ class Graph(BackendRep):
         operands, kinds, sizes = zip(*(given.get(name, (None, None, 0)) for name in self.node.input), strict=True)
         for kind in kinds:
             carried = kind is not None and kind.carrier != kind.dtype
-            need(not carried or OPS[op] is cast, f"{kind} travels in bytes and has ops of its own")
+            need(not carried or OPS[op] in CARRIED, f"{kind} travels in bytes and has ops of its own")
         node = Node(op, list(operands), list(kinds), list(sizes), self.attributes, len(self.node.output), self.xp)
         made = OPS[op](node)
         made = made if isinstance(made, (list, tuple)) else [made]

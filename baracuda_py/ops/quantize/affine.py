@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...core import ElementKind, InvalidProblemError, Problem, UnsupportedError, extents, flag, per_axis
+from ...core import ElementKind, InvalidProblemError, Problem, UnsupportedError, derived, extents, flag, per_axis
 from ...core import element as element_field
 from ...core.checked import Checked
 from ...core.element import FP8, cast, decode
@@ -32,7 +32,7 @@ class BlockFields(Checked):
     """
 
     shape: Shape = extents()
-    block_shape: Any = per_axis(0, of="shape")
+    block_shape: Any = per_axis(derived(lambda desc: (0,) * len(desc.shape)), of="shape")
 
     @property
     def block(self) -> Shape:
@@ -67,8 +67,8 @@ class AffineFields(BlockFields):
     """
 
     uniform: bool = flag(False)
-    scale_element: ElementKind = element_field(SCALES, E.F32)
-    zero_element: ElementKind = element_field(ZEROS, E.I32)
+    scale_element: ElementKind = element_field(SCALES, derived(lambda desc: E.F32))
+    zero_element: ElementKind = element_field(ZEROS, derived(lambda desc: E.I32))
     if TYPE_CHECKING:
         element: ElementKind  # declared by every page
 

@@ -46,20 +46,21 @@ def _given(**facts: Any) -> dict[str, Any]:
 @entry(QuantizePlan)
 def quantize(
     x: Array, scale: Any, zero_points: Any = None, *, to_element: Any = "int8", block_shape: Any = None,
-    stochastic: bool = False, seed: Scalar = 0, offset: Scalar = 0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    scale_element: Any = None, stochastic: bool = False, seed: Scalar = 0, offset: Scalar = 0, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear).
 
     scale: a number, a 0-d array, or an array with an item for each block, of which there are as many along each axis
     as it has items there (1, or missing: one for the whole axis). block_shape: the extents of blocks, 0 for a whole
-    axis, where they do not divide x. zero_points: likewise, int32 or of the target's element (of 4 bits int8 or uint8).
+    axis, where they do not divide x. scale_element: float8_e8m0fnu where scales are powers of two in uint8.
+    zero_points: likewise, int32 or of the target's element (of 4 bits int8 or uint8).
     to_element: int8, uint8, int16, uint16, int32, int4 and uint4 (two a byte in uint8), float8_e4m3fn, float8_e5m2,
     float4_e2m1fn. stochastic: round at random, by `seed` and `offset`. See `QuantizePlan`.
     """
     if unknown:
         raise unexpected(quantize, unknown)
-    facts = _given(block_shape=block_shape)
+    facts = _given(block_shape=block_shape, scale_element=scale_element)
     return _quantize(
         x, **_scales(scale, zero_points), **facts, to_element=to_element, stochastic=stochastic, seed=seed,
         offset=offset, out=out, stream=stream, preference=preference,
@@ -69,7 +70,8 @@ def quantize(
 @entry(DequantizePlan)
 def dequantize(
     x: Array, scale: Any, zero_points: Any = None, *, to_element: Any = "float32", block_shape: Any = None,
-    element: Any = None, shape: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    scale_element: Any = None, element: Any = None, shape: Any = None, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`.
 
@@ -78,7 +80,7 @@ def dequantize(
     """
     if unknown:
         raise unexpected(dequantize, unknown)
-    facts = _given(block_shape=block_shape, shape=shape, element=element)
+    facts = _given(block_shape=block_shape, shape=shape, element=element, scale_element=scale_element)
     return _dequantize(
         x, **_scales(scale, zero_points), **facts, to_element=to_element, out=out, stream=stream, preference=preference
     )
