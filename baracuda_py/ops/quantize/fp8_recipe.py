@@ -12,7 +12,7 @@ from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...core.views import shape_of
 from ...interop.arrays import package_name
-from ..elementwise.unary import reciprocal
+from ..elementwise.unary import reciprocal  # type: ignore[attr-defined]
 from ..layout.creation import ones, zeros
 from ..reduce.amax_scale import amax_scale
 from .fp8_cast import Fp8CastPlan, fp8_cast
