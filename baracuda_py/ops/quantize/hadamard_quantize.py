@@ -116,9 +116,9 @@ PARAMS = Params(
 )  # fmt: skip
 _CALL = "hadamard_quantize<{{T}}, {{E}}, {}, {{WIDE}}>"
 _KERNELS = (
-    Kernel("tile", _CALL.format("1"), PARAMS, lambda e: {"E": tiles.held_by(e), "WIDE": WIDE}, MOST["tile"]),
+    Kernel("tile", _CALL.format("1"), PARAMS, lambda e: {"E": tiles.held_by(e), "WIDE": WIDE}, MOST["tile"], 1),
     Kernel("base", _CALL.format("{BASE}"), PARAMS,
-           lambda e: {"E": tiles.held_by(e)[:1], "BASE": BASES, "WIDE": WIDE}, MOST["base"]),
+           lambda e: {"E": tiles.held_by(e)[:1], "BASE": BASES, "WIDE": WIDE}, MOST["base"], 1),
 )  # fmt: skip
 
 
@@ -149,9 +149,9 @@ def _geometry(p: Problem) -> Geometry | str:
     wide = desc.group % PIECE == 0 and tiles.in_chunks(found, PIECE)
     kernel, axes = ("tile", {}) if tiling.base == 1 else ("base", {"BASE": tiling.base})
     values = {
-        **found.params(), **tiling.params(), "unit": desc.unit, "group": desc.group, "code": TARGETS.index(desc.to_element),
-        "scale_code": SCALES.index(desc.scale_element), "is_static": desc.static,
-        "largest": desc.to_element.limits.max,
+        **found.params(), **tiling.params(), "unit": desc.unit, "group": desc.group,
+        "code": TARGETS.index(desc.to_element), "scale_code": SCALES.index(desc.scale_element),
+        "is_static": desc.static, "largest": desc.to_element.limits.max,
     }  # fmt: skip
     step = Step(
         kernel, grid(-(-found.rows // tiling.rows)), values, {"E": tiling.held, **axes, "WIDE": wide},
