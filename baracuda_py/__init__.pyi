@@ -546,6 +546,9 @@ from .ops.quantize.hadamard import HadamardDescriptor as HadamardDescriptor
 from .ops.quantize.hadamard import HadamardPlan as HadamardPlan
 from .ops.quantize.hadamard_backward import HadamardBackwardArgs as HadamardBackwardArgs
 from .ops.quantize.hadamard_backward import HadamardBackwardPlan as HadamardBackwardPlan
+from .ops.quantize.hadamard_quantize import HadamardQuantizeArgs as HadamardQuantizeArgs
+from .ops.quantize.hadamard_quantize import HadamardQuantizeDescriptor as HadamardQuantizeDescriptor
+from .ops.quantize.hadamard_quantize import HadamardQuantizePlan as HadamardQuantizePlan
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeArgs as Mxfp8CastTransposeArgs
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeDescriptor as Mxfp8CastTransposeDescriptor
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposePlan as Mxfp8CastTransposePlan
@@ -1794,6 +1797,8 @@ def hadamard_backward(dy: Array, signs: Array | None = None, after: Array | None
     """dx = signs · scale H (after · dy): H is symmetric, and signs and after change places."""
 def hadamard_matrix(n: int) -> Any:
     """H of order n, int64 of 1 and -1 on the host: the matrix that `hadamard_transform` multiplies by."""
+def hadamard_quantize(x: Array, signs: Array | None = None, *, block: int | None = None, scale: Scalar = 1.0, normalized: bool = False, to_element: DType = 'float8_e4m3fn', group: int | None = None, scale_element: DType | None = None, y_scale: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, scales): scale H (signs · x) along the last axis in 8 or 4 bits; see `HadamardQuantizePlan`."""
 def hadamard_transform(x: Array, signs: Array | None = None, after: Array | None = None, *, block: int | None = None, axis: int = -1, scale: Scalar = 1.0, normalized: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """after · scale H (signs · x) along `axis`, H the Hadamard matrix of as many columns; see `HadamardPlan`."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:

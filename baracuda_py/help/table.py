@@ -275,6 +275,7 @@ mean, rstd = bc.batch_norm_gather_stats_with_counts(mean, rstd, np.array([16, 16
     "rms_norm_quantize": f"{_X}y, scales = bc.rms_norm_quantize(x)",
     "fp8_dequantize": f"{_X}y = bc.fp8_dequantize(bc.fp8_cast(x, scale=16.0), 1 / 16)",
     "fp8_quantize": f"{_X}y, scale_inv = bc.fp8_quantize(x)",
+    "hadamard_quantize": f"{_X}y, scales = bc.hadamard_quantize(x, normalized=True)",
     "hadamard_transform": f"{_X}y = bc.hadamard_transform(x, normalized=True)",
     "standardize": f"{_X}y = bc.standardize(x, axis=0)",
     "spectral_norm": f"""{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32), 5)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..core.element import ElementKind
+from ..core.element import HALVES, ElementKind
 from ..core.tensor import View
 from .rows import Rows
 
 ROUNDS = 4  # the most a tile takes: its parameters are arrays of as many
-LONGEST = {2: 4096, 4: 8192}
-"""Elements of a row, by the bytes of one, up to which a thread holds 32; of longer ones it holds 64."""
+LONGEST = 4096
+"""Elements of a row of 16-bit floats up to which a thread holds 32; of longer ones it holds 64."""
 PARAMS = {
     "shift": f"i32[{ROUNDS}]", "low": f"i32[{ROUNDS}]", "high": f"i32[{ROUNDS}]", "rounds": "i32", "k": "i32",
     "tile_rows": "i32",
@@ -39,7 +39,7 @@ def split_last(view: View | None, *extents: int) -> View | None:
 
 def held_by(element: ElementKind) -> tuple[int, ...]:
     """How many elements a thread may hold."""
-    return (16,) if element is ElementKind.F64 else (32, 64)
+    return (16,) if element is ElementKind.F64 else (32, 64) if element in HALVES else (32,)
 
 
 def _twos(n: int) -> int:
@@ -63,8 +63,8 @@ class Tiling:
     @cached_property
     def held(self) -> int:
         """Elements a thread holds in a round."""
-        few = self.base > 1 or self.n <= LONGEST.get(self.element.itemsize, self.n)
-        return held_by(self.element)[0 if few else 1]
+        few = self.base > 1 or self.n <= LONGEST
+        return held_by(self.element)[0 if few else -1]
 
     @cached_property
     def rows(self) -> int:

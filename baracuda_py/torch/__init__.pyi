@@ -467,6 +467,7 @@ from baracuda_py import gumbel as gumbel
 from baracuda_py import gumbel_softmax as gumbel_softmax
 from baracuda_py import gumbel_softmax_backward as gumbel_softmax_backward
 from baracuda_py import hadamard_backward as hadamard_backward
+from baracuda_py import hadamard_quantize as hadamard_quantize
 from baracuda_py import hadamard_transform as hadamard_transform
 from baracuda_py import hankel as hankel
 from baracuda_py import hard_sigmoid as hard_sigmoid

@@ -55,10 +55,9 @@ template <class T, int E, int BASE, bool WIDE> struct HadamardResult {
       const int row = t.row_of(i), column = i - row * t.n;
       A x = t.tile[t.at(i)] * scale;
       if (p.after != nullptr) {
-        const i64 from = t.template row_offset<false>(AT_AFTER, row) + column_offset<false>(p, AT_AFTER, column);
-        x *= to_acc(static_cast<const T*>(p.after)[from]);
+        x *= to_acc(static_cast<const T*>(p.after)[t.offset(AT_AFTER, row, column)]);
       }
-      const i64 to = t.template row_offset<false>(AT_RESULT, row) + column_offset<false>(p, AT_RESULT, column);
+      const i64 to = t.offset(AT_RESULT, row, column);
       if (p.raw) static_cast<A*>(p.y)[to] = x;
       else static_cast<T*>(p.y)[to] = from_acc<T>(x);
     }

@@ -25,18 +25,18 @@ template <class T, int RADIX, bool WIDE> struct HadamardColumns {
     for (int k = 0; k < V; ++k) v[k] = x[k] * scale;
     if constexpr (WIDE) {
       if (after != nullptr) {
-        const auto s = to_acc(load<V>(after + RowAt<true>(p, row).offset(p, 1) + column));
+        const auto s = to_acc(load<V>(after + hadamard::row_start<true>(p, 1, row) + column));
 #pragma unroll
         for (int k = 0; k < V; ++k) v[k] *= s[k];
       }
-      store(static_cast<T*>(p.y) + RowAt<true>(p, row).offset(p, 0) + column, from_acc<T>(v));
+      store(static_cast<T*>(p.y) + hadamard::row_start<true>(p, 0, row) + column, from_acc<T>(v));
     } else {
-      T* const y = static_cast<T*>(p.y) + RowAt<false>(p, row).offset(p, 0);
-      const i64 from = after == nullptr ? 0 : RowAt<false>(p, row).offset(p, 1);
+      T* const y = static_cast<T*>(p.y) + hadamard::row_start<false>(p, 0, row);
+      const i64 from = after == nullptr ? 0 : hadamard::row_start<false>(p, 1, row);
 #pragma unroll
       for (int k = 0; k < V; ++k) {
-        if (after != nullptr) v[k] *= to_acc(after[from + column_offset<false>(p, 1, column + k)]);
-        y[column_offset<false>(p, 0, column + k)] = from_acc<T>(v[k]);
+        if (after != nullptr) v[k] *= to_acc(after[from + (column + k) * p.inner[1][0]]);
+        y[(column + k) * p.inner[0][0]] = from_acc<T>(v[k]);
       }
     }
   }

@@ -76,6 +76,13 @@ template <int FIRST, int COUNT, int E, class A> BARACUDA_D void levels(A (&x)[E]
   }
 }
 
+// Where a row of an operand begins. A row is a part of one axis, so that its columns are even steps apart.
+template <bool WIDE, class P> BARACUDA_D i64 row_start(const P& p, int operand, i64 row) {
+  if constexpr (WIDE) return RowAt<true>(p, row).offset(p, operand);
+  else if (p.outer_rank <= 1) return row * p.outer[operand][0];
+  else return baracuda::offset<i64>(row, p.outer_rank, p.outer_shape, p.outer[operand]);
+}
+
 // ---- a tile in shared memory ----------------------------------------------------------------------------------------
 
 // T as in global memory, E elements a thread in registers. P has `rows`, `k`, `tile_rows`, `rounds`, `shift`, `low` and
@@ -122,7 +129,10 @@ template <class T, int E, int BASE, class P> struct Tile {
     for (int k = 0; k < V; ++k) x[k] = v[k];
   }
   template <bool WIDE> BARACUDA_D i64 row_offset(int operand, int row) const {
-    return RowAt<WIDE>(p, first + row).offset(p, operand);
+    return row_start<WIDE>(p, operand, first + row);
+  }
+  BARACUDA_D i64 offset(int operand, int row, int column) const {
+    return row_start<false>(p, operand, first + row) + column * p.inner[operand][0];
   }
 
   // The first round of rows in aligned chunks.
@@ -167,9 +177,8 @@ template <class T, int E, int BASE, class P> struct Tile {
       const int row = row_of(i), column = i - row * n;
       A x = A(0);
       if (i < valid) {
-        x = to_acc(from[row_offset<false>(SOURCE, row) + column_offset<false>(p, SOURCE, column)]);
-        if (signs != nullptr)
-          x *= to_acc(signs[row_offset<false>(SIGNS, row) + column_offset<false>(p, SIGNS, column)]);
+        x = to_acc(from[offset(SOURCE, row, column)]);
+        if (signs != nullptr) x *= to_acc(signs[offset(SIGNS, row, column)]);
       }
       tile[at(i)] = x;
     }

@@ -13,7 +13,11 @@ from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...core.views import shape_of
 from ...interop.arrays import package_name
+<<<<<<< HEAD
 from ...core import registry
+=======
+from ..elementwise.unary import reciprocal  # type: ignore[attr-defined]
+>>>>>>> q-rotate
 from ..layout.creation import ones, zeros
 from ..reduce.amax_scale import amax_scale
 from .fp8_cast import Fp8CastPlan, fp8_cast

@@ -118,15 +118,16 @@ COLUMNS = Params(
 WIDE = (True, False)
 MOST = {"tile": 512, "base": 256}  # threads of a block
 _TILE = Kernel(
-    "tile", "hadamard_tile<{T}, {E}, 1, {WIDE}>", PARAMS, lambda e: {"E": tiles.held_by(e), "WIDE": WIDE}, MOST["tile"]
-)
+    "tile", "hadamard_tile<{T}, {E}, 1, {WIDE}>", PARAMS, lambda e: {"E": tiles.held_by(e), "WIDE": WIDE},
+    MOST["tile"], 1,
+)  # fmt: skip
 _BASE = Kernel(
     "base", "hadamard_tile<{T}, {E}, {BASE}, {WIDE}>", PARAMS,
-    lambda e: {"E": tiles.held_by(e)[:1], "BASE": BASES, "WIDE": WIDE}, MOST["base"],
+    lambda e: {"E": tiles.held_by(e)[:1], "BASE": BASES, "WIDE": WIDE}, MOST["base"], 1,
 )  # fmt: skip
 _COLUMNS = Kernel(
     "columns", "hadamard_columns<{T}, {RADIX}, {WIDE}>", COLUMNS, {"RADIX": (16, *BASES), "WIDE": WIDE},
-    source="quantize/hadamard_columns.cu",
+    min_blocks=1, source="quantize/hadamard_columns.cu",
 )  # fmt: skip
 _LEVELS = 4  # of a launch of columns
 _PART = 12  # levels of a part of a row that is longer than a tile
