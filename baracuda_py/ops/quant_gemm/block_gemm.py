@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
+    Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
     Relative, Step, Variant, View, Vjp, derived, extent, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
@@ -71,9 +71,7 @@ def weights(desc: Any, dtype: Any, *, codes: Any, scales: Any, zeros: Any, index
     return np.asarray(cast_values(found, desc.element)).astype(dtype)
 
 
-def reference(
-    desc: BlockGemmDescriptor, *, x: Any, bias: Any, apart: bool = False, **parts: Any
-) -> Mapping[str, Any]:
+def reference(desc: BlockGemmDescriptor, *, x: Any, bias: Any, apart: bool = False, **parts: Any) -> Mapping[str, Any]:
     """NumPy matmul in the dtype x comes in, by weights rounded to the element."""
     with np.errstate(all="ignore"):
         w = np.swapaxes(weights(desc, x.dtype, **parts), -1, -2)
