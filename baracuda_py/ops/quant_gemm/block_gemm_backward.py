@@ -19,7 +19,7 @@ from ...schedules.products import Place
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredArgs, format_header, in_threes, infer_stored
 from .block_gemm import ELEMENTS, BlockGemmDescriptor, BlockGemmPlan, weights
-from .unpacked import DENSE, dense_kernels, held_view, product_problem, unpacked, weights_view
+from .unpacked import DENSE, dense_kernels, held_view, product_problem, refuses, unpacked, weights_view
 
 E = ElementKind
 
@@ -105,6 +105,7 @@ class BlockGemmBackwardPlan(Plan):
             row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), _ROUND),
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
             prelude=format_header, guarantee=Guarantee(Relative(4, mean=3)),
+            refuses=refuses(row),
         )
         for row in DENSE
     )  # fmt: skip

@@ -5,7 +5,7 @@ It serves every format, element and number of rows, so that no product by stored
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -28,6 +28,16 @@ UNPACK = replace(_SOURCE.kernels[0], source=_SOURCE.source or "")
 def dense_kernels(row: Variant) -> tuple[Any, ...]:
     """What such a row launches: the unpacking of each format, and the product, which is the same for all."""
     return UNPACK, *(replace(kernel, kindless=True) for kernel in product_kernels(row))
+
+
+def refuses(row: Variant) -> Callable[[Any], str | None]:
+    """What such a row refuses of a product that has nothing but a bias."""
+
+    def reason(desc: Any) -> str | None:
+        product = GemmDescriptor(m=1, n=1, k=1, out_element=desc.out_element, element=desc.element)
+        return row.refuses(product) if row.refuses else None
+
+    return reason
 
 
 def held_view(element: ElementKind, shape: tuple[int, ...]) -> View:
