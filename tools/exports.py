@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from baracuda_py.core import Args, Descriptor, Plan  # noqa: E402
+from baracuda_py.core.exported import is_exported  # noqa: E402
 from baracuda_py.expressions.elementwise import Expression  # noqa: E402
 
 FRAME = {
@@ -38,76 +39,36 @@ FRAME = {
     "measure.tuner": ["autotune"],
 }  # fmt: skip
 
-HOST = {  # functions of the host that belong to an op
-    "ops.quantize.fp8_recipe": ["Fp8Recipe"],
-    "ops.quantize.hadamard_matrix": ["hadamard_matrix"],
-    "ops.attention.dense.alibi": ["alibi_slopes"],
-    "ops.attention.rope.rope_frequencies": ["RopeFrequencies", "rope_frequencies"],
-    "ops.elementwise.array_views": [
-        "bitcast_convert_type",
-        "iscomplexobj",
-        "isrealobj",
-        "resolve_conj",
-        "resolve_neg",
-        "view_as_complex",
-        "view_as_real",
-    ],
-    "ops.gated.gated_functions": ["halves"],
-    "ops.gemm.einsum": ["einsum_path"],
-    "ops.layout.views": [
-        "atleast_1d", "atleast_2d", "atleast_3d", "broadcast", "broadcast_arrays", "broadcast_in_dim", "broadcast_like",
-        "broadcast_tensors", "broadcast_to", "broadcast_to_rank", "collapse", "contiguous", "diagonal",
-        "expand", "expand_dims", "flatten", "index_in_dim", "matrix_transpose", "moveaxis", "movedim", "narrow",
-        "permute", "permute_dims", "ravel", "reshape", "rollaxis", "slice_in_dim", "squeeze", "swapaxes",
-        "swapdims", "t", "transpose", "unflatten", "unfold", "unsqueeze",
-    ],
-    "ops.layout.creation": [
-        "arange", "broadcasted_iota", "cartesian_prod", "diag_indices", "diag_indices_from", "empty", "empty_like",
-        "empty_permuted", "empty_strided", "eye", "full", "full_like", "geomspace", "hilbert", "identity", "indices",
-        "iota", "ix_", "linspace", "logspace", "meshgrid", "ones", "ones_like", "range", "range_closed", "tri",
-        "tril_indices", "tril_indices_from", "triu_indices", "triu_indices_from", "vander", "zeros", "zeros_like",
-    ],
-    "ops.layout.windows": [
-        "bartlett", "bartlett_window", "blackman", "blackman_window", "hamming", "hamming_window", "hann_window",
-        "hanning", "kaiser", "kaiser_window",
-    ],
-    "ops.layout.edits": ["mask_indices"],
-    "ops.layout.structured": [
-        "dft", "fiedler", "hadamard", "helmert", "invhilbert", "invpascal", "pascal",
-    ],
-    "ops.layout.parts": [
-        "array_split", "chunk", "dsplit", "hsplit", "split", "split_with_sizes", "tensor_split", "unbind",
-        "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unstack", "vsplit",
-    ],
-    "expressions.attention": ["FormulaAttention", "attention"],
-    "expressions.elementwise": ["Expression", "elementwise"],
-    "expressions.errors": ["ExpressionError"],
-    "expressions.product": ["FormulaProduct", "product"],
-    "expressions.reduce": ["FormulaReduction", "reduce"],
-    "expressions.scan": ["FormulaScan", "scan"],
-}  # fmt: skip
+
+def is_marked(module: ModuleType, name: str, value: Any) -> bool:
+    """What is marked is exported, under every name that its module has of it."""
+    return not name.startswith("_") and getattr(value, "__module__", None) == module.__name__ and is_exported(value)
 
 
 def is_export(module: ModuleType, name: str, value: Any) -> bool:
-    """Pages export their plans, descriptors, args, kinds and entries and formulas, under every name these have."""
+    """Pages export their plans, descriptors, args, kinds, entries and formulas, and what is marked."""
     if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
         return False
-    if inspect.isclass(value):
+    if inspect.isclass(value) and not is_exported(value):
         return value.__name__ == name and issubclass(value, (Plan, Descriptor, Args, enum.Enum))
-    return callable(value) and hasattr(value, "plan")
+    return callable(value) and (hasattr(value, "plan") or is_exported(value))
+
+
+PUBLIC = {"expressions": is_marked, "ops": is_export}
 
 
 def collect() -> dict[str, str]:
     """Public name → module, relative to the package."""
-    found: dict[str, str] = {name: module for module, names in (FRAME | HOST).items() for name in names}
-    package = importlib.import_module("baracuda_py.ops")
-    for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        module = importlib.import_module(info.name)
-        for name, value in vars(module).items():
-            if is_export(module, name, value):
-                where = module.__name__.removeprefix("baracuda_py.")
-                if found.setdefault(name, where) != where:
-                    raise SystemExit(f"{name} is exported by both {found[name]} and {where}")
+    found: dict[str, str] = {name: module for module, names in FRAME.items() for name in names}
+    for page, is_public in PUBLIC.items():
+        package = importlib.import_module(f"baracuda_py.{page}")
+        for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            module = importlib.import_module(info.name)
+            for name, value in vars(module).items():
+                if is_public(module, name, value):
+                    where = module.__name__.removeprefix("baracuda_py.")
+                    if found.setdefault(name, where) != where:
+                        raise SystemExit(f"{name} is exported by both {found[name]} and {where}")
     return dict(sorted(found.items()))
 
 

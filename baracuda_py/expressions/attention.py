@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.checked import shown
 from ..core.errors import InvalidProblemError
+from ..core.exported import exported
 from ..core.functional import functional
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
@@ -32,6 +33,7 @@ _GRADIENTS = ("dq", "dk", "dv")
 _KNOWN = 256
 
 
+@exported
 def attention(
     score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any
 ) -> FormulaAttention:
@@ -73,6 +75,7 @@ def _reserved() -> frozenset[str]:
     return frozenset((*RESERVED, *fields, *words)) - {SCORE, *PLACES}
 
 
+@exported
 class FormulaAttention:
     """Attention by formulas as a function; `bc.attention` makes it. `plan(…)` is its Plan class.
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..core.checked import shown
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
+from ..core.exported import exported
 from ..core.functional import functional
 from ..core.memo import keep
 from ..interop.arrays import read
@@ -27,6 +28,7 @@ from .shape import Roles, Shape
 from .trace import Symbol, symbol, trace
 
 
+@exported
 def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula.
 
@@ -56,6 +58,7 @@ def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expressio
     return Expression(found.reordered(sorted(found.inputs, key=defaults.__contains__)), defaults)
 
 
+@exported
 class Expression(Call):
     """A formula as a function; `bc.elementwise` makes it. Equal formulas share plans and kernels.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ..core.errors import InvalidProblemError
+from ..core.exported import exported
 
 Span = tuple[int, int]
 """First character of a part of a formula's text, and the one after its last."""
 
 
+@exported
 class ExpressionError(InvalidProblemError):
     """A formula that has no meaning, or none for the operands given; the message points at the characters.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.checked import shown
 from ..core.errors import InvalidProblemError
+from ..core.exported import exported
 from ..core.functional import functional
 from ..core.memo import keep
 from ..core.tensor import broadcast_shape
@@ -36,6 +37,7 @@ _OWN = (
 """Words of products, which are no operands of a formula."""
 
 
+@exported
 def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
     """A matrix product whose result goes through a formula before it is written: no array of the product is made.
 
@@ -79,6 +81,7 @@ def product_formula(given: Any) -> Formula:
     return found.reordered((PRODUCT, *(name for name in found.inputs if name in used and name != PRODUCT)))
 
 
+@exported
 class FormulaProduct(Call):
     """A matrix product with a formula as a function; `bc.product` makes it. `plan(…)` is its Plan class.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..core.element import HALVES
 from ..core.errors import InvalidProblemError
+from ..core.exported import exported
 from ..core.functional import functional
 from ..core.keywords import near
 from ..interop.arrays import read
@@ -30,6 +31,7 @@ _KINDS = {kind.value: kind for kind in ReduceKind if "p" not in kind.row.takes}
 _NAMES = {name: kind.value for kind in _KINDS.values() for name in kind.names}
 
 
+@exported
 def reduce(
     formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False,
     then: str | None = None, correction: int = 1, **defaults: Any,
@@ -96,6 +98,7 @@ def result_formula(then: Formula, name: str) -> Formula:
     return Formula((name, *(n for n in then.inputs if n != name)), then.outputs, then.text, then.spans)
 
 
+@exported
 class FormulaReduction(Call):
     """A reduction of a formula as a function; `bc.reduce` makes it. `plan(…)` is its Plan class."""
 

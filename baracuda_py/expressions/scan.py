@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.checked import shown, truth
 from ..core.errors import InvalidProblemError
+from ..core.exported import exported
 from ..core.functional import functional
 from ..core.keywords import near
 from ..core.memo import keep
@@ -43,6 +44,7 @@ _SCANS: Mapping[str, Callable[..., Any]] = {
 _TAKEN = ("initial", "carry", "axis", "reverse", "exclusive")
 
 
+@exported
 def scan(
     formula: str | Callable[..., Any], kind: str | None = None, *, axis: int = -1, reverse: bool = False,
     exclusive: bool = False, then: str | None = None, **defaults: Any,
@@ -82,6 +84,7 @@ def scan(
     return FormulaScan(inner, name, outer, axis, reverse, exclusive, defaults)
 
 
+@exported
 class FormulaScan(Call):
     """A scan of a formula as a function; `bc.scan` makes it. `plan(…)` is its Plan class."""
 

@@ -8,9 +8,11 @@ from typing import Any
 from ...core import ElementKind, TensorRef
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.exported import exported
 from ...interop.arrays import Reading, package_name, read
 
 
+@exported
 def view_as_real(z: Any) -> Any:
     """A complex array of any strides as real numbers with a last axis of two, the parts (torch.view_as_real).
 
@@ -22,6 +24,7 @@ def view_as_real(z: Any) -> Any:
     return _seen(z, found, found.element.part, "real(z) and imag(z)")
 
 
+@exported
 def view_as_complex(x: Any) -> Any:
     """A float32 or float64 array with a last axis of two as complex numbers (torch.view_as_complex).
 
@@ -34,6 +37,7 @@ def view_as_complex(x: Any) -> Any:
     return _seen(x, found, goal, "complex(real, imag)")
 
 
+@exported
 def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
     """The bits of x as another element (jax.lax.bitcast_convert_type), any but bool and those of 4 bits.
 
@@ -108,21 +112,25 @@ def transposed(x: Any) -> Any:
     return x.swapaxes(-2, -1)
 
 
+@exported
 def iscomplexobj(x: Any) -> bool:
     """Whether x is an array of complex numbers (numpy.iscomplexobj); nothing on the device is read."""
     return read(x, "x").element.is_complex
 
 
+@exported
 def isrealobj(x: Any) -> bool:
     """Whether x is an array of other numbers than complex ones (numpy.isrealobj)."""
     return not iscomplexobj(x)
 
 
+@exported
 def resolve_conj(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the conjugate of its memory, the conjugate (torch.resolve_conj)."""
     return x.resolve_conj() if package_name(type(x)) == "torch" else x
 
 
+@exported
 def resolve_neg(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the negative of its memory, the negative (torch.resolve_neg)."""
     return x.resolve_neg() if package_name(type(x)) == "torch" else x

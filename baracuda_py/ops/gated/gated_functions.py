@@ -9,6 +9,7 @@ from typing import Any
 from ...core import Array, UnsupportedError, functional
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
+from ...core.exported import exported
 from ...core.keywords import entry
 from ...core.outputs import maker, ordinal
 from ...interop.arrays import package_name, read
@@ -18,6 +19,7 @@ from .gated_activation_backward import GatedActivationBackwardPlan
 from .gated_kinds import GatedActivationKind
 
 
+@exported
 def halves(x: Array, order: str = "gate_first", axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis.
 

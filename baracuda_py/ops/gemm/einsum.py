@@ -10,6 +10,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
+from ...core.exported import exported
 from ...core.keywords import entry, unexpected
 from ...core.views import permuted, shape_of, with_axis, without_axes
 from .contraction import Factor, Labels, Options, contract, copied, factor, same_element, summed
@@ -112,6 +113,7 @@ def einsum(
     return product("einsum", found, arrays, Options(math_precision, stream, preference), out, steps)
 
 
+@exported
 def einsum_path(equation: Any, *operands: Any) -> Path:
     """The order in which `einsum` multiplies its operands, for its `path=` (numpy.einsum_path): places, step by step.
 

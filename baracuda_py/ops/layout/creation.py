@@ -14,6 +14,7 @@ import numpy as np
 from ...core import Array, ElementKind, Scalar
 from ...core.checked import real, shown, whole, wholes
 from ...core.errors import InvalidProblemError
+from ...core.exported import exported
 from ...core.tensor import Shape
 from ...core.views import permuted, shape_of, with_axis
 from ...interop.arrays import read
@@ -35,49 +36,58 @@ def _shape(shape: Any) -> Shape:
 # ---- one value -----------------------------------------------------------------------------------------------------
 
 
+@exported
 def empty(shape: Any, element: Any = None, *, like: Any = None) -> Array:
     """An array whose elements are not set (torch.empty, numpy.empty)."""
     return new(_shape(shape), kind_of(element, F32), like)
 
 
+@exported
 def full(shape: Any, value: Scalar, element: Any = None, *, like: Any = None) -> Array:
     """An array of one value (torch.full, numpy.full)."""
     kind = kind_of(element, number_kind(value) if np.isscalar(value) else read(value, "value").element)
     return new(_shape(shape), kind, like, lambda y: fill(y, value))
 
 
+@exported
 def zeros(shape: Any, element: Any = None, *, like: Any = None) -> Array:
     """An array of zeros (torch.zeros, numpy.zeros)."""
     return full(shape, 0, kind_of(element, F32), like=like)
 
 
+@exported
 def ones(shape: Any, element: Any = None, *, like: Any = None) -> Array:
     """An array of ones (torch.ones, numpy.ones)."""
     return full(shape, 1, kind_of(element, F32), like=like)
 
 
+@exported
 def empty_like(x: Array, element: Any = None) -> Array:
     """An array of x's shape, and its element where none is given, whose elements are not set (torch.empty_like)."""
     found = read(x, "x")
     return empty(found.shape, kind_of(element, found.element), like=x)
 
 
+@exported
 def full_like(x: Array, value: Scalar, element: Any = None) -> Array:
     """An array of x's shape, and its element where none is given, of one value (torch.full_like)."""
     found = read(x, "x")
     return full(found.shape, value, kind_of(element, found.element), like=x)
 
 
+@exported
 def zeros_like(x: Array, element: Any = None) -> Array:
     """An array of x's shape, and its element where none is given, of zeros (torch.zeros_like)."""
     return full_like(x, 0, element)
 
 
+@exported
 def ones_like(x: Array, element: Any = None) -> Array:
     """An array of x's shape, and its element where none is given, of ones (torch.ones_like)."""
     return full_like(x, 1, element)
 
 
+@exported
 def empty_permuted(shape: Any, physical_layout: Any, element: Any = None, *, like: Any = None) -> Array:
     """An array whose axes lie in memory in the order `physical_layout`, outermost first (torch.empty_permuted)."""
     sizes, order = _shape(shape), wholes("physical_layout", physical_layout)
@@ -87,6 +97,7 @@ def empty_permuted(shape: Any, physical_layout: Any, element: Any = None, *, lik
     return permuted(made, [order.index(a) for a, _ in enumerate(sizes)], "made")
 
 
+@exported
 def empty_strided(shape: Any, stride: Any, element: Any = None, *, like: Any = None) -> Array:
     """An array with these strides, in elements, whose elements are not set (torch.empty_strided).
 
@@ -107,6 +118,7 @@ def empty_strided(shape: Any, stride: Any, element: Any = None, *, like: Any = N
 # ---- numbers in order ----------------------------------------------------------------------------------------------
 
 
+@exported
 def arange(
     start: Any, stop: Any = None, step: Any = 1, element: Any = None, *, like: Any = None, out: Any = None
 ) -> Array:
@@ -145,12 +157,14 @@ def _generated(
     return out
 
 
+@exported
 def range_closed(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
     """start, start + step, … up to stop, which may be met (torch.range)."""
     count = math.floor((real("stop", stop) - real("start", start)) / real("step", step)) + 1
     return _counted(max(0, count), start, step, kind_of(element, F32), like)
 
 
+@exported
 def linspace(
     start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None,
     out: Any = None,
@@ -170,6 +184,7 @@ def _spaced(
     return _generated((count,), (1,), form, kind_of(element, F32), like, out, **facts)
 
 
+@exported
 def logspace(
     start: Scalar, stop: Scalar, num: int = 50, base: Scalar = 10.0, element: Any = None, *, endpoint: bool = True,
     like: Any = None, out: Any = None,
@@ -178,6 +193,7 @@ def logspace(
     return _spaced("powers", start, stop, num, element, endpoint, like, out, base)
 
 
+@exported
 def geomspace(
     start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None,
     out: Any = None,
@@ -188,6 +204,7 @@ def geomspace(
     return _spaced("ratio", start, stop, num, element, endpoint, like, out)
 
 
+@exported
 def broadcasted_iota(element: Any, shape: Any, dimension: int, *, like: Any = None) -> Array:
     """The index along one axis, of every element of a shape (jax.lax.broadcasted_iota)."""
     sizes = _shape(shape)
@@ -196,11 +213,13 @@ def broadcasted_iota(element: Any, shape: Any, dimension: int, *, like: Any = No
     return _generated(sizes, steps, "counted", ElementKind.of(element), like)
 
 
+@exported
 def iota(element: Any, size: int, *, like: Any = None) -> Array:
     """0, 1, … size - 1 (jax.lax.iota)."""
     return broadcasted_iota(element, (size,), 0, like=like)
 
 
+@exported
 def indices(dimensions: Any, element: Any = None, *, like: Any = None) -> Array:
     """The index along each axis of every element of a shape, one behind the other (numpy.indices)."""
     sizes = _shape(dimensions)
@@ -213,23 +232,27 @@ def indices(dimensions: Any, element: Any = None, *, like: Any = None) -> Array:
 # ---- matrices ------------------------------------------------------------------------------------------------------
 
 
+@exported
 def eye(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
     """An n × m matrix, of n columns where m is None, with ones on diagonal k (torch.eye, numpy.eye)."""
     shape = (whole("n", n, 0), whole("n", n, 0) if m is None else whole("m", m, 0))
     return _generated(shape, (-1, 1), "equal", kind_of(element, F32), like, out, diagonal=whole("k", k))
 
 
+@exported
 def identity(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n identity (numpy.identity)."""
     return eye(n, element=element, like=like)
 
 
+@exported
 def tri(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None) -> Array:
     """An n × m matrix with ones on and below diagonal k (numpy.tri)."""
     shape = (whole("n", n, 0), whole("n", n, 0) if m is None else whole("m", m, 0))
     return _generated(shape, (-1, 1), "below", kind_of(element, F32), like, diagonal=whole("k", k))
 
 
+@exported
 def vander(x: Array, n: int | None = None, increasing: bool = False) -> Array:
     """The powers of each element of x along a new last axis, falling from n - 1 (torch.vander, numpy.vander).
 
@@ -245,6 +268,7 @@ def vander(x: Array, n: int | None = None, increasing: bool = False) -> Array:
     return power(rows, cast(exponents, kind))
 
 
+@exported
 def hilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n matrix 1 / (i + j + 1) (scipy.linalg.hilbert)."""
     shape = (whole("n", n, 0),) * 2
@@ -254,6 +278,7 @@ def hilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
 # ---- products ------------------------------------------------------------------------------------------------------
 
 
+@exported
 def meshgrid(*arrays: Array, indexing: str = "ij", sparse: bool = False) -> list[Array]:
     """Vectors as views of the grid that they span (torch.meshgrid, numpy.meshgrid).
 
@@ -282,6 +307,7 @@ def meshgrid(*arrays: Array, indexing: str = "ij", sparse: bool = False) -> list
     return made
 
 
+@exported
 def ix_(*arrays: Array) -> list[Array]:
     """Vectors as views of one axis each, so that they index a grid together (numpy.ix_); bool ones are refused."""
     for i, x in enumerate(arrays):
@@ -290,6 +316,7 @@ def ix_(*arrays: Array) -> list[Array]:
     return meshgrid(*arrays, sparse=True)
 
 
+@exported
 def cartesian_prod(*arrays: Array) -> Array:
     """All tuples of one element of each vector, as rows (torch.cartesian_prod); of one vector itself."""
     if len(arrays) == 1:
@@ -297,6 +324,7 @@ def cartesian_prod(*arrays: Array) -> Array:
     return stack([ravel(x) for x in meshgrid(*arrays)], axis=1)
 
 
+@exported
 def tril_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
     """Rows and columns, [2, count] int64, of what lies on and below diagonal k of an n × m matrix, row by row.
 
@@ -305,6 +333,7 @@ def tril_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) 
     return _triangle_indices("lower", n, m, k, like)
 
 
+@exported
 def triu_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
     """Rows and columns, [2, count] int64, of what lies on and above diagonal k of an n × m matrix, row by row.
 
@@ -331,12 +360,14 @@ def _below(rows: int, columns: int, k: int) -> int:
     return rising * (first + k + 1) + rising * (rising - 1) // 2 + (rows - max(full_, first)) * columns
 
 
+@exported
 def tril_indices_from(x: Array, k: int = 0) -> Array:
     """`tril_indices` of a matrix of x's shape (numpy.tril_indices_from)."""
     n, m = _matrix(x)
     return tril_indices(n, m, k, like=x)
 
 
+@exported
 def triu_indices_from(x: Array, k: int = 0) -> Array:
     """`triu_indices` of a matrix of x's shape (numpy.triu_indices_from)."""
     n, m = _matrix(x)
@@ -350,12 +381,14 @@ def _matrix(x: Array) -> Shape:
     return shape
 
 
+@exported
 def diag_indices(n: int, ndim: int = 2, *, like: Any = None) -> list[Array]:
     """The indices of the main diagonal along each of `ndim` axes (numpy.diag_indices)."""
     one = iota(I64, n, like=like)
     return [one] * whole("ndim", ndim, 0)
 
 
+@exported
 def diag_indices_from(x: Array) -> list[Array]:
     """`diag_indices` of an array whose axes are of one extent (numpy.diag_indices_from)."""
     shape = shape_of(x, "x")

@@ -12,6 +12,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import whole, wholes
 from ...core.errors import InvalidProblemError
+from ...core.exported import exported
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape
 from ...core.views import broadcast, shape_of, with_axis
@@ -157,6 +158,7 @@ def concat_mla_k(
     return concat([k_nope, wide], axis=len(own) - 1, out=out, stream=stream, preference=preference)
 
 
+@exported
 def mask_indices(n: int, mask: Any, k: int = 0, *, like: Any = None) -> Sequence[Array]:
     """Rows and columns of an n × n matrix that `mask` leaves: `triu` or `tril` of this package (numpy.mask_indices)."""
     made = {"triu": triu_indices, "tril": tril_indices}.get(getattr(mask, "__name__", ""))

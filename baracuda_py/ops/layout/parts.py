@@ -11,6 +11,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import INT64, shown, whole
 from ...core.errors import InvalidProblemError
+from ...core.exported import exported
 from ...core.views import shape_of, without_axes
 from .axes import place
 from .views import part
@@ -27,6 +28,7 @@ def _axis(x: Array, axis: Any) -> tuple[int, int]:
     return at, shape[at]
 
 
+@exported
 def split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
     """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed.
 
@@ -39,6 +41,7 @@ def split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
     return _cut(x, at, [*range(0, extent, max(size, 1)), extent] if extent else [0, 0])
 
 
+@exported
 def split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
     """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
     at, extent = _axis(x, axis)
@@ -54,6 +57,7 @@ def split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
 unsafe_split, unsafe_split_with_sizes = split, split_with_sizes
 
 
+@exported
 def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
     """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
     extent = _axis(x, axis)[1]
@@ -66,6 +70,7 @@ def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
 unsafe_chunk = chunk
 
 
+@exported
 def tensor_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices.
 
@@ -105,21 +110,25 @@ def _even(x: Array, indices_or_sections: Any, axis: int, rank: int) -> list[Arra
     return tensor_split(x, indices_or_sections, axis)
 
 
+@exported
 def hsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 1, of a vector along its axis (torch.hsplit, numpy.hsplit)."""
     return _even(x, indices_or_sections, min(1, len(shape_of(x, "x")) - 1), 1)
 
 
+@exported
 def vsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 0 (torch.vsplit, numpy.vsplit)."""
     return _even(x, indices_or_sections, 0, 2)
 
 
+@exported
 def dsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 2 (torch.dsplit, numpy.dsplit)."""
     return _even(x, indices_or_sections, 2, 3)
 
 
+@exported
 def unbind(x: Array, axis: int = 0) -> list[Array]:
     """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
     at, extent = _axis(x, axis)

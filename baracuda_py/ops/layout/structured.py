@@ -16,6 +16,7 @@ from ...core.checked import shown, whole
 from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError
+from ...core.exported import exported
 from ...core.keywords import entry, unexpected
 from ...core.views import shape_of, with_axis
 from ...interop.arrays import read
@@ -161,6 +162,7 @@ def _counted(values: Any, element: Any, like: Any) -> Array:
     return from_host(np.ascontiguousarray(encode(cast_values(np.asarray(values), kind), kind)), like)
 
 
+@exported
 def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
     size = whole("n", n, 1)
@@ -172,6 +174,7 @@ def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
     return _counted(made, element, like)
 
 
+@exported
 def dft(n: int, scale: str | None = None, element: Any = "complex64", *, like: Any = None) -> Array:
     """The n × n matrix of the discrete Fourier transform (scipy.linalg.dft); scale: None, "sqrtn" or "n"."""
     if scale not in (None, "sqrtn", "n"):
@@ -186,6 +189,7 @@ def _binomials(n: int) -> Any:
     return [[math.comb(i, j) for j in range(n)] for i in range(n)]
 
 
+@exported
 def pascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any = None) -> Array:
     """Pascal's triangle as an n × n matrix, "symmetric", "lower" or "upper" (scipy.linalg.pascal)."""
     lower = np.array(_binomials(whole("n", n, 1)), object)
@@ -199,6 +203,7 @@ def _sided(kind: Any, lower: Any, symmetric: Any) -> Any:
     return sides[kind].astype(np.float64)
 
 
+@exported
 def invpascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any = None) -> Array:
     """The inverse of `pascal` (scipy.linalg.invpascal)."""
     lower = np.array(_binomials(whole("n", n, 1)), object)
@@ -207,6 +212,7 @@ def invpascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any
     return _counted(_sided(kind, back, back.T.dot(back)), element, like)
 
 
+@exported
 def invhilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The inverse of `hilbert`, of integers (scipy.linalg.invhilbert)."""
     size, comb = whole("n", n, 1), math.comb
@@ -219,6 +225,7 @@ def invhilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
     return _counted(np.array(made, object).astype(np.float64), element, like)
 
 
+@exported
 def helmert(n: int, full: bool = False, element: Any = None, *, like: Any = None) -> Array:
     """The Helmert matrix of n, without its first row unless `full` (scipy.linalg.helmert)."""
     size = whole("n", n, 1)
@@ -230,6 +237,7 @@ def helmert(n: int, full: bool = False, element: Any = None, *, like: Any = None
     return _counted(made if full else made[1:], element, like)
 
 
+@exported
 def fiedler(a: Array) -> Array:
     """|a_i - a_j| of a vector (scipy.linalg.fiedler)."""
     if len(shape_of(a, "a")) != 1:

@@ -13,6 +13,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import MAX_AXES, whole, wholes
 from ...core.errors import InvalidProblemError
+from ...core.exported import exported
 from ...core.tensor import Shape, View, broadcast_shape
 from ...core.views import broadcast as spread
 from ...core.views import cut, permuted, reshaped, shape_of, windows, with_axis, without_axes
@@ -24,6 +25,7 @@ from .moves import copy, unfold_copy
 # ---- axes in another order -----------------------------------------------------------------------------------------
 
 
+@exported
 def permute(x: Array, *axes: Any) -> Array:
     """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
     order = places(listed(axes), len(shape_of(x, "x")), "axes")
@@ -33,6 +35,7 @@ def permute(x: Array, *axes: Any) -> Array:
 permute_dims = permute
 
 
+@exported
 def transpose(x: Array, *axes: Any) -> Array:
     """A view of x with two axes exchanged (torch.transpose), or with all in another order (numpy.transpose).
 
@@ -41,6 +44,7 @@ def transpose(x: Array, *axes: Any) -> Array:
     return permuted(x, order_of(axes, len(shape_of(x, "x"))), "x")
 
 
+@exported
 def t(x: Array) -> Array:
     """The transpose of a matrix as a view; what has fewer axes is returned as it is (torch.t)."""
     shape = shape_of(x, "x")
@@ -49,11 +53,13 @@ def t(x: Array) -> Array:
     return transpose(x) if len(shape) == 2 else x
 
 
+@exported
 def matrix_transpose(x: Array) -> Array:
     """A view of x with its last two axes exchanged (jax.numpy.matrix_transpose, Tensor.mT)."""
     return transpose(x, -2, -1)
 
 
+@exported
 def swapaxes(x: Array, first: int, second: int) -> Array:
     """A view of x with two axes exchanged (torch.swapaxes, numpy.swapaxes)."""
     return transpose(x, first, second)
@@ -62,6 +68,7 @@ def swapaxes(x: Array, first: int, second: int) -> Array:
 swapdims = swapaxes
 
 
+@exported
 def movedim(x: Array, source: Any, destination: Any) -> Array:
     """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
     rank = len(shape_of(x, "x"))
@@ -77,6 +84,7 @@ def movedim(x: Array, source: Any, destination: Any) -> Array:
 moveaxis = movedim
 
 
+@exported
 def rollaxis(x: Array, axis: int, start: int = 0) -> Array:
     """A view of x with an axis moved back until it lies before axis `start` (numpy.rollaxis)."""
     rank = len(shape_of(x, "x"))
@@ -88,6 +96,7 @@ def rollaxis(x: Array, axis: int, start: int = 0) -> Array:
 # ---- axes put in, taken out, merged --------------------------------------------------------------------------------
 
 
+@exported
 def unsqueeze(x: Array, axis: Any) -> Array:
     """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
     several = 1 if isinstance(axis, (int, np.integer)) else len(wholes("axis", axis, -MAX_AXES, MAX_AXES - 1, "axes"))
@@ -99,6 +108,7 @@ def unsqueeze(x: Array, axis: Any) -> Array:
 expand_dims = unsqueeze
 
 
+@exported
 def squeeze(x: Array, axis: Any = None) -> Array:
     """A view of x without its axes of extent 1, or without those of them among `axis` (torch.squeeze)."""
     shape = shape_of(x, "x")
@@ -121,6 +131,7 @@ def sizes(shape: Any, count: int, name: str = "shape") -> Shape:
     return tuple(count // rest if n == -1 else n for n in given)
 
 
+@exported
 def reshape(x: Array, *shape: Any) -> Array:
     """x as another shape of as many elements, one of whose sizes may be -1 (torch.reshape): a view, or else a copy."""
     wanted = sizes(listed(shape), math.prod(shape_of(x, "x")))
@@ -135,6 +146,7 @@ def seen_as(x: Array, shape: Shape) -> Array:
     return seen
 
 
+@exported
 def contiguous(x: Array) -> Array:
     """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
     found = read(x, "x")
@@ -143,6 +155,7 @@ def contiguous(x: Array) -> Array:
     return copy(x)
 
 
+@exported
 def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:
     """x with the axes from `start_axis` to `end_axis` as one (torch.flatten): a view, or else a copy."""
     shape = shape_of(x, "x")
@@ -154,11 +167,13 @@ def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:
     return seen_as(x, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
 
 
+@exported
 def ravel(x: Array) -> Array:
     """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
     return seen_as(x, (math.prod(shape_of(x, "x")),))
 
 
+@exported
 def collapse(x: Array, start_axis: int, stop_axis: int | None = None) -> Array:
     """x with the axes from `start_axis` up to, not including, `stop_axis` as one (jax.lax.collapse)."""
     rank = len(shape_of(x, "x"))
@@ -167,6 +182,7 @@ def collapse(x: Array, start_axis: int, stop_axis: int | None = None) -> Array:
     return flatten(x, first, (stop + rank if stop < 0 else stop) - 1)
 
 
+@exported
 def unflatten(x: Array, axis: int, shape: Any) -> Array:
     """A view of x with an axis split into several, of which one size may be -1 (torch.unflatten)."""
     own = shape_of(x, "x")
@@ -193,16 +209,19 @@ def _each_at_least(rank: int, arrays: tuple[Any, ...]) -> Any:
     return made[0] if given is arrays and len(made) == 1 else made
 
 
+@exported
 def atleast_1d(*arrays: Any) -> Any:
     """Arrays as views of one axis at least; of several, or of a list, a tuple (torch.atleast_1d)."""
     return _each_at_least(1, arrays)
 
 
+@exported
 def atleast_2d(*arrays: Any) -> Any:
     """Arrays as views of two axes at least, put in before the others (torch.atleast_2d)."""
     return _each_at_least(2, arrays)
 
 
+@exported
 def atleast_3d(*arrays: Any) -> Any:
     """Arrays as views of three axes at least: (1, n, 1) of a vector, (m, n, 1) of a matrix (torch.atleast_3d)."""
     return _each_at_least(3, arrays)
@@ -211,6 +230,7 @@ def atleast_3d(*arrays: Any) -> Any:
 # ---- axes repeated -------------------------------------------------------------------------------------------------
 
 
+@exported
 def broadcast_to(x: Array, shape: Any) -> Array:
     """A view of x as a shape that it broadcasts to, with steps of 0 (torch.broadcast_to)."""
     wanted = wholes("shape", (shape,) if isinstance(shape, (int, np.integer)) else shape)
@@ -219,11 +239,13 @@ def broadcast_to(x: Array, shape: Any) -> Array:
     return spread(x, wanted, "x")
 
 
+@exported
 def expand(x: Array, *sizes: Any) -> Array:
     """A view of x whose axes of extent 1 are repeated; -1 keeps an extent (Tensor.expand)."""
     return spread(x, expanded(shape_of(x, "x"), listed(sizes)), "x")
 
 
+@exported
 def broadcast_tensors(*arrays: Array) -> list[Array]:
     """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
     named = {f"arrays[{i}]": shape_of(x, f"arrays[{i}]") for i, x in enumerate(arrays)}
@@ -234,11 +256,13 @@ def broadcast_tensors(*arrays: Array) -> list[Array]:
 broadcast_arrays = broadcast_tensors
 
 
+@exported
 def broadcast_like(x: Array, like: Array) -> Array:
     """A view of x as the shape of another array (jax.lax.broadcast_like)."""
     return broadcast_to(x, shape_of(like, "like"))
 
 
+@exported
 def broadcast_to_rank(x: Array, rank: int) -> Array:
     """A view of x with axes of extent 1 before its own, up to `rank` axes (jax.lax.broadcast_to_rank)."""
     for _ in range(whole("rank", rank, len(shape_of(x, "x")), MAX_AXES) - len(shape_of(x, "x"))):
@@ -246,11 +270,13 @@ def broadcast_to_rank(x: Array, rank: int) -> Array:
     return x
 
 
+@exported
 def broadcast(x: Array, sizes: Any) -> Array:
     """A view of x with axes of these sizes before its own, along which it is repeated (jax.lax.broadcast)."""
     return broadcast_to(x, (*wholes("sizes", sizes), *shape_of(x, "x")))
 
 
+@exported
 def broadcast_in_dim(x: Array, shape: Any, broadcast_dimensions: Any) -> Array:
     """A view of x as `shape`, in which axis i of x is axis broadcast_dimensions[i] (jax.lax.broadcast_in_dim)."""
     own, wanted = shape_of(x, "x"), wholes("shape", shape)
@@ -272,6 +298,7 @@ def part(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
     return cut(x, [slice(None)] * axis + [slice(start, stop, step)], "x")
 
 
+@exported
 def narrow(x: Array, axis: int, start: int, length: int) -> Array:
     """The view of `length` elements along an axis from `start` on, which may count from the end (torch.narrow)."""
     shape = shape_of(x, "x")
@@ -281,6 +308,7 @@ def narrow(x: Array, axis: int, start: int, length: int) -> Array:
     return part(x, at, first, first + whole("length", length, 0, shape[at] - first))
 
 
+@exported
 def index_in_dim(x: Array, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """The view at one index of an axis, which goes without `keepdims` (jax.lax.index_in_dim)."""
     shape = shape_of(x, "x")
@@ -290,6 +318,7 @@ def index_in_dim(x: Array, index: int, axis: int = 0, keepdims: bool = True) -> 
     return seen if keepdims else without_axes(seen, (at,), "x")
 
 
+@exported
 def slice_in_dim(x: Array, start: int | None, stop: int | None, step: int = 1, axis: int = 0) -> Array:
     """The view x[start:stop:step] along one axis (jax.lax.slice_in_dim); step is above 0."""
     shape = shape_of(x, "x")
@@ -298,6 +327,7 @@ def slice_in_dim(x: Array, start: int | None, stop: int | None, step: int = 1, a
     return part(x, at, first, first + max(count - 1, 0) * step + (count > 0), step)
 
 
+@exported
 def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The view of the diagonal `offset` above the main one of two axes, as a last axis (torch.diagonal)."""
     shape = shape_of(x, "x")
@@ -315,6 +345,7 @@ def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array
     return permuted(seen, [a for a in range(rank) if a != low] + [low], "x")
 
 
+@exported
 def unfold(x: Array, axis: int, size: int, step: int) -> Array:
     """A view of x as windows of `size` elements along an axis, `step` apart, the last axis (Tensor.unfold)."""
     shape = shape_of(x, "x")

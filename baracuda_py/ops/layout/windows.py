@@ -6,6 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.checked import truth, whole
+from ...core.exported import exported
 from ...expressions.elementwise import elementwise
 from ..elementwise.cast import cast
 from .creation import linspace
@@ -22,11 +23,13 @@ def _made(form: str, n: Any, periodic: bool, element: Any, like: Any, *numbers: 
     return new((count,), kind, like, lambda y: generate(y, steps=(1,), form=form, last=last, element=kind, **facts))
 
 
+@exported
 def hann_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
     """½ - ½ cos(2π i / N), N being n where periodic, else n - 1 (torch.hann_window)."""
     return _made("cosine", n, periodic, element, like, 0.5, 0.5, 0.0)
 
 
+@exported
 def hamming_window(
     n: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, element: Any = None, *, like: Any = None
 ) -> Array:
@@ -34,16 +37,19 @@ def hamming_window(
     return _made("cosine", n, periodic, element, like, alpha, beta, 0.0)
 
 
+@exported
 def blackman_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
     """0.42 - ½ cos(2π i / N) + 0.08 cos(4π i / N) (torch.blackman_window)."""
     return _made("cosine", n, periodic, element, like, 0.42, 0.5, 0.08)
 
 
+@exported
 def bartlett_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
     """1 - |2 i / N - 1| (torch.bartlett_window)."""
     return _made("tent", n, periodic, element, like)
 
 
+@exported
 def kaiser_window(n: int, periodic: bool = True, beta: float = 12.0, element: Any = None, *, like: Any = None) -> Array:
     """I₀(beta √(1 - (2 i / N - 1)²)) / I₀(beta) (torch.kaiser_window); three launches."""
     count, kind = whole("n", n, 0), kind_of(element, ElementKind.F32)
@@ -55,26 +61,31 @@ def kaiser_window(n: int, periodic: bool = True, beta: float = 12.0, element: An
     return cast(part(made, 0, 0, count), kind)
 
 
+@exported
 def hanning(n: int, element: Any = "float64", *, like: Any = None) -> Array:
     """The Hann window that is not periodic, in float64 (numpy.hanning)."""
     return hann_window(n, False, element, like=like)
 
 
+@exported
 def hamming(n: int, element: Any = "float64", *, like: Any = None) -> Array:
     """The Hamming window that is not periodic, in float64 (numpy.hamming)."""
     return hamming_window(n, False, element=element, like=like)
 
 
+@exported
 def blackman(n: int, element: Any = "float64", *, like: Any = None) -> Array:
     """The Blackman window that is not periodic, in float64 (numpy.blackman)."""
     return blackman_window(n, False, element, like=like)
 
 
+@exported
 def bartlett(n: int, element: Any = "float64", *, like: Any = None) -> Array:
     """The Bartlett window that is not periodic, in float64 (numpy.bartlett)."""
     return bartlett_window(n, False, element, like=like)
 
 
+@exported
 def kaiser(n: int, beta: float, element: Any = "float64", *, like: Any = None) -> Array:
     """The Kaiser window that is not periodic, in float64 (numpy.kaiser)."""
     return kaiser_window(n, False, beta, element, like=like)

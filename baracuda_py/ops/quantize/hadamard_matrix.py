@@ -9,6 +9,7 @@ import numpy as np
 
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
+from ...core.exported import exported
 from ...core.memo import memo
 
 BASES = (12, 20, 28)
@@ -49,6 +50,7 @@ def base_matrix(base: int) -> Any:
     return np.kron(conference, [[1, 1], [1, -1]]) + np.kron(np.eye(q + 1, dtype=np.int64), [[1, -1], [-1, -1]])
 
 
+@exported
 def hadamard_matrix(n: int) -> Any:
     """H of order n, int64 of 1 and -1 on the host: the matrix that `hadamard_transform` multiplies by.
 

@@ -14,6 +14,7 @@ from ....core import (
 )  # fmt: skip
 from ....core.checked import whole
 from ....core.errors import InvalidProblemError
+from ....core.exported import exported
 from ....schedules.map import divider
 from ....core.benchmark import Benchmark
 
@@ -24,6 +25,7 @@ EACH = 4  # elements a thread of the strided kernel, as there
 FLAT, ROWS, STRIDED = 0, 1, 2  # AlibiMode in the kernel
 
 
+@exported
 def alibi_slopes(num_heads: int, dtype: Any = np.float32) -> np.ndarray:
     """The slopes of Press, Smith and Lewis 2021, one a head: 2^(-8 (h + 1) / n) for h < n, n a power of two.
 

@@ -27,6 +27,7 @@ import numpy as np
 from ....core.checked import shown
 from ....core import ElementKind
 from ....core.errors import InvalidProblemError
+from ....core.exported import exported
 from ....core.keywords import known_only, unexpected
 from .rotary import FREQUENCIES
 
@@ -37,6 +38,7 @@ COMMON = (  # what a configuration may carry beside any scheme
 )  # fmt: skip
 
 
+@exported
 class RopeFrequencies(NamedTuple):
     """What `rope` takes: `inv_freq` [rotary_dim / 2] in radians a position, and the number `scale`."""
 
@@ -294,6 +296,7 @@ def _check_sections(s: _Settings) -> None:
         )
 
 
+@exported
 @known_only
 def rope_frequencies(
     rotary_dim: int | None = None, *, head_dim: int | None = None, base: float = 10000.0,
