@@ -4,4 +4,16 @@ from __future__ import annotations
 
 _W = "rng = np.random.default_rng(0)\nx = rng.standard_normal((3, 64), dtype=np.float32)\n"
 
-QUANTIZED = {"block_quantize": f"{_W}codes, scales = bc.block_quantize(x, kind='nf4', group=32)"}
+_INT4 = """x = np.ones((2, 16), np.float16)
+w, s = np.arange(6, dtype=np.int32).reshape(3, 2), np.ones((2, 3), np.float16)
+"""
+
+QUANTIZED = {
+    "block_quantize": f"{_W}codes, scales = bc.block_quantize(x, kind='nf4', group=32)",
+    "quantized_matmul": """x, codes = np.ones((2, 64), np.float32), np.arange(96, dtype=np.uint8).reshape(3, 32)
+y = bc.quantized_matmul(x, codes, np.full((3, 2), 0.5, np.float32), kind="int4")""",
+    "matmul_int4": f"{_INT4}y = bc.matmul_int4(x, w, s)",
+    "qkv_project_int4": f"{_INT4}q, k, v = bc.qkv_project_int4(x, w, w, w, s, s, s)",
+    "qkv_project_int8": """x, w = np.ones((2, 4), np.float16), np.arange(12, dtype=np.int8).reshape(4, 3)
+q, k, v = bc.qkv_project_int8(x, w, w, w, 0.5, 0.25, 1.0)""",
+}

@@ -667,6 +667,7 @@ from baracuda_py import masked_select_backward as masked_select_backward
 from baracuda_py import masked_softmax as masked_softmax
 from baracuda_py import masked_softmax_backward as masked_softmax_backward
 from baracuda_py import matmul as matmul
+from baracuda_py import matmul_int4 as matmul_int4
 from baracuda_py import matmul_int8 as matmul_int8
 from baracuda_py import matmul_integer as matmul_integer
 from baracuda_py import matmul_tc as matmul_tc
@@ -848,6 +849,8 @@ from baracuda_py import put_along_axis as put_along_axis
 from baracuda_py import putmask as putmask
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
+from baracuda_py import qkv_project_int4 as qkv_project_int4
+from baracuda_py import qkv_project_int8 as qkv_project_int8
 from baracuda_py import qlinear_matmul as qlinear_matmul
 from baracuda_py import quantile as quantile
 from baracuda_py import quantize as quantize
@@ -860,6 +863,7 @@ from baracuda_py import quantized_embedding as quantized_embedding
 from baracuda_py import quantized_embedding_bag as quantized_embedding_bag
 from baracuda_py import quantized_linear as quantized_linear
 from baracuda_py import quantized_linear_backward as quantized_linear_backward
+from baracuda_py import quantized_matmul as quantized_matmul
 from baracuda_py import quick_gelu as quick_gelu
 from baracuda_py import rad2deg as rad2deg
 from baracuda_py import rad2deg_backward as rad2deg_backward

@@ -26,7 +26,7 @@ from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import (
     StoredArgs, StoredFields, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
 )  # fmt: skip
-from .unpacked import DENSE, dense_kernels, product_problem, unpacked, weights_view
+from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked, weights_view
 
 E = ElementKind
 ELEMENTS = (*HALVES, E.F32)
@@ -138,12 +138,9 @@ def _unpacked(row: Variant) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
-def _first(row: Variant) -> Callable[[Problem], bool] | None:
-    """Where the row of `GemmPlan` is asked before those above it."""
-    first = row.first
-    if first is None:
-        return None
-    return lambda p: first(product_problem(p, _views(p), p.desc.m, p.desc.n, p.desc.k, p.desc.out_element))
+def _many(p: Problem) -> bool:
+    """Whether there are more rows of x than are multiplied by weights as they are stored."""
+    return bool(p.desc.m > (2 * _SIMT_ROWS if p.desc.element is E.F32 else _ROWS))
 
 
 # Sums in float32 in another order; tensor cores truncate what they add.
@@ -152,7 +149,7 @@ _UNPACKED = tuple(
     Variant(
         f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu", kernels=dense_kernels(row),
         elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
-        prelude=format_header, guarantee=GUARANTEE, first=_first(row),
+        prelude=format_header, guarantee=GUARANTEE, first=_many, refuses=refuses(row),
     )
     for row in DENSE
 )  # fmt: skip
@@ -176,17 +173,17 @@ class BlockGemmPlan(Plan):
     reference = staticmethod(reference)
     apart = True
     variants = (
-        *_UNPACKED,
         Variant(
             "rows", _rows, source="quant_gemm/block_gemm_rows.cu", elements=HALVES, prelude=format_header,
             kernels=(Kernel("rows", "block_gemm_rows<{KIND}, {T}, {NT}>", PARAMS, {"NT": TILES}, min_blocks=1),),
-            guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"), first=lambda p: p.desc.m <= _ROWS,
+            guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         Variant(
             "simt", _simt, source="quant_gemm/block_gemm_simt.cu", elements=(E.F32,), prelude=format_header,
             kernels=(Kernel("simt", "block_gemm_simt<{KIND}, {T}>", PARAMS),),
-            guarantee=replace(GUARANTEE, batch_invariant=True), first=lambda p: p.desc.m <= 2 * _SIMT_ROWS,
+            guarantee=replace(GUARANTEE, batch_invariant=True),
         ),
+        *_UNPACKED,
     )  # fmt: skip
     vjp = Vjp("BlockGemmBackwardPlan", grads={"x": "dx"})
     benchmarks = tuple(

@@ -11,7 +11,7 @@ import numpy as np
 from ...core import Array, Geometry, Guarantee, Kernel, Plan, Problem, Relative, Step, Variant, View, functional
 from ...core import operand, output
 from ...core.benchmark import FLOPS, Benchmark
-from ...core.element import HALVES, ElementKind, cast
+from ...core.element import HALVES, ElementKind, unrounded
 from ...core.variant import aligned
 from ...schedules.gemm import Operand
 from ...schedules.linear_loss import ROUND
@@ -19,7 +19,7 @@ from ...schedules.products import Place
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredArgs, format_header, in_threes, infer_stored
 from .block_gemm import ELEMENTS, BlockGemmDescriptor, BlockGemmPlan, weights
-from .unpacked import DENSE, dense_kernels, product_problem, unpacked, weights_view
+from .unpacked import DENSE, dense_kernels, held_view, product_problem, refuses, unpacked, weights_view
 
 E = ElementKind
 
@@ -37,10 +37,10 @@ class BlockGemmBackwardArgs(StoredArgs):
     dx: Array = output("*batch_shape m k")
 
 
-def reference(desc: BlockGemmBackwardDescriptor, *, dy: Any, **parts: Any) -> Mapping[str, Any]:
-    """NumPy matmul in the dtype dy comes in, of dy rounded to the element."""
+def reference(desc: BlockGemmBackwardDescriptor, *, dy: Any, store: Any = unrounded, **parts: Any) -> Mapping[str, Any]:
+    """NumPy matmul in the dtype dy comes in; dy of another element is rounded for it."""
     with np.errstate(all="ignore"):
-        g = np.asarray(cast(dy, desc.element)).astype(dy.dtype)
+        g = dy if desc.out_element is desc.element else store(dy)
         return {"dx": np.matmul(g, weights(desc, dy.dtype, **parts))}
 
 
@@ -53,7 +53,9 @@ def _rounding(p: Problem) -> tuple[Operand, tuple[Step, ...], int] | str:
     rows = None if threes is None else threes.reshaped((threes.shape[0] * desc.m, desc.n))
     if rows is None or rows.strides[1] != 1:
         return f"dy of float32 must have even rows along memory, got strides {p.dy.strides} of shape {p.dy.shape}"
-    held = weights_view(replace(desc, n=desc.m, k=desc.n))  # [*batch_shape, m, n]
+    held = held_view(desc.element, (*desc.batch_shape, desc.m, desc.n))
+    if not held.size:
+        return Operand(Place("@workspace"), held), (), 0
     pitch, each = held.strides[-2], 16 // desc.element.itemsize
     params = {
         "sums": "dy", "y": ("@workspace", 0), "rows": rows.shape[0], "cols": desc.n, "pitch": rows.strides[0],
@@ -103,6 +105,7 @@ class BlockGemmBackwardPlan(Plan):
             row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), _ROUND),
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
             prelude=format_header, guarantee=Guarantee(Relative(4, mean=3)),
+            refuses=refuses(row),
         )
         for row in DENSE
     )  # fmt: skip

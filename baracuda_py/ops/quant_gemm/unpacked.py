@@ -5,11 +5,11 @@ It serves every format, element and number of rows, so that no product by stored
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from ...core import Geometry, Problem, Step, View
+from ...core import ElementKind, Geometry, Problem, Step, View
 from ...core.args import Args
 from ...core.variant import Variant, aligned
 from ...schedules.gemm import Operand, product_kernels, product_steps
@@ -30,15 +30,30 @@ def dense_kernels(row: Variant) -> tuple[Any, ...]:
     return UNPACK, *(replace(kernel, kindless=True) for kernel in product_kernels(row))
 
 
-def weights_view(desc: Any) -> View:
-    """The unpacked weights [*batch_shape, n, k], in rows that start 16-byte aligned."""
-    size = desc.element.itemsize
-    pitch = max(-(-desc.k * size // _PITCH) * _PITCH // size, 1)
-    strides, step = [pitch, 1], desc.n * pitch
-    for extent in reversed(desc.batch_shape):
+def refuses(row: Variant) -> Callable[[Any], str | None]:
+    """What such a row refuses of a product that has nothing but a bias."""
+
+    def reason(desc: Any) -> str | None:
+        product = GemmDescriptor(m=1, n=1, k=1, out_element=desc.out_element, element=desc.element)
+        return row.refuses(product) if row.refuses else None
+
+    return reason
+
+
+def held_view(element: ElementKind, shape: tuple[int, ...]) -> View:
+    """Matrices of the workspace, in rows that start 16-byte aligned."""
+    *batch, rows, cols = shape
+    pitch = max(-(-cols * element.itemsize // _PITCH) * _PITCH // element.itemsize, 1)
+    strides, step = [pitch, 1], rows * pitch
+    for extent in reversed(batch):
         strides.insert(0, step)
         step *= extent
-    return View(0, (*desc.batch_shape, desc.n, desc.k), tuple(strides), desc.element)
+    return View(0, shape, tuple(strides), element)
+
+
+def weights_view(desc: Any) -> View:
+    """The unpacked weights [*batch_shape, n, k]."""
+    return held_view(desc.element, (*desc.batch_shape, desc.n, desc.k))
 
 
 def product_problem(p: Problem, views: Mapping[str, View | None], m: int, n: int, k: int, out: Any) -> Problem:
