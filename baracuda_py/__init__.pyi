@@ -478,10 +478,79 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+from .ops.quant_gemm.block_gemm import BlockGemmArgs as BlockGemmArgs
+from .ops.quant_gemm.block_gemm import BlockGemmDescriptor as BlockGemmDescriptor
+from .ops.quant_gemm.block_gemm import BlockGemmPlan as BlockGemmPlan
+from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardArgs as BlockGemmBackwardArgs
+from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardDescriptor as BlockGemmBackwardDescriptor
+from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardPlan as BlockGemmBackwardPlan
+from .ops.quant_gemm.int_gemm import IntGemmArgs as IntGemmArgs
+from .ops.quant_gemm.int_gemm import IntGemmDescriptor as IntGemmDescriptor
+from .ops.quant_gemm.int_gemm import IntGemmKind as IntGemmKind
+from .ops.quant_gemm.int_gemm import IntGemmPlan as IntGemmPlan
+from .ops.quant_gemm.packed_gemm import BinaryGemmPlan as BinaryGemmPlan
+from .ops.quant_gemm.packed_gemm import Int4GemmPlan as Int4GemmPlan
+from .ops.quant_gemm.packed_gemm import PackedGemmArgs as PackedGemmArgs
+from .ops.quant_gemm.packed_gemm import PackedGemmDescriptor as PackedGemmDescriptor
+from .ops.quant_gemm.packed_gemm import PackedGemmKind as PackedGemmKind
+from .ops.quant_gemm.packed_gemm import PackedGemmPlan as PackedGemmPlan
+from .ops.quant_gemm.packed_gemm import TernaryGemmPlan as TernaryGemmPlan
+from .ops.quant_gemm.quantized_linear import QuantizedLinearArgs as QuantizedLinearArgs
+from .ops.quant_gemm.quantized_linear import QuantizedLinearDescriptor as QuantizedLinearDescriptor
+from .ops.quant_gemm.quantized_linear import QuantizedLinearPlan as QuantizedLinearPlan
+from .ops.quant_gemm.sparse24 import Sparse24CompressArgs as Sparse24CompressArgs
+from .ops.quant_gemm.sparse24 import Sparse24CompressPlan as Sparse24CompressPlan
+from .ops.quant_gemm.sparse24 import Sparse24DecompressArgs as Sparse24DecompressArgs
+from .ops.quant_gemm.sparse24 import Sparse24DecompressBackwardArgs as Sparse24DecompressBackwardArgs
+from .ops.quant_gemm.sparse24 import Sparse24DecompressBackwardPlan as Sparse24DecompressBackwardPlan
+from .ops.quant_gemm.sparse24 import Sparse24DecompressPlan as Sparse24DecompressPlan
+from .ops.quant_gemm.sparse24 import Sparse24Descriptor as Sparse24Descriptor
+from .ops.quant_gemm.sparse24 import Sparse24PruneArgs as Sparse24PruneArgs
+from .ops.quant_gemm.sparse24 import Sparse24PrunePlan as Sparse24PrunePlan
+from .ops.quant_gemm.sparse24_gemm import Sparse24GemmArgs as Sparse24GemmArgs
+from .ops.quant_gemm.sparse24_gemm import Sparse24GemmDescriptor as Sparse24GemmDescriptor
+from .ops.quant_gemm.sparse24_gemm import Sparse24GemmPlan as Sparse24GemmPlan
 from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
 from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
 from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
+from .ops.quantize.block_quantize import BlockQuantizeArgs as BlockQuantizeArgs
+from .ops.quantize.block_quantize import BlockQuantizeDescriptor as BlockQuantizeDescriptor
+from .ops.quantize.block_quantize import BlockQuantizePlan as BlockQuantizePlan
+from .ops.quantize.choose_qparams import ChooseQParamsArgs as ChooseQParamsArgs
+from .ops.quantize.choose_qparams import ChooseQParamsDescriptor as ChooseQParamsDescriptor
+from .ops.quantize.choose_qparams import ChooseQParamsPlan as ChooseQParamsPlan
+from .ops.quantize.choose_qparams import RangeKind as RangeKind
+from .ops.quantize.dequantize import DequantizeArgs as DequantizeArgs
+from .ops.quantize.dequantize import DequantizeDescriptor as DequantizeDescriptor
+from .ops.quantize.dequantize import DequantizePlan as DequantizePlan
+from .ops.quantize.dynamic_quantize import DynamicQuantizeArgs as DynamicQuantizeArgs
+from .ops.quantize.dynamic_quantize import DynamicQuantizeDescriptor as DynamicQuantizeDescriptor
+from .ops.quantize.dynamic_quantize import DynamicQuantizePlan as DynamicQuantizePlan
 from .ops.quantize.format_kinds import FormatKind as FormatKind
+from .ops.quantize.fp8_cast import Fp8CastArgs as Fp8CastArgs
+from .ops.quantize.fp8_cast import Fp8CastDescriptor as Fp8CastDescriptor
+from .ops.quantize.fp8_cast import Fp8CastPlan as Fp8CastPlan
+from .ops.quantize.fp8_cast import Fp8DequantizeArgs as Fp8DequantizeArgs
+from .ops.quantize.fp8_cast import Fp8DequantizeDescriptor as Fp8DequantizeDescriptor
+from .ops.quantize.fp8_cast import Fp8DequantizePlan as Fp8DequantizePlan
+from .ops.quantize.fp8_cast_transpose import Fp8CastTransposeArgs as Fp8CastTransposeArgs
+from .ops.quantize.fp8_cast_transpose import Fp8CastTransposeDescriptor as Fp8CastTransposeDescriptor
+from .ops.quantize.fp8_cast_transpose import Fp8CastTransposePlan as Fp8CastTransposePlan
+from .ops.quantize.fp8_recipe import Fp8Recipe as Fp8Recipe
+from .ops.quantize.fp8_scale_update import Fp8ScaleUpdateArgs as Fp8ScaleUpdateArgs
+from .ops.quantize.fp8_scale_update import Fp8ScaleUpdateDescriptor as Fp8ScaleUpdateDescriptor
+from .ops.quantize.fp8_scale_update import Fp8ScaleUpdatePlan as Fp8ScaleUpdatePlan
+from .ops.quantize.hadamard import HadamardArgs as HadamardArgs
+from .ops.quantize.hadamard import HadamardDescriptor as HadamardDescriptor
+from .ops.quantize.hadamard import HadamardPlan as HadamardPlan
+from .ops.quantize.hadamard_backward import HadamardBackwardArgs as HadamardBackwardArgs
+from .ops.quantize.hadamard_backward import HadamardBackwardPlan as HadamardBackwardPlan
+from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeArgs as Mxfp8CastTransposeArgs
+from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeDescriptor as Mxfp8CastTransposeDescriptor
+from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposePlan as Mxfp8CastTransposePlan
+from .ops.quantize.quantize import QuantizeArgs as QuantizeArgs
+from .ops.quantize.quantize import QuantizeDescriptor as QuantizeDescriptor
+from .ops.quantize.quantize import QuantizePlan as QuantizePlan
 from .ops.quantize.stored import StoredArgs as StoredArgs
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
@@ -798,6 +867,8 @@ def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int]
     """The any of x along `axis` (all axes by default); see `ReducePlan`."""
 def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
+def apply_over_axes(func: Callable[..., Any], x: Array, axes: Any) -> Array:
+    """func(x, axis=axis) for each of several axes in turn, whose result has that axis, of extent 1, or lacks it."""
 def approx_max_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The k largest elements of every row, exactly (jax.lax.approx_max_k); see `TopkPlan`."""
 def approx_min_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -987,6 +1058,8 @@ def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array | No
     """binary_cross_entropy_with_logits of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def binary_cross_entropy_with_logits_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of binary_cross_entropy_with_logits by its operands; see `PointwiseLossBackwardPlan`."""
+def binary_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ bᵀ of signs that `pack_signs` packed, k - 2 · popcount(a xor b): a [*, bytes], b [n, bytes]."""
 def bincount(x: Array, weights: Array | None = None, *, length: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount)."""
 def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1023,6 +1096,12 @@ def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preferenc
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """dmatrices[i] = dy where matrix i stands in y."""
+def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x @ Wᵀ + bias, W a stored matrix in any format of `FormatKind`: weight-only quantised linear layers."""
+def block_gemm_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy @ W of `BlockGemmPlan`, W unpacked into the workspace and rounded to x's element."""
+def block_quantize(x: Array, *, kind: FormatKind | str = 'nf4', group: int | None = None, scale: Scalar = 1.0, scale_element: DType | None = None, zero_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(codes, scales), of asymmetric formats (codes, scales, zeros), of x [*, n, k]; see `BlockQuantizePlan`."""
 def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1265,6 +1344,18 @@ def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None
     """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
 def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
+def dequantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'float32', block_shape: int | Sequence[int] | None = None, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`."""
+def dequantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each block of the last axes; see `quantize_per_block`."""
+def dequantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each place along `axis`; see `dequantize`."""
+def dequantize_per_group(x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each group of neighbours along the last axis; see `quantize_per_group`."""
+def dequantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_point) scale with one scale and zero point, numbers or 0-d arrays; see `dequantize`."""
+def dequantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each row along the last axis; see `dequantize`."""
 def dft(n: int, scale: str | None = None, element: Any = 'complex64', *, like: Any = None) -> Array:
     """The n × n matrix of the discrete Fourier transform (scipy.linalg.dft); scale: None, 'sqrtn' or 'n'."""
 def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1532,8 +1623,18 @@ def fmod_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, retu
     """(da, db) of y = fmod(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def fold(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
+def fp8_cast(x: Array, amax: Array | None = None, *, shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x · scale as fp8, rounded to nearest, ties to even, and saturating; amax = max(amax, |x|): one launch."""
+def fp8_cast_transpose(x: Array, amax: Array | None = None, *, shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y = x · scale as fp8, yt = y transposed, amax = max(amax, |x|): one read of x, one launch."""
+def fp8_dequantize(x: Array, scale: Scalar = 1.0, *, to_element: DType = 'float32', from_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x · scale of fp8 as float32, float16 or bfloat16; scale is 1 over that of `fp8_cast` (its `scale_inv`)."""
 def fp8_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, c: Array | None = None, bias: Array | None = None, residual: Array | None = None, scale_y: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., a_scales: int | Sequence[int] = ..., b_scales: int | Sequence[int] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_amax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = act(alpha · (scale_a · a) @ (scale_b · b) + beta · c + bias) + residual of fp8 (torch's scaled_mm)."""
+def fp8_quantize(x: Array, *, to_element: DType = 'float8_e4m3fn', power_of_two: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, scale_inv): x as fp8 by the scale that its own largest size gives; y · scale_inv is x but for rounding."""
+def fp8_scale_update(history: Array, scale: Array, scale_inv: Array, *, slots: int = ..., tensors: int = ..., algorithm: Literal['max', 'most_recent'] = 'max', margin: int = 0, to_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """scale = largest / amax · 2^-margin and scale_inv = 1 / scale of all tensors; the history goes on by a slot."""
 def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = frac(x) element by element; see `UnaryPlan`."""
 def frac_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1686,6 +1787,12 @@ def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | Non
     """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
 def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
+def hadamard_backward(dy: Array, signs: Array | None = None, after: Array | None = None, *, shape: int | Sequence[int] = ..., block: int | None = None, normalized: bool = False, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = signs · scale H (after · dy): H is symmetric, and signs and after change places."""
+def hadamard_matrix(n: int) -> Any:
+    """H of order n, int64 of 1 and -1 on the host: the matrix that `hadamard_transform` multiplies by."""
+def hadamard_transform(x: Array, signs: Array | None = None, after: Array | None = None, *, block: int | None = None, axis: int = -1, scale: Scalar = 1.0, normalized: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """after · scale H (signs · x) along `axis`, H the Hadamard matrix of as many columns; see `HadamardPlan`."""
 def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
     """(gate, up): views of the two halves of x along an axis."""
 def hamming(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
@@ -1850,6 +1957,14 @@ def insert(x: Array, index: Any, values: Array, axis: int | None = None, *, out:
     """x with values before some indices along an axis (numpy.insert); without `axis` x is one axis."""
 def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
+def int4_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, signed: bool = True, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ bᵀ of numbers of four bits, two in a byte, the first in the low half: a [*, bytes], b [n, bytes]."""
+def int_bmm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
+def int_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, zero_a: Array | None = None, zero_b: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, zero_y: Array | None = None, *, kind: IntGemmKind | str = ..., batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., group: int = 0, out_element: DType | None = None, b_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = alpha · scale_a · scale_b · Σ (a - zero_a) (b - zero_b) + bias of int8 and uint8 (torch._int_mm)."""
+def int_mm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2117,6 +2232,10 @@ def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, s
     """dx of masked_softmax along `axis`."""
 def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def matmul_int8(a: Array, b: Array, scale: Scalar = 1.0, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """scale · a @ b of int8 in float32 (KAIO's matmul_int8), float16 or bfloat16: shapes as in `int_mm`."""
+def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(a - a_zero_point) @ (b - b_zero_point) in int32, modulo 2³² (ONNX MatMulInteger): shapes as in `int_mm`."""
 def matmul_tc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b in float32 of float16 operands on tensor cores: `matmul` with its shapes."""
 def matmul_tc_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2264,6 +2383,8 @@ def mv(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def mvlgamma(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
+def mxfp8_cast_transpose(x: Array, *, shape: int | Sequence[int] = ..., to_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array]:
+    """y and yt as MXFP8: fp8 with a power of two for each 32 numbers of a row, of x and of x transposed; one launch."""
 def nan_to_num(x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = nan_to_num(x) element by element; see `UnaryPlan`."""
 def nan_to_num_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2384,8 +2505,12 @@ def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
 def p_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def pack_signs(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether elements are below 0, eight along the last axis in a byte, the first in the lowest bit, beyond the end 0."""
 def packbits(x: Array, axis: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether elements are not 0, eight along an axis in a byte, those beyond the end 0 (numpy.packbits)."""
+def packed_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, bias: Array | None = None, *, kind: PackedGemmKind | str = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[m, n] = scale_a[m] · scale_b[n] · Σ_k a[m, k] b[n, k] + bias[n] of packed integers, summed exactly in int32."""
 def pad(x: Array, pad: Any, mode: str = 'constant', value: builtins.complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
 def pad_backward(dy: Array, *, shape: int | Sequence[int] = ..., padding: int | Sequence[int | Sequence[int]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: builtins.complex = 0, interior: int | Sequence[int] = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2490,12 +2615,30 @@ def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Ar
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
+def qlinear_matmul(a: Array, a_scale: Array, a_zero_point: Array | None, b: Array, b_scale: Array, b_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y ≈ a @ b of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearMatMul): shapes as in `int_mm`."""
 def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
+def quantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, stochastic: bool = False, seed: Scalar = 0, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear)."""
+def quantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float8_e4m3fn', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each block of its last axes; see `quantize`."""
+def quantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each place along `axis` (torch.quantize_per_channel); see `quantize`."""
+def quantize_per_group(x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: DType = 'int4', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each group of `group_size` neighbours along the last axis; see `quantize`."""
+def quantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with one scale and zero point, numbers or 0-d arrays (torch.quantize_per_tensor); see `quantize`."""
+def quantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each row along the last axis; see `quantize`."""
 def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, code: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
 def quantized_embedding_bag(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, offsets: Array | None = None, per_sample_weights: Array | None = None, *, code: str | None = None, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`embedding_bag` of the rows that `quantized_embedding` makes of a quantised table (FBGEMM's, torch's byte rows)."""
+def quantized_linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None, x_scale: Scalar | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ (scale · weight)ᵀ + bias of int8 weights [out, in], x [*, in] quantised to int8 on the way (W8A8, dynamic)."""
+def quantized_linear_backward(dy: Array, x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None, x_scale: Scalar | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `quantized_linear`, straight through the quantisation: dy @ (scale · weight) / smooth (QLoRA's way)."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
@@ -2859,6 +3002,8 @@ def smooth_l1_loss(x: Array, target: Array, weight: Array | None = None, *, shap
     """smooth_l1_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
 def smooth_l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of smooth_l1_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def smooth_quant_linear(x: Array, weight: Array, act_scale: Array, weight_scale: Array, bias: Array | None = None, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act_scale · weight_scale · (x @ weightᵀ) + bias of int8 x [*, in] and weights [out, in] (W8A8, static)."""
 def soft_margin_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """soft_margin_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def soft_margin_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2915,6 +3060,24 @@ def space_to_depth(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = N
     """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
 def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
+def sparse24_compress(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """values, the two elements of every four that `Sparse24PrunePlan` keeps, and metadata, their places."""
+def sparse24_decompress(values: Array, metadata: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y, zeros but for the values at the places that metadata says: the inverse of `Sparse24CompressPlan`."""
+def sparse24_decompress_backward(dy: Array, metadata: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dvalues, the elements of dy at the places that metadata says; a value that another one stands over has 0."""
+def sparse24_gemm(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x @ Wᵀ + bias of a W whose rows `Sparse24CompressPlan` made of a 2:4 sparse matrix [n, k]."""
+def sparse24_mask(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Which elements of x `sparse24_prune` keeps, bool: two of every four neighbours along the last axis."""
+def sparse24_matmul(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ Wᵀ + bias of the 2:4 sparse W [n, k] that `sparse24_compress` made (values, metadata) of: x [*, k], bias [n]."""
+def sparse24_matmul_backward(dy: Array, x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """(dx, dvalues, dbias) of `sparse24_matmul`; dbias is None without a bias."""
+def sparse24_prune(x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with all but the two largest of every four neighbours along the last axis made 0; see `Sparse24PrunePlan`."""
+def sparse24_prune_backward(dy: Array, x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of `sparse24_prune` in x: dy where x is kept, or dy itself."""
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
 sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
 def sparsemax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3042,6 +3205,12 @@ def tensor_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Arra
     """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
 def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's."""
+def ternary_matmul(x: Array, weight: Array, x_scale: Array | None = None, weight_scale: Array | None = None, *, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ Wᵀ of int8 x [*, k] by ternary weights [n, k / 4 rounded up] as `ternary_quantize` packs them."""
+def ternary_quantize(weight: Array, *, axis: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(packed, scale): weight / scale rounded to -1, 0 or 1, ties to 0, four in a byte along the last axis."""
+def ternary_unpack(packed: Array, k: int | None = None, *, element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The numbers of packed ternary weights in `element`, k of each line, by default all that the bytes have."""
 def threshold(x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = threshold(x) element by element; see `UnaryPlan`."""
 def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3146,6 +3315,8 @@ def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | Non
     """`unique` with the number of every element of x (jax.numpy.unique_inverse)."""
 def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
+def unpack_signs(x: Array, k: int | None = None, *, element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The signs of packed bytes as 1 and -1 in `element`, k of them, by default all that the bytes have."""
 def unpackbits(x: Array, axis: int | None = None, count: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The bits of bytes as uint8, eight for each along an axis (numpy.unpackbits)."""
 def unravel_index(x: Array, *, shape: int | Sequence[int] = ..., dims: int | Sequence[int] = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -1,11 +1,13 @@
-"""Products of experts, of fp8 and of few rows against torch's calls for the same, interleaved in the same run.
+"""Products of experts, of 8 bits and of few rows against torch's calls for the same, interleaved in the same run.
 
-    python benchmarks/products.py [--groups moe,fp8,gemv] [--rounds 12] [--csv [FILE]]
+    python benchmarks/products.py [--groups moe,fp8,int8,gemv] [--rounds 12] [--csv [FILE]]
 
 moe    tokens sent to `top` of `experts` at random: forward, SwiGLU's two weights, the gradients of tokens and of
        weights; bf16, weights [experts, n, k]; against torch._grouped_mm
 fp8    one scale a matrix, one a row and a column, one a block of 128; y in bf16; against torch._scaled_mm with fast
        accumulation, whose one scale a matrix stands for blocks, too
+int8   sums in int32 against torch._int_mm, and scales of rows and columns with y in bf16 against that and torch's own
+       scaling; up to 16 rows, which torch refuses, against torch.matmul in bf16
 gemv   1 to 16 rows, bf16, weights [n, k]; against torch.matmul
 
 A line for what the plan takes and one for every other row of its table. Results are checked before they are timed:
@@ -19,6 +21,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import checkout  # noqa: F401
@@ -41,6 +44,7 @@ TOKENS = (64, 512, 4096)
 FP8_SHAPES = (
     (16, 4096, 4096), (128, 7168, 2048), (4096, 2112, 7168), (4096, 7168, 2048), (4096, 4096, 4096), (8192, 8192, 8192),
 )  # fmt: skip
+INT8_SHAPES = ((8192, 8192, 8192), *((m, n, k) for m in (1, 16, 4096) for n, k in ((14336, 4096), (4096, 14336))))
 GEMV_SHAPES = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
 Tensors = Mapping[str, torch.Tensor]
 
@@ -142,6 +146,39 @@ def fp8(m: int, n: int, k: int) -> Iterator[Point]:
         )  # fmt: skip
 
 
+def int8(m: int, n: int, k: int) -> Iterator[Point]:
+    """Sums as they are, and scaled."""
+    few = m <= 16
+
+    def make(kind: torch.dtype) -> dict[str, torch.Tensor]:
+        sides = {x: torch.randint(-128, 128, (r, k), device="cuda", dtype=torch.int8) for x, r in (("a", m), ("w", n))}
+        made = sides | {"y": torch.empty(m, n, device="cuda", dtype=kind)}
+        made |= {"sa": torch.rand(m, 1, device="cuda") + 0.5, "sb": torch.rand(1, n, device="cuda") + 0.5}
+        return made | ({f"{x}_half": side.to(BF16) for x, side in sides.items()} if few else {})
+
+    def theirs(s: Tensors) -> Any:
+        return torch.matmul(s["a_half"], s["w_half"].mT) if few else torch._int_mm(s["a"], s["w"].mT)
+
+    def sums(s: Tensors) -> Any:
+        return s["a"].double() @ s["w"].mT.double()
+
+    size = m * k + n * k
+    for kind, out in (("sums", torch.int32), ("scaled", BF16)):
+        scaled = kind == "scaled"
+        desc = bc.IntGemmDescriptor(
+            kind=kind, m=m, n=n, k=k, element="int8", out_element="bfloat16" if scaled else "int32"
+        )
+        yield Point(
+            "int8", f"{m} x {n} x {k} {kind}", 2.0 * m * n * k, size + m * n * out.itemsize, partial(make, out),
+            bc.IntGemmPlan.select(desc),
+            lambda s, names=("scale_a", "scale_b") if scaled else (): bc.IntGemmArgs(
+                a=s["a"], b=s["w"].mT, y=s["y"], **dict(zip(names, (s["sa"], s["sb"]), strict=False))
+            ),
+            (lambda s: (theirs(s) * s["sa"] * s["sb"]).to(BF16)) if scaled and not few else theirs,
+            want=(lambda s: sums(s) * s["sa"] * s["sb"]) if scaled else sums,
+        )  # fmt: skip
+
+
 def gemv(m: int, n: int, k: int) -> Point:
     return Point(
         "gemv", f"{m} x {n} x {k}", 2.0 * m * n * k, 2 * (m * k + n * k + m * n),
@@ -161,6 +198,9 @@ def points(groups: list[str]) -> Iterator[Point]:
     if "fp8" in groups:
         for shape in FP8_SHAPES:
             yield from fp8(*shape)
+    if "int8" in groups:
+        for shape in INT8_SHAPES:
+            yield from int8(*shape)
     if "gemv" in groups:
         yield from (gemv(m, n, k) for m in (1, 4, 8, 16) for n, k in GEMV_SHAPES)
 
@@ -173,7 +213,8 @@ def bound(plan: Any, point: Point, sets: list[dict[str, torch.Tensor]], want: to
         size = plan.workspace_size(args)
         memory = torch.empty(size, device="cuda", dtype=torch.uint8) if size else None
         calls.append(plan.bind(args, memory))
-    got = sets[0][point.out].fill_(float("nan"))
+    got = sets[0][point.out]
+    got.fill_(float("nan") if got.is_floating_point() else -1)
     calls[0]()
     error = float((got.float() - want.float()).norm() / want.float().norm())
     if not error < 1e-2:
@@ -210,7 +251,7 @@ def rows(point: Point, rounds: int) -> Iterator[dict[str, Any]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--groups", default="moe,fp8,gemv", help="with commas")
+    parser.add_argument("--groups", default="moe,fp8,int8,gemv", help="with commas")
     parser.add_argument("--rounds", type=int, default=12)
     add_options(parser)
     options = parser.parse_args()

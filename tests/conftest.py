@@ -37,6 +37,34 @@ def place(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--unseen FILE`: a run where more is installed, torch and JAX, that repeats nothing of one without them."""
+    parser.addoption(
+        "--unseen", metavar="FILE", help="leave out the tests that FILE says have passed, and add those that pass now"
+    )
+
+
+class Passed:
+    """Writes the names of the tests that pass to a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.names = file, list[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.names.append(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        with self.file.open("a") as held:
+            held.writelines(f"{name}\n" for name in self.names)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where tests are spread over workers, the process that they report to writes the file."""
+    if config.option.unseen and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Passed(Path(config.option.unseen)))
+
+
 def devices() -> int:
     """CUDA devices the driver reports."""
     from baracuda_py.core.device import driver_device_count
@@ -44,8 +72,12 @@ def devices() -> int:
     return driver_device_count()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped, with what to type, where there is no device."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped, with what to type, where there is no device; those seen to pass are left out."""
+    file = Path(config.option.unseen or os.devnull)
+    if seen := set(file.read_text().splitlines() if file.exists() else ()):
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in seen])
+        items[:] = [item for item in items if item.nodeid not in seen]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and devices() == 0:
         skip = pytest.mark.skip(

@@ -319,7 +319,8 @@ def test_functions(name: str) -> None:
 
 def _small(value: Any) -> Any:
     """No sizes between what is quick and what no machine has: a filled gigabyte shows nothing."""
-    return 5 if value is not True and isinstance(value, int) and 16 < value < 2**62 else value
+    whole = isinstance(value, (int, np.integer)) and value is not True
+    return type(value)(5) if whole and 16 < value < 2**62 else value
 
 
 @pytest.mark.parametrize("value", range(len(VALUES)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
-from ctypes import addressof, c_double, c_float
+from ctypes import addressof, c_double, c_float, c_int32
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,8 @@ CUBLAS_LT = Library(
 _NO_ALGORITHM = ("CUBLAS_STATUS_INVALID_VALUE", "CUBLAS_STATUS_NOT_SUPPORTED")  # what the heuristic says of none
 
 _CUDA_TYPE = {
-    "float32": 0, "float64": 1, "float16": 2, "bfloat16": 14, "float8_e4m3fn": 28, "float8_e5m2": 29,
+    "float32": 0, "float64": 1, "float16": 2, "bfloat16": 14, "float8_e4m3fn": 28, "float8_e5m2": 29, "int8": 3,
+    "int32": 10,
 }  # cudaDataType of library_types.h  # fmt: skip
 _HALVES, _FP8 = ("float16", "bfloat16"), ("float8_e4m3fn", "float8_e5m2")
 _BIAS, _ACTIVATIONS = 4, {"none": 0, "relu": 2, "gelu_tanh": 32}  # bits of cublasLtEpilogue_t
@@ -37,8 +38,10 @@ _OF_ROWS_AND_COLUMNS = 3  # cublasLtMatmulMatrixScale_t: a scale for each row of
 _ROWS_AND_COLUMNS_SINCE = 120900  # the version of the library that has it
 _SOMEWHERE = 1 << 20  # stands for a pointer that is known only when the product runs
 BESIDE = ("bias", "scale_a", "scale_b", "scale_d")  # vectors and numbers on the device, in the order `run` takes them
-_COMPUTE = {"float32": (68, "float32"), "tf32": (77, "float32"), "float64": (70, "float64")}  # type, and of the scalars
-_SCALAR = {"float32": c_float, "float64": c_double}
+_COMPUTE = {
+    "float32": (68, "float32"), "tf32": (77, "float32"), "float64": (70, "float64"), "int32": (72, "int32"),
+}  # type, and of the scalars  # fmt: skip
+_SCALAR: dict[str, Any] = {"float32": c_float, "float64": c_double, "int32": c_int32}
 _OP_N, _OP_T = 0, 1
 _POINTER_MODE_HOST, _POINTER_MODE_DEVICE = 0, 1
 _REDUCE_IN_COMPUTE_TYPE = 2  # of partial sums over k; the other schemes round them to D's element on the way
@@ -72,8 +75,9 @@ class GemmProblem:
     float32, one number, or with `scaled_lines` one for each row of A and each column of B; scale_d: what an fp8 D is
     multiplied by before it is rounded.
 
-    compute: "float32" (strict for f32 operands), "tf32" or "float64"; alpha and beta are float64 for "float64",
-    else float32. device_scalars: alpha and beta are device pointers, read when the kernel runs.
+    compute: "float32" (strict for f32 operands), "tf32", "float64" or "int32", of int8 operands and an int32 D; alpha
+    and beta are float64 for "float64", int32 for "int32", else float32. device_scalars: alpha and beta are device
+    pointers, read when the kernel runs.
     """
 
     m: int

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from .doc import Doc
 from .dump import dumped
 from .errors import BaracudaError, UnknownKeywordError
+from .misfits import misfit
 from .signatures import completed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -189,21 +190,29 @@ def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
 
 
 def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
-    """Marks a function written by hand as a functional entry of `plan`; it is one of symbols, too (see `traced`)."""
+    """Marks a function written by hand as a functional entry of `plan`; it is one of symbols, too (see `traced`).
+
+    An argument that its annotation does not take is named where the function fails by an error that is not ours.
+    """
 
     def mark(function: F) -> F:
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
             try:
                 return function(*args, **given)
-            except Exception:
+            except Exception as error:
                 try:
                     made = traced(call.__name__, args, given)
-                except BaracudaError as error:
-                    raise error from None  # of the symbols, not of the arrays that they are not
-                if made is None:
+                except BaracudaError as symbolic:
+                    raise symbolic from None  # of the symbols, not of the arrays that they are not
+                if made is not None:
+                    return made
+                if isinstance(error, (BaracudaError, MemoryError)):
                     raise
-                return made
+                refused = misfit(call.__signature__, args, given)  # type: ignore[attr-defined]
+                if refused is None:
+                    raise
+                raise refused from error
 
         return marked(call, plan, fixed)  # type: ignore[return-value]
 

@@ -15,7 +15,7 @@ from .dispatch import Verdict, choose, dense_problem, fit, read_args, refuse_row
 from .errors import BaracudaError, InvalidProblemError, UnsupportedError
 from .execution import Runner, runner_for
 from .memo import memo
-from .preference import DEFAULT, PlanPreference
+from .preference import PlanPreference, preferred
 from .sku import KernelSku, PrecisionGuarantee
 from .spec import Spec
 from .tuned import ordered
@@ -66,11 +66,7 @@ class Plan(Spec):
         """The plan for a descriptor on a device (see `resolve_device`). Host only; cached."""
         if type(desc) is not cls.descriptor:
             raise InvalidProblemError(f"{cls.__name__} takes {cls.descriptor.__name__}, got {type(desc).__name__}")
-        if preference is None:
-            preference = DEFAULT
-        elif not isinstance(preference, PlanPreference):
-            raise InvalidProblemError(f"preference must be a PlanPreference or None, got {shown(preference)}")
-        return _select(cls, desc, preference, resolve_device(device))
+        return _select(cls, desc, preferred(preference), resolve_device(device))
 
     def can_implement(self, args: Args) -> Verdict:
         """Whether `run(args)` works, and with which kernel. Host only, never raises."""

@@ -41,6 +41,17 @@ class PlanPreference(Checked):
 
 
 DEFAULT = PlanPreference()
+
+
+def preferred(preference: Any) -> PlanPreference:
+    """A preference, the default one for None; raises InvalidProblemError for anything else."""
+    if preference is None:
+        return DEFAULT
+    if not isinstance(preference, PlanPreference):
+        raise InvalidProblemError(f"preference must be a PlanPreference or None, got {shown(preference)}")
+    return preference
+
+
 _ORDER = (ArchSku.ANY, ArchSku.SM80, ArchSku.SM89, ArchSku.SM90A)
 
 

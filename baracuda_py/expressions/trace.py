@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from ..core.checked import failure
 from ..core.element import ElementKind
+from ..core.errors import BaracudaError
 from . import build
 from .errors import ExpressionError
 from .formula import RESULT, Formula
@@ -147,7 +148,12 @@ def trace(function: Callable[..., Any], make: Callable[[Node], Symbol] = Symbol)
             raise ExpressionError(f"{name} is a word of its own here; give the operand another name")
     symbols = {p.name: make(named(p.name)) for p in parameters}
     by_word = {p.name: symbols.pop(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}
-    returned = function(*symbols.values(), **by_word)
+    try:
+        returned = function(*symbols.values(), **by_word)
+    except (BaracudaError, MemoryError):
+        raise
+    except Exception as error:  # of the caller's own code, which goes with it
+        raise ExpressionError(f"the function does not take symbols: {failure(error)}") from error
     outputs = _outputs(returned, [p.name for p in parameters])
     text, spans = shown(outputs)
     return Formula(tuple(p.name for p in parameters), outputs, text, spans)

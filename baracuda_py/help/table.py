@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from .affine_table import AFFINE
 from .indexing import EXAMPLES
 from .layout import LAYOUT
+from .quantized import QUANTIZED
 from .random_table import RANDOM
 from .sort import SORT
 
@@ -14,6 +16,7 @@ _AB = f"{_RNG}a = rng.standard_normal((3, 4), dtype=np.float32)\nb = rng.standar
 _ROWS = (
     f"{_RNG}x1 = rng.standard_normal((3, 4), dtype=np.float32)\nx2 = rng.standard_normal((3, 4), dtype=np.float32)\n"
 )
+_BYTES = f"{_RNG}a, w = (rng.integers(-128, 128, (3, 4), dtype=np.int8) for _ in range(2))\n"
 _GROUPS = (
     f"{_RNG}a = rng.standard_normal((7, 4), dtype=np.float32)\nb = rng.standard_normal((3, 4, 5), dtype=np.float32)\n"
 )
@@ -45,6 +48,7 @@ TABLE: dict[str, str] = {
 head, down = rng.standard_normal((3, 4), dtype=np.float32), rng.standard_normal((2, 4), dtype=np.float32)
 up = rng.standard_normal((4, 2), dtype=np.float32)
 output, loss = bc.adaptive_log_softmax_with_loss(x, target, head, [(down, up)])""",
+    **AFFINE,
     **EXAMPLES,
     "alpha_dropout": f"{_X}y = bc.alpha_dropout(x, 0.25, seed=7)",
     "array_equal": f"{_X}same = bc.array_equal(x, x)",
@@ -138,6 +142,35 @@ y = bc.fp8_gemm(a, w.T, element="float8_e4m3fn")  # NumPy and CuPy hold fp8 as b
     "scaled_mm": f"""{_ROWS}a, w = (bc.cast(x, "float8_e4m3fn") for x in (x1, x2))
 scale = np.full((1, 1), 0.5, np.float32)
 y = bc.scaled_mm(a, w.T, scale, scale, element="float8_e4m3fn")  # NumPy and CuPy hold fp8 as bytes""",
+    "int_mm": f"{_BYTES}y = bc.int_mm(a, w.T)",
+    "int_bmm": f"{_BYTES}y = bc.int_bmm(a[None], w.T[None])",
+    "quantized_linear": f"""{_BYTES}x = rng.standard_normal((2, 4), dtype=np.float32)
+y = bc.quantized_linear(x, w, np.full(3, 0.01, np.float32))""",
+    "quantized_linear_backward": f"""{_BYTES}x = rng.standard_normal((2, 4), dtype=np.float32)
+dx = bc.quantized_linear_backward(np.ones((2, 3), np.float32), x, w, np.full(3, 0.01, np.float32))""",
+    "smooth_quant_linear": f"""{_BYTES}act_scale = np.array(0.02, np.float32)
+y = bc.smooth_quant_linear(a, w, act_scale, np.full(3, 0.01, np.float32))""",
+    "matmul_int8": f"{_BYTES}y = bc.matmul_int8(a, w.T, 0.01)",
+    "matmul_integer": f"{_BYTES}y = bc.matmul_integer(a, w.T, np.int8([3, -1, 0]))",
+    "qlinear_matmul": f"""{_BYTES}scale, zero = np.float32([0.5]), np.int8([3])
+y = bc.qlinear_matmul(a, scale, zero, w.T, scale, None, np.float32([100]), zero)""",
+    "sparse24_prune": f"{_X}y = bc.sparse24_prune(x)",
+    "sparse24_prune_backward": f"{_X}dx = bc.sparse24_prune_backward(np.ones_like(x), x)",
+    "sparse24_mask": f"{_X}mask = bc.sparse24_mask(x)",
+    "sparse24_matmul": f"""{_ROWS}values, metadata = bc.sparse24_compress(x2)
+y = bc.sparse24_matmul(x1, values, metadata)""",
+    "sparse24_matmul_backward": f"""{_ROWS}values, metadata = bc.sparse24_compress(x2)
+dy, bias = np.ones((3, 3), np.float32), np.zeros(3, np.float32)
+dx, dvalues, dbias = bc.sparse24_matmul_backward(dy, x1, values, metadata, bias)""",
+    "pack_signs": f"{_X}bits = bc.pack_signs(x)",
+    "unpack_signs": f"{_X}signs = bc.unpack_signs(bc.pack_signs(x), 4)",
+    "binary_matmul": f"{_ROWS}y = bc.binary_matmul(bc.pack_signs(x1), bc.pack_signs(x2), k=4)",
+    "ternary_quantize": f"{_X}packed, scale = bc.ternary_quantize(x)",
+    "ternary_unpack": f"{_X}packed, scale = bc.ternary_quantize(x)\nweights = bc.ternary_unpack(packed, 4)",
+    "ternary_matmul": f"""{_X}packed, scale = bc.ternary_quantize(x)
+y = bc.ternary_matmul(np.arange(8, dtype=np.int8).reshape(2, 4), packed, None, scale)""",
+    "int4_matmul": f"""{_RNG}a, b = (rng.integers(0, 256, (3, 4), dtype=np.uint8) for _ in range(2))
+y = bc.int4_matmul(a, b)  # two numbers of four bits in a byte""",
     "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",
     "gated_linear": f"{_ROWS}y = bc.gated_linear(x1, x2, x2)",
     "linear_cross_entropy": f"{_ROWS}y = bc.linear_cross_entropy(x1, x2, np.array([0, 2, 1]))",
@@ -240,6 +273,9 @@ mean, rstd = bc.batch_norm_gather_stats_with_counts(mean, rstd, np.array([16, 16
     "modulated_layer_norm": f"{_ROWS}y = bc.modulated_layer_norm(x1, x2[:1], x2[1:2])",
     "rms_norm_linear": f"{_X}weight = np.ones((5, 4), np.float32)\ny = bc.rms_norm_linear(x, weight)",
     "rms_norm_quantize": f"{_X}y, scales = bc.rms_norm_quantize(x)",
+    "fp8_dequantize": f"{_X}y = bc.fp8_dequantize(bc.fp8_cast(x, scale=16.0), 1 / 16)",
+    "fp8_quantize": f"{_X}y, scale_inv = bc.fp8_quantize(x)",
+    "hadamard_transform": f"{_X}y = bc.hadamard_transform(x, normalized=True)",
     "standardize": f"{_X}y = bc.standardize(x, axis=0)",
     "spectral_norm": f"""{_X}u, v = bc.spectral_norm_step(x, np.ones(3, np.float32), np.ones(4, np.float32), 5)
 y = bc.spectral_norm(x, u, v)""",
@@ -290,5 +326,6 @@ y = bc.embedding_bag(indices, weight, offsets, mode="sum")""",
     "select_n": f"{_ROWS}y = bc.select_n(x1 > x2, x1, x2)",
     **LAYOUT,
     **RANDOM,
+    **QUANTIZED,
     **SORT,
 }  # fmt: skip

@@ -38,9 +38,22 @@ def recorded(array: Any) -> bool:
 
 
 def requires_grad(values: Iterable[Any]) -> bool:
-    """Whether any of the arguments of a call is a torch tensor that requires a gradient."""
+    """Whether any of the arguments of a call is a torch tensor that requires a gradient.
+
+    One that cannot be asked does not: the error is that of whoever reads it, who knows the operand's name.
+    """
     torch = sys.modules.get("torch")
-    return torch is not None and any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+    return torch is not None and any(isinstance(value, torch.Tensor) and _grows(value) for value in values)
+
+
+def _grows(tensor: Any) -> bool:
+    """Whether a tensor requires a gradient; of a subclass that does not say so the reader of its memory tells why."""
+    try:
+        return bool(tensor.requires_grad)
+    except MemoryError:
+        raise
+    except Exception:
+        return False
 
 
 def grown(name: str = "") -> RecordedError:

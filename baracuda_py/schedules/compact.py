@@ -14,14 +14,14 @@ from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Step, aligned
 from .geometry import grid
 
-THREADS = 256  # these and TILE as in kernels/indexing/compact.cu
-TILE = THREADS * 16  # elements of a block
+THREADS = 256  # these and RUN as in kernels/indexing/compact.cu
+RUN = 16  # neighbours of which a thread has one or more runs
 MOST_AXES = 32  # of an array whose positions are told
 MOST_TILES = 2**31 - 1
 KEPT = "kept"  # as `count`: for the kernel that fills up, in the workspace
 
-_CARRIED = {"count": "ptr", "carries": "workspace", "flags": "workspace", "elements": "i64", "tiles": "i64"}
-_WHERE = {"size": "i64", "shape": f"i64[{AXES}]", "rank": "i32"}
+_CARRIED = {"count": "ptr", "states": "workspace", "elements": "i64", "tiles": "i64"}
+_WHERE = {"size": "i64", "shape": f"i64[{AXES}]", "rank": "i32", "wide": "u32"}
 
 
 def position_params(name: str) -> Params:
@@ -83,7 +83,9 @@ def in_order(views: Sequence[View | None]) -> dict[str, Any] | str:
     shape, kept = merge_axes(first.shape, strides)
     if len(shape) > AXES:
         return f"more than {AXES} axes remain after merging"
-    return {"shape": pad(shape), "strides": [pad(s) for s in kept], "rank": len(shape)}
+    dense = [len(shape) <= 1 and steps in ((), (1,)) for steps in kept]
+    wide = sum(1 << n for n, view in enumerate(views) if view is not None and dense[n] and view.ptr % 16 == 0)
+    return {"shape": pad(shape), "strides": [pad(s) for s in kept], "rank": len(shape), "wide": wide}
 
 
 def source_fields(source: View | None) -> dict[str, Any] | str:
@@ -96,25 +98,34 @@ def source_fields(source: View | None) -> dict[str, Any] | str:
     return {"source_shape": pad(shape), "source_strides": pad(strides), "source_rank": len(shape)}
 
 
+def tile_elements(itemsize: int) -> int:
+    """Elements of a block."""
+    return THREADS * RUN * (4 if itemsize <= 2 else 2 if itemsize == 4 else 1)
+
+
 def compact_geometry(
     kernel: str, elements: int, params: Mapping[str, Any], axes: Mapping[str, Any], views: Sequence[View | None],
-    fill: str | None = None, fill_axes: Mapping[str, Any] | None = None,
+    fill: str | None = None, fill_axes: Mapping[str, Any] | None = None, kept_bytes: int = 0,
 ) -> Geometry | str:  # fmt: skip
-    """The launches: flags cleared, elements chosen, and what is left of `size` filled up by the kernel `fill`."""
-    tiles = max(1, math.ceil(elements / TILE))
+    """The launches: states cleared, elements chosen, and what is left of `size` filled up by the kernel `fill`.
+
+    kept_bytes: what a tile keeps of an element that is chosen, where that is not the element.
+    """
+    itemsize = axes["BYTES"]
+    tile = tile_elements(itemsize)
+    tiles = max(1, math.ceil(elements / tile))
     if tiles > MOST_TILES:
         return f"needs {tiles} blocks, a grid has 2**31 - 1"
-    flags = aligned(16 * tiles)
-    shared = {"carries": 0, "flags": flags, "elements": elements, "tiles": tiles, **params}
-    workspace = flags + aligned(4 * tiles)
+    shared = {"states": 0, "elements": elements, "tiles": tiles, **params}
+    workspace = aligned(8 * tiles)
     if params.get("count") == KEPT:
         shared["count"], workspace = ("@workspace", workspace), workspace + aligned(8)
     steps = [
         Step("clear", grid(-(-tiles // THREADS)), shared, {}, THREADS),
-        Step(kernel, (tiles, 1, 1), shared, axes, THREADS),
+        Step(kernel, (tiles, 1, 1), shared, axes, THREADS, tile * (kept_bytes or itemsize)),
     ]
     if fill is not None and params["size"]:
-        steps.append(Step(fill, grid(-(-params["size"] // THREADS)), shared, fill_axes or {}, THREADS))
+        steps.append(Step(fill, grid(-(-params["size"] // (THREADS * RUN))), shared, fill_axes or {}, THREADS))
     return Geometry(tuple(steps), workspace, layout_of(views))
 
 

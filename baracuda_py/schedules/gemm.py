@@ -154,7 +154,7 @@ def product_steps(
             _moved_call(step, names, args, places, base, found, factors)
             if isinstance(step, LibraryStep)
             else replace(
-                _moved_step(step, row.kernel(step.kernel), places, base, factors), kernel=_own(row, step.kernel)
+                moved_step(step, row.kernel(step.kernel), places, base, factors), kernel=_own(row, step.kernel)
             )
             for step in found.steps
         ]
@@ -162,7 +162,7 @@ def product_steps(
     return f"no product of {', '.join(f'{n} {o.view.shape} {o.view.strides}' for n, o in operands.items())}: {why}"
 
 
-def _moved_step(
+def moved_step(
     step: Step, kernel: Kernel, places: Mapping[str, Place], base: int, factors: tuple[float, float] | None
 ) -> Step:
     """A step of a product whose operands are at `places`, its workspace at byte `base`."""

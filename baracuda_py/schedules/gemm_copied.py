@@ -75,13 +75,13 @@ def _copy(name: str, view: View, at: int) -> tuple[Step, View, int] | str:
         "rows": count * lines, "row_count": lines, "cols": cols, "num_heads": 1, "wide": rows.aligned(_PIECE) | 2,
     }  # fmt: skip
     blocks = math.ceil(count * lines * (pitch * size // _PIECE) / _THREADS)
-    steps = tuple(_steps(rows.shape[:-2], rows.strides[:-2], lines * pitch if count > 1 else 0))
+    steps = tuple(item_steps(rows.shape[:-2], rows.strides[:-2], lines * pitch if count > 1 else 0))
     copied = View(0, rows.shape, (*steps, pitch, 1), view.element)
     step = Step(COPY_KERNEL.name, (blocks, 1, 1), params, block=_THREADS)
     return step, transposed(copied) if turned else copied, aligned(count * lines * pitch * size)
 
 
-def _steps(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> list[int]:
+def item_steps(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> list[int]:
     """Strides of batch axes whose matrices lie one after the other, 0 where they are shared."""
     steps: list[int] = []
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):

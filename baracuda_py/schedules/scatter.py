@@ -1,28 +1,29 @@
 """Scatter: the geometry of writing along one axis, or several, at positions that an index array tells.
 
-Every element of y is made by one thread from the tokens (positions of the index) that name it, without atomics; rows
+Every element of y is made by one thread from the tokens (positions of the index) that name it, in their order; rows
 that are asked for add by atomics instead. Of several scattered axes the index tells the row-major position.
-A line has its own indices: lines are told apart by the axes along which the index differs. Long lines are sorted by a
-stable counting sort in the workspace (kernels/include/baracuda/segments.cuh); short ones are looked through.
+A line has its own indices: lines are told apart by the axes along which the index differs. Lines of single elements are
+made by blocks that hold them (scatter_lines.py); for other lines see scatter_find.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, dense_strides, merge_axes, pad
-from ..core.variant import Geometry, Kernel, Step, aligned
+from ..core.variant import Geometry, Kernel, Problem, Step
 from .gather import word
 from .map import THREADS, chunked, lay_out, map_params
+from .scatter_find import RANGE, SORT_THREADS, Finding, latest, latest_kernels, looked_through, sorted_tokens
+from .scatter_find import sorting_kernels as sorting_kernels
+from .scatter_lines import combining_line_kernel, line_step, moving_line_kernel
 
-SORT_THREADS = 1024  # as in kernels/include/baracuda/segments.cuh
-RANGE = 4096  # positions that a sorting block counts in shared memory
 FEW = 64  # tokens of a line that every element looks through
 
 
@@ -30,10 +31,11 @@ def scatter_params(name: str) -> Params:
     """Params of an op that scatters."""
     return Params(
         name, y="ptr", x="ptr", src="ptr", index="ptr", status="status", counts="workspace", totals="workspace",
-        starts="workspace", order="workspace", tokens="i64", extent="i64", starts_pitch="i64", line_shape="i64[8]",
+        starts="workspace", order="workspace", latest="workspace", keys="workspace", sorted_keys="workspace",
+        tokens="i64", marks="i64", x_step="i64", extent="i64", starts_pitch="i64", line_shape="i64[8]",
         line_bound="i64[8]", line_strides="i64[8]", token_shape="i64[8]", token_strides="i64[2][8]", row_shape="i64[8]",
-        row_strides="i64[8]", ranges="i32", parts="i32", range_pitch="i32", line_rank="i32", token_rank="i32",
-        row_rank="i32", index_wide="i32", fresh="i32", sorted="i32", last="i32", **map_params(5),
+        row_strides="i64[8]", ranges="i32", parts="i32", range_pitch="i32", line_rank="i32",
+        token_rank="i32", row_rank="i32", index_wide="i32", fresh="i32", sorted="i32", last="i32", **map_params(5),
     )  # fmt: skip
 
 
@@ -41,27 +43,30 @@ def _words(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize)}
 
 
-def sorting_kernels(params: Params, source: str = "") -> tuple[Kernel, ...]:
-    """Those that sort the tokens of long lines. source: their file, if it is not the row's."""
-    return (
-        Kernel("count", "scatter_count", params, threads=SORT_THREADS, source=source),
-        Kernel("place", "scatter_place", params, threads=SORT_THREADS, source=source),
-    )
+def moving_kernels(params: Params) -> tuple[Kernel, ...]:
+    """Those of words of which the last token wins."""
+    return (*latest_kernels(params), *word_kernels(params, "words"), moving_line_kernel(params))
 
 
-def moving_kernels(params: Params, *names: str) -> tuple[Kernel, ...]:
+def gradient_kernels(params: Params) -> tuple[Kernel, ...]:
+    """Those of the gradients of x and src."""
+    return (*latest_kernels(params), *word_kernels(params, "words", "source"))
+
+
+def word_kernels(params: Params, *names: str) -> tuple[Kernel, ...]:
     """Those that move words: "words", where the last token wins, and "source", the gradient of src."""
     return tuple(Kernel(name, f"scatter_{name}<{{BYTES}}>", params, _words, threads=THREADS) for name in names)
 
 
 def combining_kernels(params: Params, functor: str) -> tuple[Kernel, ...]:
-    """The kernel that combines every token, by the C++ functor of how."""
+    """Those that combine every token, by the C++ functor of how."""
 
     def axes(kind: ElementKind) -> Mapping[str, Any]:
         return {"VEC": tuple(dict.fromkeys((16 // kind.itemsize, 1)))}
 
     call = f"scatter_elements<{functor}, {{T}}, {{VEC}}>"
-    return (Kernel("elements", call, params, axes, threads=THREADS, min_blocks=2),)
+    elements = Kernel("elements", call, params, axes, threads=THREADS, min_blocks=2)
+    return (*sorting_kernels(params), elements, combining_line_kernel(params, functor))
 
 
 def atomic_kernels(params: Params) -> tuple[Kernel, ...]:
@@ -71,7 +76,7 @@ def atomic_kernels(params: Params) -> tuple[Kernel, ...]:
         return {"VEC": (4, 1) if kind is ElementKind.F32 else (1,)}
 
     adding = Kernel("atomic", "scatter_atomic<{T}, {VEC}>", params, axes, threads=THREADS)
-    return (*moving_kernels(params, "words"), adding)
+    return (*word_kernels(params, "words"), adding)
 
 
 @dataclass(frozen=True)
@@ -100,22 +105,22 @@ class Source:
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of y: their numbers as strides along y's axes, the kernels' parameters, blocks that sort."""
+    """The lines of y: their numbers as strides along y's axes, the kernels' parameters, how elements find tokens."""
 
     axes: tuple[int, ...]
     strides: tuple[int, ...]
     params: Mapping[str, Any]
-    blocks: int
-    workspace: int
+    finding: Finding
 
     @classmethod
     def of(
-        cls, y: View, axes: tuple[int, ...], tokens: Tokens, names: Mapping[str, Any], find: bool = True, start: int = 0
-    ) -> Lines | str:
+        cls, y: View, axes: tuple[int, ...], tokens: Tokens, names: Mapping[str, Any],
+        find: Callable[[int, int, int], Finding | str] | None, start: int,
+    ) -> Lines | str:  # fmt: skip
         """Those along which the index differs; a string says why not.
 
-        y: what has the scattered axes. find: whether an element looks for its tokens. start: the bytes of the workspace
-        that are taken.
+        y: what has the scattered axes. find: how elements find the tokens of long lines, from the number of lines, of
+        tokens and of positions. start: the bytes of the workspace that are taken.
         """
         shape, extent, count = y.shape, math.prod(y.shape[a] for a in axes), math.prod(tokens.shape)
         if count >= 2**31 - SORT_THREADS or extent >= 2**31 - RANGE:
@@ -130,22 +135,21 @@ class Lines:
         row_shape, (row_strides,) = merge_axes(tuple(shape[a] for a in axes), [tuple(y.strides[a] for a in axes)])
         if max(len(own), len(token_shape), len(row_shape)) > AXES:
             return f"more than {AXES} axes remain after merging"
-        sorts = find and count > FEW
-        sort, workspace, blocks = _sort(math.prod(line_shape), count, extent) if sorts else _sort(0, 0, 0)
-        if blocks >= 2**31:
-            return "more than 2^31 blocks"
-        for name in ("counts", "totals", "starts", "order"):
-            sort[name] += start
+        finds = find is not None and count > FEW
+        finding = find(math.prod(line_shape), count, extent) if find is not None and finds else looked_through(start)
+        if isinstance(finding, str):
+            return finding
         params = {
-            **sort, **names, "tokens": count, "extent": extent, "line_shape": pad(line_shape),
+            **finding.params, **names, "tokens": count, "extent": extent, "line_shape": pad(line_shape),
             "line_bound": pad([tokens.bounds[a] for a in own]),
             "line_strides": pad([tokens.index_strides[a] for a in own]), "token_shape": pad(token_shape),
             "token_strides": [pad(s) for s in token_strides], "line_rank": len(own), "token_rank": len(token_shape),
-            "row_shape": pad(row_shape), "row_strides": pad(row_strides), "row_rank": len(row_shape),
-            "index_wide": tokens.index.element is ElementKind.I64, "fresh": False, "sorted": sorts, "last": False,
+            "row_shape": pad(row_shape), "row_strides": pad(row_strides), "x_step": 0,
+            "row_rank": len(row_shape), "index_wide": tokens.index.element is ElementKind.I64, "fresh": False,
+            "sorted": finds, "last": False,
         }  # fmt: skip
         numbers = tuple(steps.get(a, 0) for a in range(len(shape)))
-        return cls(axes, numbers, params, blocks if sorts else 0, start + (workspace if sorts else 0))
+        return cls(axes, numbers, params, finding)
 
     def numbers(self, y: View) -> tuple[View, View]:
         """Views whose offsets are the number of an element's line, and its position along the scattered axes."""
@@ -201,11 +205,8 @@ class Lines:
         return self.launch(kernel, (lead, base, source.index, line, token), (0, 1), params, ("row_strides",))
 
     def then(self, *steps: Step) -> tuple[Step, ...]:
-        """Steps after the sort, which takes the parameters of the first of them."""
-        if not (self.blocks and steps):
-            return steps
-        names = ("count", "place")
-        return *(Step(name, (self.blocks, 1, 1), steps[0].params, {}, SORT_THREADS) for name in names), *steps
+        """Steps after those that find tokens, which take the parameters of the first of them."""
+        return (*self.finding.launches(steps[0].params), *steps) if steps else ()
 
 
 def virtual(shape: Sequence[int], strides: Sequence[int]) -> View:
@@ -225,21 +226,33 @@ def _divided(strides: Any, by: int) -> Any:
 
 
 def scatter_geometry(
-    y: View, x: View | None, axes: tuple[int, ...], tokens: Tokens, names: Mapping[str, Any], fresh: bool = False,
-    moves: bool = False, before: Sequence[Step] = (), start: int = 0,
+    p: Problem, y: View, x: View | None, axes: tuple[int, ...], tokens: Tokens, names: Mapping[str, Any],
+    fresh: bool = False, moves: bool = False, before: Sequence[Step] = (), start: int = 0,
 ) -> Geometry | str:  # fmt: skip
     """The launches; `names` are the operands behind the parameters, where they are called otherwise.
 
     fresh: what an element was has no part in what its tokens make it. moves: the last token is what it becomes.
     before: the steps that make the index, in the first `start` bytes of the workspace.
     """
-    lines = Lines.of(y, axes, tokens, names, start=start)
+    views = (y, x, tokens.src, tokens.index)
+
+    def find(lines: int, count: int, extent: int) -> Finding | str:
+        return latest(lines, count, extent, start) if moves else sorted_tokens(p, lines, count, extent, start)
+
+    held = Lines.of(y, axes, tokens, names, None, start)
+    if isinstance(held, str):
+        return held
+    if math.prod(tokens.shape) > FEW:
+        whole = line_step(p, held, y, x, tokens, moves, {"fresh": fresh})
+        if whole is not None:
+            return _together((*before, whole), start, views)
+    lines = Lines.of(y, axes, tokens, names, find, start)
     if isinstance(lines, str):
         return lines
     step = lines.elements("words" if moves else "elements", y, x, tokens, {"fresh": fresh})
     if isinstance(step, str):
         return step
-    return _together((*before, *lines.then(step)), lines.workspace, (y, x, tokens.src, tokens.index))
+    return _together((*before, *lines.then(step)), lines.finding.workspace, views)
 
 
 def scatter_backward_geometry(
@@ -250,7 +263,12 @@ def scatter_backward_geometry(
 
     last: only the last token of an element has a part. Where dx is dy, what dsrc takes of it is read before.
     """
-    lines = Lines.of(dy, axes, tokens, {**names, "x": "dy", "src": "@null"}, find=last, start=start)
+
+    def find(lines: int, count: int, extent: int) -> Finding | str:
+        return latest(lines, count, extent, start)
+
+    given = {**names, "x": "dy", "src": "@null"}
+    lines = Lines.of(dy, axes, tokens, given, find if last else None, start)
     if isinstance(lines, str):
         return lines
     steps: list[Step | str] = []
@@ -263,7 +281,7 @@ def scatter_backward_geometry(
     if len(made) < len(steps):
         return next(step for step in steps if isinstance(step, str))
     views = (dx, source.view if source else None, dy, tokens.index)
-    return _together((*before, *lines.then(*made)), lines.workspace, views)
+    return _together((*before, *lines.then(*made)), lines.finding.workspace, views)
 
 
 def scatter_atomic_geometry(
@@ -271,7 +289,7 @@ def scatter_atomic_geometry(
     before: Sequence[Step] = (), start: int = 0,
 ) -> Geometry | str:  # fmt: skip
     """The launches that copy x, or write 0, and add the tokens by atomics; see `scatter_geometry`."""
-    lines = Lines.of(y, axes, tokens, names, find=False, start=start)
+    lines = Lines.of(y, axes, tokens, names, None, start)
     if isinstance(lines, str):
         return lines
     steps: list[Step | str] = []
@@ -283,29 +301,10 @@ def scatter_atomic_geometry(
     made = [step for step in steps if isinstance(step, Step)]
     if len(made) < len(steps):
         return next(step for step in steps if isinstance(step, str))
-    return _together((*before, *made), lines.workspace, (y, x, source.view, tokens.index))
+    return _together((*before, *made), lines.finding.workspace, (y, x, source.view, tokens.index))
 
 
 def _together(steps: Sequence[Step], workspace: int, views: Sequence[View | None]) -> Geometry:
     dense = all(v.dense for v in views if v is not None)
     wide = any(step.axes.get("VEC", 1) > 1 for step in steps)
     return Geometry(tuple(steps), workspace, "contiguous" if dense else "inner_contiguous" if wide else "strided")
-
-
-def _sort(lines: int, tokens: int, extent: int) -> tuple[dict[str, int], int, int]:
-    """Parameters of the sort with their places in the workspace, its bytes, and blocks."""
-    ranges = max(1, -(-extent // RANGE))
-    pitch = RANGE if ranges > 1 else max(4, -(-extent // 4) * 4)
-    # Each part has counts of its own, and its blocks read those of all parts before: few where there are many blocks.
-    parts = max(1, min(-(-tokens // SORT_THREADS), 128 // (ranges * lines or 1), 64, 8 * RANGE // pitch))
-    starts_pitch = -(-extent // 4) * 4 + 1
-    sizes = {
-        "counts": lines * parts * ranges * pitch * 4, "totals": lines * parts * ranges * 4,
-        "starts": lines * starts_pitch * 4, "order": lines * tokens * 4,
-    }  # fmt: skip
-    fields, workspace = {}, 0
-    for name, nbytes in sizes.items():
-        fields[name] = workspace
-        workspace += aligned(nbytes)
-    fields |= {"starts_pitch": starts_pitch, "ranges": ranges, "parts": parts, "range_pitch": pitch}
-    return fields, workspace, max(1, lines * ranges * parts)

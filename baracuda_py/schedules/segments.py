@@ -25,7 +25,7 @@ _PART_COUNTS = 1 << 15  # counts of all parts
 COUNTED = {"segments": 1 << 10, "tokens": 1 << 19}
 """Up to how many ids are sorted by counts; more by a radix sort."""
 SLOT = 32  # as in kernels/segment/places.cuh
-COMBINE_THREADS = 128  # as in kernels/segment/combine.cuh
+COMBINE_THREADS, LEAST_LANES = 128, 8  # as in kernels/segment/combine.cuh
 MERGE_THREADS = 256
 MERGE_SLOTS = 16
 MERGE_COLUMNS = 128  # of a block
@@ -286,9 +286,10 @@ class Segments:
         planes: numbers a column, of `acc` bytes, that a segment is made of; kept: they are the result, and stay in the
         workspace. initial and empty, where they are facts, are scalars of the call.
         """
-        take, dim, vec, slots = self.workspace.take, columns.dim, columns.vec, self.params["slots"]
+        take, dim, slots = self.workspace.take, columns.dim, self.params["slots"]
+        vec = columns.vec if dim > LEAST_LANES else 1  # of a narrow row every lane has a column, not a few of them all
         chunks = max(1, dim // vec)
-        lanes = min(COMBINE_THREADS, max(8, 1 << (chunks - 1).bit_length()))
+        lanes = min(COMBINE_THREADS, max(LEAST_LANES, 1 << (chunks - 1).bit_length()))
         tiles, groups = -(-chunks // lanes), COMBINE_THREADS // lanes
         sum_blocks = -(-slots // groups) * tiles
         fill_rows = max(16, min(1024, _FILL_BYTES // max(dim * acc, 1)))

@@ -314,6 +314,8 @@ def tile_geometry(
         return found
     x = views[0]
     assert x is not None
+    if 0 in windows.out_extent:
+        return "there are no windows"
     if not windows.narrow or (windows.in_extent[2] > 1 and found.space[0][2] != 1):
         return "x is not contiguous along the last axis"
     if any(s > r for s, r in zip(windows.stride, windows.reach, strict=True)):

@@ -12,13 +12,14 @@ from typing import Any
 
 from ..core import registry
 from ..core.args import arrays_of
+from ..core.checked import shown
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, RecordedError, UnsupportedError
 from ..core.functional import Entry, Routed
 from ..core.intake import stream_pointer
 from ..core.memo import keep
 from ..interop.arrays import located
-from ..interop.torch_rules import raw_stream_getter, transformed
+from ..interop.torch_rules import raw_stream_getter, requires_grad, transformed
 from .node import job_of
 from .operation import Operation, operation
 from .recording import is_traced, pulled, registered, traced
@@ -69,7 +70,7 @@ def route(
     call = Call(lists, numbers, given, wanted, (), Routed(preference).preference)
     outputs = _named(op, call, out)
     for where, value in _tensors(outputs or {}):
-        if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
+        if requires_grad([value]) and torch.is_grad_enabled():
             located(value, where)  # raises
     recording = _is_recorded(op, name, call, held, out)
     if recording and not is_traced([value for _, value in held]):
@@ -166,6 +167,8 @@ def _named(op: Operation, call: Call, out: Any) -> dict[str, Any] | None:
 def _filled(op: Operation, made: dict[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
     """In a trace, outputs that the caller gives take a copy of what the op makes."""
     for name, target in (out or {}).items():
+        if not isinstance(target, torch.Tensor):
+            raise InvalidProblemError(f"{name} must be a torch tensor as the operands are, got {shown(target)}")
         if target.is_meta != made[name].is_meta:
             raise InvalidProblemError(f"{name} must be on {made[name].device} as the operands are, got {target.device}")
         if (target.shape, target.dtype) != (made[name].shape, made[name].dtype):

@@ -19,9 +19,12 @@ from typing import Any
 import numpy as np
 
 from ..core.args import Operand, arrays_of, scalars_of
+from ..core.checked import check_field, shown
+from ..core.dispatch import host_number
 from ..core.element import ElementKind
+from ..core.errors import UnsupportedError
 from ..core.plan import Plan
-from ..core.preference import PlanPreference
+from ..core.preference import PlanPreference, preferred
 from .untyped import torch
 
 TEXT = "text"  # the type of attributes that are written as literals, a string in the schema
@@ -76,12 +79,13 @@ class Schema:
             if spec.name in call.scalars and spec.name not in device:
                 rest[spec.name] = _number(spec, call.scalars[spec.name])
         for name, value in call.attributes.items():
-            rest[_spelt(name)] = _plain(self.kinds[name], value)
+            known = value if _symbolic(value) else check_field(self.plan.descriptor, name, value)
+            rest[_spelt(name)] = _plain(self.kinds[name], known)
         rest |= {f"return_{s.name}": True for s in self.outputs if s.optional and s.name in call.wanted}
         if call.swapped:
             rest["swapped"] = ",".join(call.swapped)
         if call.preference is not None:
-            rest["preference"] = _preferred(call.preference)
+            rest["preference"] = _written(call.preference)
         return head, rest
 
     def decode(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> Call:
@@ -140,11 +144,18 @@ def settled(value: Any) -> Any:
     return value
 
 
+def _symbolic(value: Any) -> bool:
+    """Whether an attribute has symbols of a trace in it, which a check would fix to the numbers of this call."""
+    if isinstance(value, (list, tuple)):
+        return any(_symbolic(one) for one in value)
+    return isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat))
+
+
 def _number(spec: Operand, value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    if not spec.integer:
-        return float(value)
-    return int(value) - 2**64 if value >= 2**63 else int(value)
+    number = host_number(settled(value), spec)
+    if number is None:
+        raise UnsupportedError(f"{spec.name} must be a number or a torch tensor in a trace, got {shown(value)}")
+    return number - 2**64 if spec.integer and number >= 2**63 else number
 
 
 def _plain(kind: str, value: Any) -> Any:
@@ -186,7 +197,7 @@ def _read(kind: str, value: Any) -> Any:
         return value
 
 
-def _preferred(preference: PlanPreference) -> str:
+def _written(preference: Any) -> str:
     default = PlanPreference()
-    facts = {f.name: getattr(preference, f.name) for f in dataclasses.fields(preference)}
+    facts = {f.name: getattr(preferred(preference), f.name) for f in dataclasses.fields(PlanPreference)}
     return repr({n: _literal(v) for n, v in facts.items() if v != getattr(default, n)})

@@ -12,6 +12,7 @@
 #include <baracuda/index.cuh>
 #include <baracuda/segments.cuh>
 #include <baracuda/vector.cuh>
+#include <baracuda/wanted.cuh>
 
 namespace baracuda {
 
@@ -61,10 +62,6 @@ BARACUDA_D void embedding_place(const EmbeddingBackwardParams& p) {
 // ---- the sums -------------------------------------------------------------------------------------------------------
 
 // VEC elements of one row from a column on; `left` columns remain.
-template <int VEC, bool WIDE, class T> BARACUDA_D Vec<T, VEC> sum_load(const T* p, i64 stride, i64 left) {
-  if constexpr (WIDE) return left > 0 ? load_streaming<VEC>(p) : Vec<T, VEC>{};
-  else return load_strided<T, VEC>(p, stride, left);
-}
 template <int VEC, bool WIDE, class T> BARACUDA_D void sum_store(T* p, i64 stride, const Vec<T, VEC>& x, i64 left) {
   if constexpr (!WIDE) store_strided<T, VEC>(p, stride, x, left);
   else if (left > 0) store_streaming(p, x);
@@ -157,15 +154,17 @@ template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackw
 #pragma unroll
   for (int k = 0; k < VEC; ++k) sum[k] = A(0);
   for (int base = 0; base < count; base += loads) {
-    Vec<T, VEC> x[loads];
+    Packed<T, VEC> x[loads];
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
-      if (base + u < count) x[u] = sum_load<VEC, WIDE>(dy + source[from + base + u], p.dy_column, left);
+      const T* row = dy + source[from + min(base + u, count - 1)];
+      if constexpr (WIDE) x[u].load_if(row, base + u < count && left > 0);
+      else if (base + u < count) x[u] = Packed<T, VEC>::of(load_strided<T, VEC>(row, p.dy_column, left));
     }
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
       if (base + u < count) {
-        const auto v = to_acc(x[u]);
+        const auto v = to_acc(x[u].unpacked());
 #pragma unroll
         for (int k = 0; k < VEC; ++k) sum[k] += v[k];
         const i32 row = owner[row_of + base + u];

@@ -1,81 +1,20 @@
 // scatter    y = x (or 0), then y[…, index[…, l, …], …] = f(itself, src[…, l, …]) along one axis or several, l in order
 //
 // Every element of y is made by one thread, from x and the tokens l that name it, one after the other. Of a line of up to
-// 64 tokens it looks at all indices; longer ones are sorted by position, stably, before (count, place: segments.cuh), and
-// it takes those that the sort put together, four loads in flight. scatter_words lets the last token win, and moves words.
+// 64 tokens it looks at all indices. The tokens of longer lines are sorted by position, stably, before: by counts (tally,
+// place: segments.cuh), or by a radix sort of keys (keys, bounds); and it takes those that the sort put together, four
+// loads in flight. scatter_words lets the last token win, whose number `latest` has left, and moves words.
 // scatter_source is src's gradient: every element of it is made by one thread, from the element of dy that its index
-// names. scatter_atomic adds in any order.
+// names. scatter_atomic adds in any order. Lines of single elements that a block holds: scatter_lines.cu.
 //
-// A *line* is what shares no index with others: the coordinates of the axes along which the index differs, but the
-// scattered ones. Virtual operands 3 and 4 of the map give an element's line and its position along the scattered axes,
-// row-major where they are several. The order of a sum is that of the tokens alone.
-#include <baracuda/complex.cuh>
-#include <baracuda/map.cuh>
-#include <baracuda/math.cuh>
-#include <baracuda/positions.cuh>
+// Virtual operands 3 and 4 of the map give an element's line and its position along the scattered axes, row-major where
+// they are several. The order of a sum is that of the tokens alone.
 #include <baracuda/segments.cuh>
 #include <baracuda/turns.cuh>
+#include <baracuda/wanted.cuh>
+#include "indexing/scatter_tokens.cuh"
 
 namespace baracuda {
-
-// What tokens make of the element they name: `apply` with each, in order, then `finish` by how many they were.
-struct ScatterEvery {
-  template <class A> static BARACUDA_D A finish(A a, i64) { return a; }
-};
-// Signed overflow is not defined, so integers add and multiply as unsigned ones.
-template <class A> using wrapping = conditional<is_same<A, i64>, u64, A>;
-struct ScatterAdd : ScatterEvery {
-  template <class A> static BARACUDA_D A apply(A a, A b) {
-    return static_cast<A>(static_cast<wrapping<A>>(a) + static_cast<wrapping<A>>(b));
-  }
-};
-struct ScatterMean : ScatterAdd {  // integers are divided down, as in PyTorch
-  template <class A> static BARACUDA_D A finish(A a, i64 count) {
-    const A n = static_cast<A>(count);
-    if constexpr (is_same<A, i64>) return a / n - (a % n != 0 && a < 0);
-    else return a / n;
-  }
-};
-struct ScatterProd : ScatterEvery {
-  template <class A> static BARACUDA_D A apply(A a, A b) {
-    return static_cast<A>(static_cast<wrapping<A>>(a) * static_cast<wrapping<A>>(b));
-  }
-};
-struct ScatterAmax : ScatterEvery {  // NaN is the largest and the smallest
-  template <class A> static BARACUDA_D A apply(A a, A b) { return math::maximum(a, b); }
-};
-struct ScatterAmin : ScatterEvery {
-  template <class A> static BARACUDA_D A apply(A a, A b) { return math::minimum(a, b); }
-};
-
-// Strides, and so offsets, may be negative; none is that far below 0.
-constexpr i64 no_line = -0x7fffffffffffffff - 1;
-
-// Offset of the first index of a line, or `no_line` for one that the index does not reach.
-template <class P> BARACUDA_D i64 line_index(const P& p, i64 line) {
-  u64 rest = static_cast<u64>(line);
-  i64 offset = 0;
-  bool reached = true;
-#pragma unroll 1
-  for (int axis = p.line_rank - 1; axis >= 0; --axis) {
-    u64 c = rest;
-    if (axis > 0) rest = divmod(rest, static_cast<u64>(p.line_shape[axis]), c);
-    reached = reached && static_cast<i64>(c) < p.line_bound[axis];
-    offset += static_cast<i64>(c) * p.line_strides[axis];
-  }
-  return reached ? offset : no_line;
-}
-template <class P> BARACUDA_D i64 scatter_token(const P& p, int n, i64 token) {
-  if (p.token_rank <= 1) return token * p.token_strides[n][0];
-  return offset<i64>(token, p.token_rank, p.token_shape, p.token_strides[n]);
-}
-// The position that a token of a line names, or -1 for none.
-template <class P> BARACUDA_D i64 scatter_row(const P& p, i64 first, i64 token) {
-  const i64 at = first + scatter_token(p, 0, token);
-  const i64 index = read_index(p.index, p.index_wide, at), row = position_of(index, p.extent);
-  report_index(p.status, index, row);
-  return row;
-}
 
 // ---- the sort -------------------------------------------------------------------------------------------------------
 
@@ -100,15 +39,57 @@ template <bool PLACE, class P> BARACUDA_D void scatter_sort(const P& p) {
   if constexpr (PLACE) segment_place(line_sort(p, line), block, row_of);
   else segment_count(line_sort(p, line), block, row_of);
 }
-template <class P> BARACUDA_D void scatter_count(const P& p) { scatter_sort<false>(p); }
+template <class P> BARACUDA_D void scatter_tally(const P& p) { scatter_sort<false>(p); }
 template <class P> BARACUDA_D void scatter_place(const P& p) { scatter_sort<true>(p); }
+
+// Of a radix sort: the position of every token, extent for none. A thread a token of a line.
+template <class P> BARACUDA_D void scatter_keys(const P& p) {
+  u64 token;
+  const i64 i = thread_index();
+  const i64 line = static_cast<i64>(divmod(static_cast<u64>(i), static_cast<u64>(p.tokens), token));
+  if (i >= p.marks) return;
+  const i64 first = line_index(p, line), row = first == no_line ? -1 : scatter_row(p, first, static_cast<i64>(token));
+  static_cast<i32*>(p.keys)[i] = static_cast<i32>(row < 0 ? p.extent : row);
+}
+// Of the sorted positions: where those of each begin. A thread a position of a line, and one behind the last.
+template <class P> BARACUDA_D void scatter_bounds(const P& p) {
+  u64 position;
+  const i64 line = static_cast<i64>(divmod(static_cast<u64>(thread_index()), static_cast<u64>(p.extent + 1), position));
+  if (line * p.tokens >= p.marks) return;
+  const i32* keys = static_cast<const i32*>(p.sorted_keys) + line * p.tokens;
+  i64 low = 0, high = p.tokens;
+  while (low < high) {
+    const i64 middle = (low + high) / 2;
+    if (keys[middle] < static_cast<i64>(position)) low = middle + 1;
+    else high = middle;
+  }
+  static_cast<i32*>(p.starts)[line * p.starts_pitch + static_cast<i64>(position)] = static_cast<i32>(low);
+}
+
+// ---- the last token -------------------------------------------------------------------------------------------------
+
+// latest[line][position] = 1 + the last token that names it, 0 for none: the largest number, whoever comes first.
+template <class P> BARACUDA_D void scatter_clear(const P& p) {
+  const i64 i = thread_index() * 4;
+  if (i < p.marks) store(static_cast<i32*>(p.latest) + i, Vec<i32, 4>{});
+}
+template <class P> BARACUDA_D void scatter_latest(const P& p) {
+  u64 token;
+  const u64 i = static_cast<u64>(thread_index());
+  const i64 line = static_cast<i64>(divmod(i, static_cast<u64>(p.tokens), token));
+  const i64 first = line * p.starts_pitch < p.marks ? line_index(p, line) : no_line;
+  const i64 row = first == no_line ? -1 : scatter_row(p, first, static_cast<i64>(token));
+  const i64 at = row < 0 ? -1 : line * p.starts_pitch + row;
+  // Of a run of tokens with one position the last one alone adds to the traffic.
+  const i64 after = __shfl_down_sync(full_warp, at, 1);
+  if (at < 0 || (lane_id() < warp_size - 1 && after == at)) return;
+  atomicMax(static_cast<i32*>(p.latest) + at, static_cast<i32>(token) + 1);
+}
 
 // ---- the elements ---------------------------------------------------------------------------------------------------
 
-// VEC neighbours along the last axis, which share line and position. Of the first token of an element nothing is left of
-// what was there where `fresh` says so.
+// VEC neighbours along the last axis, which share line and position.
 template <class F, class T, int VEC, class P> BARACUDA_D void scatter_elements(const P& p) {
-  using A = acc_t<T>;
   constexpr int loads = 4;
   const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
   if (c[0] >= p.chunks) return;
@@ -116,52 +97,35 @@ template <class F, class T, int VEC, class P> BARACUDA_D void scatter_elements(c
   map_offsets(p, c, place);
   const i64(&at)[5] = place[0];
   const T* src = static_cast<const T*>(p.src) + at[2];
-  Vec<A, VEC> sum;
-#pragma unroll
-  for (int k = 0; k < VEC; ++k) sum[k] = A(0);
-  if (p.x != nullptr) sum = to_acc(load<VEC>(static_cast<const T*>(p.x) + at[1]));
-  i64 found = 0;
-  const auto add = [&](const Vec<T, VEC>& x) {
-    const auto v = to_acc(x);
-    const bool first = p.fresh && found == 0;
-    ++found;
-#pragma unroll
-    for (int k = 0; k < VEC; ++k) sum[k] = first ? v[k] : F::apply(sum[k], v[k]);
-  };
+  auto all = combine_with<F, VEC>(p.x == nullptr ? nullptr : static_cast<const T*>(p.x) + at[1], p.fresh);
   if (p.sorted) {
     const i32* starts = static_cast<const i32*>(p.starts) + (at[3] * p.starts_pitch + at[4]);
     const i32* order = static_cast<const i32*>(p.order) + at[3] * p.tokens;
     const i32 begin = starts[0], end = starts[1];
     for (i32 i = begin; i < end; i += loads) {
-      Vec<T, VEC> x[loads];
+      Packed<T, VEC> x[loads];
+      i32 token[loads];
+#pragma unroll
+      for (int u = 0; u < loads; ++u) token[u] = order[min(i + u, end - 1)];
+#pragma unroll
+      for (int u = 0; u < loads; ++u) x[u].load_if(src + scatter_token(p, 1, token[u]), i + u < end);
 #pragma unroll
       for (int u = 0; u < loads; ++u) {
-        if (i + u < end) x[u] = load<VEC>(src + scatter_token(p, 1, order[i + u]));
-      }
-#pragma unroll
-      for (int u = 0; u < loads; ++u) {
-        if (i + u < end) add(x[u]);
+        if (i + u < end) all.add(x[u].unpacked());
       }
     }
   } else {
     const i64 first = line_index(p, at[3]);
     for (i64 token = 0; token < (first == no_line ? 0 : p.tokens); ++token) {
-      if (scatter_row(p, first, token) == at[4]) add(load<VEC>(src + scatter_token(p, 1, token)));
+      if (scatter_row(p, first, token) == at[4]) all.add(load<VEC>(src + scatter_token(p, 1, token)));
     }
   }
-  const i64 of = found + !p.fresh;
-#pragma unroll
-  for (int k = 0; k < VEC; ++k) sum[k] = found == 0 ? sum[k] : F::finish(sum[k], of);
-  store(static_cast<T*>(p.y) + at[0], from_acc<T>(sum));
+  store(static_cast<T*>(p.y) + at[0], all.finish());
 }
 
 // The last token of a line that names a position, or -1.
 template <class P> BARACUDA_D i64 last_token(const P& p, i64 line, i64 position) {
-  if (p.sorted) {
-    const i32* starts = static_cast<const i32*>(p.starts) + (line * p.starts_pitch + position);
-    const i32 begin = starts[0], end = starts[1];
-    return begin < end ? static_cast<const i32*>(p.order)[line * p.tokens + end - 1] : -1;
-  }
+  if (p.sorted) return static_cast<const i32*>(p.latest)[line * p.starts_pitch + position] - 1;
   const i64 first = line_index(p, line);
   i64 token = first == no_line ? -1 : p.tokens - 1;
   while (token >= 0 && scatter_row(p, first, token) != position) --token;

@@ -6,46 +6,72 @@
 //           windows that have the element there.
 #include <baracuda/complex.cuh>
 #include <baracuda/map.cuh>
+#include <baracuda/wanted.cuh>
 
 namespace baracuda {
 
-// The spatial index of a place in a window, less than 0 or beyond the extent where it lies in the padding.
-template <class P> BARACUDA_D i64 window_index(const P& p, int a, i64 window, i64 place) {
-  return window * p.stride[a] + place * p.dilation[a] - p.padding[a];
+// V windows that follow one another from element e of the columns on. U holds every count and index.
+template <int BYTES, int V, class U, class P> BARACUDA_D void im2col_windows(const P& p, i64 e) {
+  using W = Word<BYTES>;
+  using I = conditional<sizeof(U) == 4, i32, i64>;
+  U o[3], k[3], c, rest = static_cast<U>(e);
+#pragma unroll
+  for (int a = 2; a >= 0; --a) rest = divmod(rest, p.dividers[a], p.windows[a], o[a]);
+#pragma unroll
+  for (int a = 2; a >= 0; --a) rest = divmod(rest, p.dividers[3 + a], p.kernel[a], k[a]);
+  const U n = divmod(rest, p.dividers[6], p.channels, c);
+  const U windows[2] = {static_cast<U>(p.windows[1]), static_cast<U>(p.windows[2])};
+  const U kernel[2] = {static_cast<U>(p.kernel[1]), static_cast<U>(p.kernel[2])};
+  const U row = ((c * static_cast<U>(p.kernel[0]) + k[0]) * kernel[0] + k[1]) * kernel[1] + k[2];
+  const U column = (o[0] * windows[0] + o[1]) * windows[1] + o[2];
+  W* const y = static_cast<W*>(p.y) + static_cast<i64>(n) * p.y_steps[0] + static_cast<i64>(row) * p.y_steps[1] +
+               static_cast<i64>(column) * p.y_steps[2];
+  const W* const x =
+      static_cast<const W*>(p.x) + static_cast<i64>(n) * p.x_steps[0] + static_cast<i64>(c) * p.x_steps[1];
+  const auto index = [&](int a) {
+    return static_cast<I>(o[a]) * static_cast<I>(p.stride[a]) + static_cast<I>(k[a]) * static_cast<I>(p.dilation[a]) -
+           static_cast<I>(p.padding[a]);
+  };
+  const auto has = [&](int a, I i) { return static_cast<U>(i) < static_cast<U>(p.extent[a]); };
+  // Of the windows after the first one only the last axis moves, but at the end of a row.
+  I l = index(2);
+  bool inside;
+  const W* from;
+  const auto begin_row = [&] {
+    const I i = index(0), j = index(1);
+    inside = has(0, i) && has(1, j);
+    from = x + static_cast<i64>(i) * p.x_steps[2] + static_cast<i64>(j) * p.x_steps[3] +
+           static_cast<i64>(l) * p.x_steps[4];
+  };
+  begin_row();
+  const i64 step = p.stride[2] * p.x_steps[4];
+  W word[V];
+#pragma unroll
+  for (int v = 0; v < V; ++v) {
+    load_wanted(word[v], from, inside && has(2, l));
+    l += static_cast<I>(p.stride[2]), from += step;
+    if (v + 1 < V && ++o[2] == windows[1]) {
+      o[2] = 0;
+      if (++o[1] == windows[0]) o[1] = 0, ++o[0];
+      l = index(2);
+      begin_row();
+    }
+  }
+  Vec<W, V> out;
+#pragma unroll
+  for (int v = 0; v < V; ++v) out[v] = word[v];
+  store_streaming(y, out);
 }
 
 template <int BYTES, int V, class P> BARACUDA_D void im2col(const P& p) {
-  using W = Word<BYTES>;
   constexpr int items = V > 1 ? 1 : 4;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * items) + threadIdx.x;
 #pragma unroll
   for (int u = 0; u < items; ++u) {
     const i64 e = (first + u * map_threads) * V;
     if (e >= p.count) break;
-    u64 o[3], k[3], c, rest = static_cast<u64>(e);
-#pragma unroll
-    for (int a = 2; a >= 0; --a) rest = divmod(rest, static_cast<u64>(p.windows[a]), o[a]);
-    const i64 at = (o[0] * p.windows[1] + o[1]) * p.windows[2] + o[2];
-#pragma unroll
-    for (int a = 2; a >= 0; --a) rest = divmod(rest, static_cast<u64>(p.kernel[a]), k[a]);
-    const i64 n = static_cast<i64>(divmod(rest, static_cast<u64>(p.channels), c));
-    const i64 row = ((static_cast<i64>(c) * p.kernel[0] + k[0]) * p.kernel[1] + k[1]) * p.kernel[2] + k[2];
-    const W* x = static_cast<const W*>(p.x) + n * p.x_steps[0] + static_cast<i64>(c) * p.x_steps[1];
-    Vec<W, V> out;
-#pragma unroll
-    for (int v = 0; v < V; ++v) {
-      out[v] = W{};
-      const i64 i = window_index(p, 0, o[0], k[0]), j = window_index(p, 1, o[1], k[1]),
-                l = window_index(p, 2, o[2], k[2]);
-      if (i >= 0 && i < p.extent[0] && j >= 0 && j < p.extent[1] && l >= 0 && l < p.extent[2]) {
-        out[v] = x[i * p.x_steps[2] + j * p.x_steps[3] + l * p.x_steps[4]];
-      }
-      if (V > 1 && ++o[2] == p.windows[2]) {
-        o[2] = 0;
-        if (++o[1] == p.windows[1]) o[1] = 0, ++o[0];
-      }
-    }
-    store(static_cast<W*>(p.y) + n * p.y_steps[0] + row * p.y_steps[1] + at * p.y_steps[2], out);
+    if (p.narrow) im2col_windows<BYTES, V, u32>(p, e);
+    else im2col_windows<BYTES, V, u64>(p, e);
   }
 }
 

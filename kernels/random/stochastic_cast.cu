@@ -6,6 +6,7 @@
 // that all targets share a kernel: every thread takes the same way.
 #include <baracuda/math.cuh>
 #include "random/draws.cuh"
+#include "random/stochastic_code.cuh"
 
 namespace baracuda {
 
@@ -16,17 +17,9 @@ template <class T> struct StochasticCastOp {
 
   BARACUDA_D explicit StochasticCastOp(const StochasticCastParams& p) : p(p), seed(p.seed()), offset(p.offset()) {}
 
-  // The code of |x|: its exponent, from `least` on, above the fraction; a fraction that grows to 2 becomes an exponent.
   BARACUDA_D u32 code(A size, u32 word) const {
     if (size != size) return p.nan_code;
-    if (size == numeric<A>::infinity()) return p.over_code;
-    int e;
-    math::frexp(size, &e);
-    e = size == A(0) ? p.least : max(e - 1, p.least);
-    const A steps = math::ldexp(size, p.fraction - e), below = math::floor(steps);
-    const u32 up = word < static_cast<u64>((steps - below) * A(4294967296.0)) ? 1u : 0u;
-    const u32 found = (static_cast<u32>(e - p.least) << p.fraction) + static_cast<u32>(below) + up;
-    return found > p.max_code ? p.over_code : found;
+    return stochastic_code(FloatCodes{p.fraction, p.least, p.max_code, p.over_code}, size, word);
   }
 
   template <int V> using Chunk = Vec<T, V>;

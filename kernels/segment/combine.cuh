@@ -11,6 +11,8 @@
 // finish(p, state, n) with n the tokens that count. `factor`, `versus` and `masked`: the value is the product with z,
 // is compared with h of its segment, or counts only where arg of its source is the token. `kept`: the planes themselves
 // are the result, in the workspace.
+#include <baracuda/wanted.cuh>
+
 #include "segment/places.cuh"
 
 namespace baracuda {
@@ -205,16 +207,17 @@ template <class F, class T, int VEC, class P> BARACUDA_D void segment_combine(co
   begin_states<F>(state);
   i32 n = 0;
   for (int base = 0; base < count; base += loads) {
-    Vec<T, VEC> v[loads], other[F::factor || F::versus ? loads : 1];
-    Vec<i64, F::masked ? VEC : 2> mask[F::masked ? loads : 1];
+    Packed<T, VEC> v[loads], other[F::factor || F::versus ? loads : 1];
+    Packed<i64, F::masked ? VEC : 2> mask[F::masked ? loads : 1];
 #pragma unroll
     for (int u = 0; u < loads; ++u) {
-      const int i = from + base + u;
-      if (base + u >= count || source[i] < 0 || !reads) continue;
-      v[u] = load<VEC>(x + source[i] * p.x_row);
-      if constexpr (F::factor) other[u] = load<VEC>(z + source[i] * p.z_row);
-      if constexpr (F::versus) other[u] = load<VEC>(h + owner[row_of + base + u] * p.h_row);
-      if constexpr (F::masked) mask[u] = load<VEC>(arg + source[i] * p.arg_row);
+      const int at = min(base + u, count - 1);
+      const i64 token = source[from + at];
+      const bool wanted = base + u < count && token >= 0 && reads;
+      v[u].load_if(x + token * p.x_row, wanted);
+      if constexpr (F::factor) other[u].load_if(z + token * p.z_row, wanted);
+      if constexpr (F::versus) other[u].load_if(h + owner[row_of + at] * p.h_row, wanted);
+      if constexpr (F::masked) mask[u].load_if(arg + token * p.arg_row, wanted);
     }
     // One copy of what follows, for the sake of the instruction cache: the values move up, token by token.
 #pragma unroll 1
@@ -222,14 +225,16 @@ template <class F, class T, int VEC, class P> BARACUDA_D void segment_combine(co
       const int i = from + at;
       if (source[i] >= 0) {
         ++n;
-        const auto a = to_acc(v[0]);
+        const auto a = to_acc(v[0].unpacked());
+        const Vec<T, VEC> b = other[0].unpacked();
+        const auto named = mask[0].unpacked();
 #pragma unroll
         for (int k = 0; k < VEC; ++k) {
           A value = a[k];
           if constexpr (F::weighted) value *= weight[i];
-          if constexpr (F::factor) value *= to_acc(other[0][k]);
-          if constexpr (F::versus) value = A(F::same(value, to_acc(other[0][k])));
-          if constexpr (F::masked) value = mask[0][k] == token_of[i] ? value : A(0);
+          if constexpr (F::factor) value *= to_acc(b[k]);
+          if constexpr (F::versus) value = A(F::same(value, to_acc(b[k])));
+          if constexpr (F::masked) value = named[k] == token_of[i] ? value : A(0);
           F::add(state[k], value, token_of[i]);
         }
       }

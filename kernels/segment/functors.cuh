@@ -59,8 +59,10 @@ struct SegmentExp : SegmentFunctor {
     else combine(s, one);
   }
   template <class A> static BARACUDA_D void combine(A (&s)[2], const A (&o)[2]) {
-    const A largest = o[0] > s[0] ? o[0] : s[0];
-    s[1] = s[1] * share(s[0], largest) + o[1] * share(o[0], largest);
+    // The larger one's share is 1, so that one exponential does.
+    const bool more = o[0] > s[0];
+    const A largest = more ? o[0] : s[0], part = share(more ? s[0] : o[0], largest);
+    s[1] = s[1] * (more ? part : A(1)) + o[1] * (more ? A(1) : part);
     s[0] = largest;
   }
 };

@@ -1,4 +1,6 @@
 // searchsorted  index[i] = how many elements of a sorted row are before value i. Schedule map; nothing is summed.
+//               Of one row that many values are looked for in, blocks hold every `gap`-th element, or all, in shared
+//               memory, and halve those first; a thread has four values on the way (searchsorted_held).
 // member        y[i] = whether value i is one of a sorted row.
 #include "sort/sorted_row.cuh"
 #include <baracuda/map.cuh>
@@ -25,6 +27,76 @@ template <class U, class P> BARACUDA_D void searchsorted(const P& p) {
   const i64 found = row.before(value, p.right);
   if (p.index_wide) static_cast<i64*>(p.index)[at[0]] = found;
   else static_cast<i32*>(p.index)[at[0]] = static_cast<i32>(found);
+}
+
+// The same operands, of which the row is one for all values. held: how many elements are in shared memory, the last ones
+// of groups of `gap`; top: the highest power of two up to that.
+template <class U, class P> BARACUDA_D void searchsorted_held(const P& p) {
+  constexpr int values = 4;
+  BARACUDA_DYNAMIC_SMEM(U, samples);
+  const SortedRow<U> row{static_cast<const U*>(p.sorted_sequence),
+                         p.sorter,
+                         p.extent,
+                         p.step,
+                         p.sorter_step,
+                         p.sorter_wide != 0,
+                         KeyOrder<U>(p.order)};
+  // Filled up to a power of two, so that every step of the search is the same.
+  for (int k = static_cast<int>(threadIdx.x); k < 2 * p.top; k += map_threads) {
+    samples[k] = static_cast<U>(~U(0));
+    if (k < p.held) samples[k] = row.rank(min((k + 1) * p.gap, p.extent) - 1);
+  }
+  __syncthreads();
+  const bool right = p.right;
+  const i64 each = static_cast<i64>(gridDim.x) * (map_threads * values);
+  for (i64 first = static_cast<i64>(blockIdx.x) * (map_threads * values) + threadIdx.x; first < p.chunks;
+       first += each) {
+    i64 c[values], at[values][4];
+    U value[values];
+    int group[values];
+#pragma unroll
+    for (int u = 0; u < values; ++u) c[u] = min(first + u * map_threads, p.chunks - 1);
+    map_offsets(p, c, at);
+#pragma unroll
+    for (int u = 0; u < values; ++u) value[u] = static_cast<const U*>(p.values)[at[u][1]];
+#pragma unroll
+    for (int u = 0; u < values; ++u) value[u] = row.order.rank(row.order.code(value[u])), group[u] = 0;
+#pragma unroll 1
+    for (int step = p.top; step > 0; step /= 2) {
+#pragma unroll
+      for (int u = 0; u < values; ++u) {
+        const U sample = samples[group[u] + step - 1];
+        if (sample < value[u] || (right && sample == value[u])) group[u] += step;
+      }
+    }
+    i64 begin[values], left[values], longest = 0;
+#pragma unroll
+    for (int u = 0; u < values; ++u) {
+      const i64 g = min(group[u], p.held);
+      begin[u] = min(g * p.gap, p.extent);
+      left[u] = g < p.held ? min(p.gap, p.extent - begin[u]) - 1 : 0;  // the last one is not before the value
+      longest = max(longest, left[u]);
+    }
+#pragma unroll 1
+    for (; longest > 0; longest /= 2) {
+      U middle[values];
+#pragma unroll
+      for (int u = 0; u < values; ++u) middle[u] = row.rank(min(begin[u] + left[u] / 2, p.extent - 1));
+#pragma unroll
+      for (int u = 0; u < values; ++u) {
+        const i64 half = left[u] / 2;
+        const bool further = left[u] > 0 && (middle[u] < value[u] || (right && middle[u] == value[u]));
+        begin[u] = further ? begin[u] + half + 1 : begin[u];
+        left[u] = further ? left[u] - half - 1 : half;
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < values; ++u) {
+      if (first + u * map_threads >= p.chunks) break;
+      if (p.index_wide) static_cast<i64*>(p.index)[at[u][0]] = begin[u];
+      else static_cast<i32*>(p.index)[at[u][0]] = static_cast<i32>(begin[u]);
+    }
+  }
 }
 
 // Operands of the map: y, x.

@@ -290,7 +290,7 @@ def test_unsupported(lib: FakeCublas, change: dict[str, Any]) -> None:
     "change, message",
     [
         ({"compute": "float16"}, "compute must be one of float32"),
-        ({"a": Matrix("int8", False, 8)}, "a.element must be one of"),
+        ({"a": Matrix("int16", False, 8)}, "a.element must be one of"),
         ({"k": 9}, "a.ld must be at least 9, got 8"),
         ({"b": Matrix("float32", True, 7)}, "b.ld must be at least 8, got 7"),
         ({"batch": 2}, "d.batch_stride must be at least 1, got 0"),

@@ -11,6 +11,7 @@ import numpy as np
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
 from baracuda_py.ops.random.distributions import RandomKind
+from tests.interop.hand_affine import AFFINE
 from tests.interop.hand_layout import LAYOUT
 
 Call = tuple[list[Any], dict[str, Any]]
@@ -61,7 +62,32 @@ def _statistics() -> list[Any]:
     return [made(4), np.abs(made(4, seed=1)) + 0.5]
 
 
+def _bytes() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    return rng.integers(-128, 128, (4, 6), dtype=np.int8), rng.integers(-128, 128, (6, 5), dtype=np.int8)
+
+
+def _quantized_layer() -> list[Any]:
+    return [made(3, 6), np.ascontiguousarray(_bytes()[1].T), np.abs(made(5, seed=1))]
+
+
+def _qlinear() -> list[Any]:
+    (a, b), zero = _bytes(), np.array([3], np.int8)
+    scale = np.array([0.5], np.float32)
+    return [a, scale, zero, b, scale, zero, scale * 100, zero]
+
+
 _MATRIX, _BF16 = (4, 6), ElementKind.BF16.dtype
+
+
+def _sparse(dtype: Any = np.float32) -> list[Any]:
+    values, metadata = bc.sparse24_compress(made(5, 16, seed=1).astype(dtype))
+    return [made(3, 16).astype(dtype), values, metadata, made(5, seed=2).astype(dtype)]
+
+
+def _packed_bytes(*shapes: tuple[int, int]) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
 
 
 def made_index(rows: int, tokens: int) -> np.ndarray:
@@ -114,6 +140,7 @@ _OF_INDICES: dict[str, Callable[[], Call]] = {
 }
 
 GIVEN: dict[str, Callable[[], Call]] = {
+    **AFFINE,
     **_OF_INDICES,
     "betainc_backward": lambda: ([_part(), _part(1), _part(2), _part(3)], {}),
     "hyp2f1_backward": lambda: ([_part(), _part(1), _part(2), _part(3), _part(4)], {}),
@@ -170,6 +197,32 @@ GIVEN: dict[str, Callable[[], Call]] = {
         ("linear_cross_entropy", "linear_log_prob"),
         lambda: ([made(8, 6), made(10, 6, seed=1), np.arange(8), made(10)], {}),
     ),
+    **dict.fromkeys(("int_mm", "matmul_int8", "matmul_integer"), lambda: ([*_bytes()], {})),
+    "quantized_linear": lambda: (_quantized_layer(), {}),
+    "quantized_linear_backward": lambda: ([made(3, 5, seed=2), *_quantized_layer()], {}),
+    "smooth_quant_linear": lambda: (
+        [_bytes()[0], _bytes()[1].T, np.array(0.5, np.float32), made(5, seed=1), made(5)], {}
+    ),
+    "int_gemm": lambda: ([*_bytes(), made(4, 1), made(1, 5, seed=1)], {}),
+    "int_bmm": lambda: ([x[None] for x in _bytes()], {}),
+    "qlinear_matmul": lambda: (_qlinear(), {}),
+    **dict.fromkeys(("sparse24_prune", "sparse24_mask"), lambda: ([made(3, 8)], {})),
+    "sparse24_prune_backward": lambda: ([made(3, 8, seed=1), made(3, 8)], {}),
+    "sparse24_matmul": lambda: (_sparse(), {}),
+    "sparse24_matmul_backward": lambda: ([made(3, 5, seed=3), *_sparse()], {}),
+    "sparse24_gemm": lambda: (_sparse(np.float16), {}),
+    "sparse24_decompress": lambda: (_sparse()[1:3], {}),
+    "pack_signs": lambda: ([made(3, 10)], {}),
+    **dict.fromkeys(("unpack_signs", "ternary_unpack"), lambda: (_packed_bytes((3, 2)), {})),
+    **dict.fromkeys(
+        ("binary_matmul", "int4_matmul"),
+        lambda: ([*_packed_bytes((3, 2), (4, 2)), np.abs(made(3)), np.abs(made(4, seed=1))], {}),
+    ),
+    "ternary_quantize": lambda: ([made(3, 10)], {}),
+    "ternary_matmul": lambda: (
+        [np.arange(-12, 12, dtype=np.int8).reshape(3, 8), *_packed_bytes((4, 2)), np.abs(made(3)), made(4, seed=1)], {}
+    ),
+    "packed_gemm": lambda: ([*_packed_bytes((3, 2), (4, 2)), np.abs(made(3))], {"kind": "int4"}),
     "scaled_mm": lambda: (
         [
             np.arange(64, dtype=np.uint8).reshape(4, 16),

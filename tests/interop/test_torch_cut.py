@@ -26,12 +26,19 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "astype": [1], "batch_norm_gather_stats_with_counts": [1], "cast": [1],
     "histc": [0], "intersect1d": [1], "rankdata": [0], "setdiff1d": [1], "sort_key_val": [0, 1],
     "convert_element_type": [1], "piecewise": [0], "poly_norm_backward": [1, 2],
-    "spectral_norm_step": [1],
+    "quantized_linear_backward": [1],
+    "sparse24_matmul_backward": [1, 2, 3], "sparse24_prune_backward": [1], "spectral_norm_step": [1],
     **{name: [0] for name in ("ball", "rademacher", "rand", "rand_like", "randint", "randint_like", "randn",
                               "randn_like")},
 }  # fmt: skip
 
-WHOLE = {"one_hot", "packbits", "unpackbits"}  # of indices and bits, whatever else their plans take
+WHOLE = {
+    "one_hot",
+    "packbits",
+    "ternary_unpack",
+    "unpack_signs",
+    "unpackbits",
+}  # of indices and bits, whatever else their plans take
 
 
 def tensors(value: Any) -> Any:

@@ -95,9 +95,12 @@ def _einsum(n: Node) -> Any:
 
 @onnx_op("MatMulInteger")
 def _matmul_integer(n: Node) -> Any:
-    a, b, *zeros = (bc.cast(x, "int32") for x in n.inputs)
-    a = bc.sub(a, zeros[0].reshape(-1, 1)) if zeros else a  # of all, or of each row; of b, of each column
-    return bc.matmul(a, bc.sub(b, zeros[1]) if len(zeros) > 1 else b)
+    return bc.matmul_integer(*n.inputs)
+
+
+@onnx_op("QLinearMatMul")
+def _qlinear_matmul(n: Node) -> Any:
+    return bc.qlinear_matmul(*n.inputs)
 
 
 @onnx_op("TensorScatter")

@@ -75,7 +75,7 @@ def _with_number(kind: BinaryKind, name: str, a: Any, b: Any, more: dict[str, An
     element = element_of(array)
     given = number_for(name, "a" if reverse else "b", element, value)
     if kind is K.POW and not (reverse or element.is_float) and value < 0:
-        better = f"pow(cast(a, 'float32'), {value!r})"
+        better = f"pow(cast(a, 'float32'), {shown(value)})"
         raise UnsupportedError(f"pow: a negative power of {element} is no integer, but of ±1; write {better}")
     return _make(kind, True)(array, reverse=reverse, **given, **more)
 
@@ -342,7 +342,10 @@ def shift_right_arithmetic(
             return None
         return (int(x) + low) % span - low if type(x) in NUMBERS else bitcast_convert_type(x, signed)
 
-    if type(b) in NUMBERS and int(b) >= element.bits:
+    for place, value in (("a", a), ("b", b)):
+        if type(value) in NUMBERS:
+            number_for("shift_right_arithmetic", place, element, value)  # raises where it is none of the element's
+    if type(b) in NUMBERS and b >= element.bits:
         b = element.bits - 1
     y = bitwise_right_shift(seen(a), seen(b), out=seen(out), stream=stream, preference=preference)
     return bitcast_convert_type(y, element) if out is None else out

@@ -69,8 +69,9 @@ def number_for(name: str, place: str, element: ElementKind, value: Any) -> dict[
 
 def _promoting(name: str, place: str, other: str, element: ElementKind, value: Any, better: str) -> str:
     written = f"cast({other}, '{better}')"
-    call = f"{name}({value!r}, {written})" if place == "a" else f"{name}({written}, {value!r})"
-    return f"{name}: {other} is {element} and {place} is {value!r}; nothing is promoted unasked: write {call}"
+    said = shown(value)
+    call = f"{name}({said}, {written})" if place == "a" else f"{name}({written}, {said})"
+    return f"{name}: {other} is {element} and {place} is {said}; nothing is promoted unasked: write {call}"
 
 
 def mixed(name: str, a: Any, b: Any) -> str | None:

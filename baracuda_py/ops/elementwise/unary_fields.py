@@ -103,7 +103,7 @@ class UnaryFields(Checked):
     def rounded(self, x: Any) -> tuple[Any, ...]:
         """The coefficients as kernels have them, in the dtype of x: rounded to the accumulator."""
         if not self.element.is_float:
-            return tuple(x.dtype.type(int(c)) for c in self.coefficients)
+            return tuple(x.dtype.type(int(c) if self.element.is_integer else c) for c in self.coefficients)
         acc = self.element.acc.dtype.type
         return tuple(x.dtype.type(acc(c)) for c in self.coefficients)
 

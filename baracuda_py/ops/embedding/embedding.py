@@ -15,6 +15,7 @@ from ...core import (
 from ...core.element import INDICES
 from ...core.checked import real
 from ...core.errors import InvalidProblemError
+from ...core.functional import refuse_call
 from ...core.keywords import entry, unexpected
 from ...core.registry import public
 from ...core.tensor import merge_axes, pad
@@ -211,6 +212,8 @@ def embedding(
         raise unexpected(embedding, unknown)
     if max_norm is not None:
         max_norm, norm_type = real("max_norm", max_norm), real("norm_type", norm_type)
+        facts = {"padding_idx": padding_idx, "scale_grad_by_freq": scale_grad_by_freq}
+        refuse_call(_embedding, {"indices": indices, "weight": weight}, facts, out, preference)
         renorm = public("embedding_renorm")
         renorm(constant(weight), indices, max_norm=max_norm, norm_type=norm_type, stream=stream, preference=preference)
     return _embedding(

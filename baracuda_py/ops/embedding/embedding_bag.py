@@ -7,6 +7,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import real, shown, truth
 from ...core.errors import InvalidProblemError
+from ...core.functional import refuse_call
 from ...core.keywords import entry, unexpected
 from ...core.views import constant, shape_of
 from ...schedules.segments import By
@@ -39,12 +40,9 @@ def embedding_bag(
         raise InvalidProblemError(f"mode must be one of {', '.join(_MODES)}, got {shown(mode)}")
     options = {"stream": stream, "preference": preference}
     shape = shape_of(indices, "indices")
-    if max_norm is not None:
-        max_norm, norm_type = real("max_norm", max_norm), real("norm_type", norm_type)
-        embedding_renorm(constant(weight), indices, max_norm=max_norm, norm_type=norm_type, **options)
     facts: dict[str, Any] = {
         "padding_idx": padding_idx, "by_frequency": truth("scale_grad_by_freq", scale_grad_by_freq),
-        "with_empty": mode == "max", "out": out, **options,
+        "with_empty": mode == "max",
     }  # fmt: skip
     if len(shape) == 2:
         if offsets is not None:
@@ -61,4 +59,10 @@ def embedding_bag(
     else:
         last = truth("include_last_offset", include_last_offset)
         facts["by"] = By.OFFSETS.value if last else By.STARTS.value
-    return _MODES[mode](weight, indices, offsets, per_sample_weights, **facts)
+    function = _MODES[mode]
+    if max_norm is not None:
+        max_norm, norm_type = real("max_norm", max_norm), real("norm_type", norm_type)
+        arrays = {"x": weight, "src": indices, "index": offsets, "weight": per_sample_weights}
+        refuse_call(function, arrays, facts, out, preference)
+        embedding_renorm(constant(weight), indices, max_norm=max_norm, norm_type=norm_type, **options)
+    return function(weight, indices, offsets, per_sample_weights, out=out, **facts, **options)

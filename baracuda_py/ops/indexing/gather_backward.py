@@ -47,7 +47,7 @@ def _gather_geometry(p: Problem, atomic: bool = False) -> Geometry | str:
     tokens = along_axis(p.index, p.dy, axis)
     if atomic:
         return scatter_atomic_geometry(p.dx, None, (axis,), tokens, source_along(p.dy, p.index, axis), names)
-    return scatter_geometry(p.dx, None, (axis,), tokens, names)
+    return scatter_geometry(p, p.dx, None, (axis,), tokens, names)
 
 
 class GatherBackwardPlan(Indexed):
@@ -73,6 +73,8 @@ class GatherBackwardPlan(Indexed):
         shape, index, axis = found.shape, found.index_shape, found.axis
         if draw.integer(0, 3) == 0:
             shape, index, axis = draw.choice((((9,), (70,), 0), ((3, 8, 16), (3, 90, 16), 1), ((4, 16), (4, 130), 1)))
+        if draw.rarely():
+            shape, index, axis = draw.choice((((9,), (8200,), 0), ((66000,), (8200,), 0)))
         return GatherBackwardDescriptor(shape=shape, index_shape=index, axis=axis, element=draw.element)
 
 
@@ -119,7 +121,7 @@ def _take_geometry(p: Problem, atomic: bool = False) -> Geometry | str:
         index = View(p.indices.ptr, p.dy.shape, shared, p.indices.element)
         source = Source(p.dy, index, (*lead, *(None,) * many, *trail))
         return scatter_atomic_geometry(p.dx, None, (axis,), tokens, source, names)
-    return scatter_geometry(p.dx, None, (axis,), tokens, names)
+    return scatter_geometry(p, p.dx, None, (axis,), tokens, names)
 
 
 class TakeBackwardPlan(Indexed):
@@ -146,6 +148,8 @@ class TakeBackwardPlan(Indexed):
         shape, index, axis = found.shape, found.index_shape, found.axis
         if draw.integer(0, 2) == 0:
             shape, index, axis = draw.choice((((9, 16), (10, 9), 0), ((3, 9), (70,), 1), ((4100,), (2, 600), 0)))
+        if draw.rarely():
+            shape, index, axis = (66000,), (8200,), 0
         return TakeBackwardDescriptor(shape=shape, index_shape=index, axis=axis, element=draw.element)
 
 

@@ -125,7 +125,7 @@ BACKWARD_PARAMS = scatter_params("IndexBackwardParams")
 
 def _backward_geometry(p: Problem, atomic: bool = False) -> Geometry | str:
     names = {"y": "dx", "x": "@null", "src": "dy"}
-    return put_geometry(p.desc, p.dx, None, p.dy, p.indices, names, atomic=atomic)
+    return put_geometry(p, p.dx, None, p.dy, p.indices, names, atomic=atomic)
 
 
 class IndexBackwardPlan(Keyed):

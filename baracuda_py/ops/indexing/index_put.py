@@ -16,7 +16,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.errors import UnsupportedError
 from ...core.tensor import dense_strides
-from ...schedules.scatter import moving_kernels, scatter_backward_geometry, scatter_params, sorting_kernels
+from ...schedules.scatter import gradient_kernels, scatter_backward_geometry, scatter_params
 from .indexed import ELEMENTS, SUMMED
 from .keyed import (
     Keyed, KeyedDescriptor, Put, fronted_in_torch, index_case, known_keys, picked, placed_in_torch, places_in_torch,
@@ -68,7 +68,7 @@ def _geometry(p: Problem, atomic: bool = False) -> Geometry | str:
     if atomic and not desc.include_self:
         return "sums without what was there are not made by atomics"
     return put_geometry(
-        desc, p.y, p.x, p.values, p.indices, {"src": "values"}, fresh=not desc.include_self, moves=moves, atomic=atomic
+        p, p.y, p.x, p.values, p.indices, {"src": "values"}, fresh=not desc.include_self, moves=moves, atomic=atomic
     )
 
 
@@ -205,7 +205,7 @@ class IndexPutBackwardPlan(Keyed):
         Variant(
             "sorted", _backward_geometry, "indexing/scatter.cu",
             (
-                *sorting_kernels(BACKWARD_PARAMS), *moving_kernels(BACKWARD_PARAMS, "words", "source"),
+                *gradient_kernels(BACKWARD_PARAMS),
                 put_position_kernel("IndexPutBackwardPositions"),
             ),
             elements=SUMMED, kinds=BACKWARD_KINDS, guarantee=Guarantee(native=True),

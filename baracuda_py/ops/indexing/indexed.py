@@ -12,7 +12,7 @@ from ...core.element import ALL, COMPLEX, FP8, INDICES, ElementKind
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
 from ...schedules.gather import gather_kernel
-from ...schedules.scatter import atomic_kernels, combining_kernels, sorting_kernels
+from ...schedules.scatter import atomic_kernels, combining_kernels
 
 MOVED = (*ALL, *FP8)  # elements that are copied as they are
 SUMMED = (*FLOATS, *COMPLEX)  # elements with a gradient
@@ -90,7 +90,7 @@ def adding_rows(geometry: Callable[..., Geometry | str], params: Params, *also: 
 
     geometry(problem, atomic=False) is of both. also: kernels that run before.
     """
-    kernels = (*sorting_kernels(params), *combining_kernels(params, "ScatterAdd"), *also)
+    kernels = (*combining_kernels(params, "ScatterAdd"), *also)
     return (
         atomic_row(lambda p: geometry(p, True), params, None, *also),
         Variant("sorted", geometry, "indexing/scatter.cu", kernels, elements=SUMMED, guarantee=Guarantee(Relative(2))),

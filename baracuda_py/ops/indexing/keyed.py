@@ -14,7 +14,7 @@ from ...core.checked import derived
 from ...core.descriptor import axes as axes_field
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape, View, dense_strides
-from ...core.variant import Kernel, Step, aligned
+from ...core.variant import Kernel, Problem, Step, aligned
 from ...schedules.keys import KEYS, along, position_kernel, position_params, position_step
 from ...schedules.scatter import Source, Tokens, scatter_atomic_geometry, scatter_geometry
 from .indexed import MOVED, broadcast_together, from_start, located, mistaken, random_positions
@@ -213,17 +213,18 @@ class Put:
 
 
 def put_geometry(
-    desc: Any, y: View, x: View | None, src: View, indices: tuple[View, ...], names: Mapping[str, Any], *,
+    p: Problem, y: View, x: View | None, src: View, indices: tuple[View, ...], names: Mapping[str, Any], *,
     fresh: bool = False, moves: bool = False, atomic: bool = False,
 ) -> Geometry | str:  # fmt: skip
     """The launches of a scatter of src; see `scatter_geometry`."""
+    desc = p.desc
     put = Put.of(desc, indices, names)
     if isinstance(put, str):
         return put
     tokens, rest = put.tokens(src), (put.before, put.start)
     if atomic:
         return scatter_atomic_geometry(y, x, desc.axes, tokens, put.source(src), put.names, *rest)
-    return scatter_geometry(y, x, desc.axes, tokens, put.names, fresh, moves, *rest)
+    return scatter_geometry(p, y, x, desc.axes, tokens, put.names, fresh, moves, *rest)
 
 
 # ---- tests and benchmarks ------------------------------------------------------------------------------------------
@@ -268,6 +269,9 @@ def index_case(draw: Any) -> dict[str, Any]:
             "axes": tuple(range(count)),
             "element": draw.element,
         }
+    if draw.rarely():  # more tokens of a line than a block holds
+        extent = draw.choice((9, 66000))
+        return {"shape": (extent,), "index_shapes": ((8200,),), "axes": (0,), "element": draw.element}
     batch = draw.choice((0, 0, 1))
     last = draw.sizes(1, 16, 3)  # rows that are moved whole
     shape = (*draw.shape(3, 3, 1, 7), last)

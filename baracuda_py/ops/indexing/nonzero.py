@@ -76,7 +76,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "fill": [desc.fill_value, 0],
     }  # fmt: skip
     axes = {"BYTES": desc.element.itemsize}
-    return compact_geometry("positions", p.x.size, params, axes, (p.x, p.y), "fill_positions")
+    return compact_geometry("positions", p.x.size, params, axes, (p.x, p.y), "fill_positions", kept_bytes=2)
 
 
 def in_torch(torch: Any, desc: NonzeroDescriptor, *, x: Any) -> Any:

@@ -71,7 +71,7 @@ def _by_position(p: Problem) -> Geometry | str:
     if blocks >= 2**31:
         return f"needs {blocks} blocks, a grid has 2**31 - 1"
     params = {
-        **merged, **source, "count": "@null", "carries": 0, "flags": 0, "elements": p.x.size, "tiles": 0,
+        **merged, **source, "count": "@null", "states": 0, "elements": p.x.size, "tiles": 0,
         "size": p.source.size, "cyclic": True, "fill": [0, 0],
     }  # fmt: skip
     step = Step("cycle", (max(blocks, 1), 1, 1), params, {"BYTES": p.desc.element.itemsize}, THREADS)

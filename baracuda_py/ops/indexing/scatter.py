@@ -20,7 +20,6 @@ from ...core.params import Params
 from ...core.tensor import View
 from ...schedules.scatter import (
     Source, Tokens, combining_kernels, moving_kernels, scatter_atomic_geometry, scatter_geometry, scatter_params,
-    sorting_kernels,
 )  # fmt: skip
 from .gather import GatherDescriptor, GatherPlan
 from .indexed import ELEMENTS, MOVED, Indexed, atomic_row, from_start, known_indices, located, random_index
@@ -157,7 +156,7 @@ PARAMS = scatter_params("ScatterParams")
 def _geometry(p: Problem) -> Geometry | str:
     axis, fresh = p.desc.axis, not p.desc.include_self
     moves = p.desc.kind is ScatterKind.SET
-    return scatter_geometry(p.y, p.x, (axis,), along_axis(p.index, p.src, axis), {}, fresh, moves)
+    return scatter_geometry(p, p.y, p.x, (axis,), along_axis(p.index, p.src, axis), {}, fresh, moves)
 
 
 def _atomic_geometry(p: Problem) -> Geometry | str:
@@ -179,15 +178,15 @@ def scatter_rows(geometry: Any, atomic: Any, params: Params, *also: Kernel) -> t
     also: kernels that run before.
     """
     combining = tuple(kind for kind in ScatterKind if kind is not ScatterKind.SET)
-    source, sorting = "indexing/scatter.cu", (*sorting_kernels(params), *also)
+    source = "indexing/scatter.cu"
     return (
         Variant(
-            "words", geometry, source, (*sorting, *moving_kernels(params, "words")), MOVED, kinds=(ScatterKind.SET,),
+            "words", geometry, source, (*moving_kernels(params), *also), MOVED, kinds=(ScatterKind.SET,),
             guarantee=Guarantee(bound),
         ),
         atomic_row(atomic, params, (ScatterKind.ADD,), *also),
         Variant(
-            "sorted", geometry, source, (*sorting, *combining_kernels(params, "{KIND}")), combined, kinds=combining,
+            "sorted", geometry, source, (*combining_kernels(params, "{KIND}"), *also), combined, kinds=combining,
             guarantee=Guarantee(bound),
         ),
     )  # fmt: skip
@@ -260,7 +259,9 @@ class ScatterPlan(Indexed):
 
 def scatter_case(draw: Any) -> dict[str, Any]:
     """A descriptor's fields but the kind: now and then with lines long enough to be sorted."""
-    if draw.integer(0, 3) == 0:
+    if draw.rarely():  # longer than blocks hold
+        shape, index, axis = draw.choice((((9,), (8200,), 0), ((66000,), (8200,), 0)))
+    elif draw.integer(0, 3) == 0:
         long = (((9,), (70,), 0), ((4100,), (1100,), 0), ((3, 8, 16), (3, 90, 16), 1), ((4, 16), (4, 130), -1))
         shape, index, axis = draw.choice(long)
     else:

@@ -13,7 +13,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.errors import UnsupportedError
-from ...schedules.scatter import moving_kernels, scatter_backward_geometry, scatter_params, sorting_kernels
+from ...schedules.scatter import gradient_kernels, scatter_backward_geometry, scatter_params
 from .indexed import ELEMENTS, SUMMED, Indexed, from_start, known_indices, located, random_index
 from .scatter import ScatterDescriptor, ScatterKind, along_axis, scatter_case, scattered, source_along
 
@@ -100,7 +100,7 @@ class ScatterBackwardPlan(Indexed):
     variants = (
         Variant(
             "sorted", _geometry, source="indexing/scatter.cu", elements=SUMMED, kinds=KINDS,
-            kernels=(*sorting_kernels(PARAMS), *moving_kernels(PARAMS, "words", "source")),
+            kernels=gradient_kernels(PARAMS),
             guarantee=Guarantee(native=True),
         ),
     )  # fmt: skip

@@ -25,7 +25,7 @@ from ...core.variant import where
 from ...core.views import shape_of, with_axis, without_axes
 from ...schedules.copy import layout_of
 from ...schedules.geometry import grid
-from ...schedules.map import THREADS, widths
+from ...schedules.map import THREADS, divider, widths
 from ..indexing.indexed import MOVED
 
 
@@ -105,7 +105,7 @@ def reference(desc: Im2colDescriptor, *, x: Any) -> Mapping[str, Any]:
 
 _SPACE = dict.fromkeys(("extent", "windows", "kernel", "stride", "dilation", "padding"), "i64[3]")
 PARAMS = Params("Im2colParams", x="ptr", y="ptr", count="i64", channels="i64", **_SPACE, x_steps="i64[5]",
-                y_steps="i64[3]")  # fmt: skip
+                y_steps="i64[3]", dividers="u32[7][3]", narrow="i32")  # fmt: skip
 
 
 def _axes(kind: ElementKind) -> Mapping[str, Any]:
@@ -119,7 +119,12 @@ def _constants(desc: Im2colDescriptor, image: View, columns: View) -> dict[str, 
         return [*(fill,) * added, *values]
 
     steps = image.strides
+    reach = max(
+        columns.size, *(n + before + after for n, (before, after) in zip(desc.spatial, desc.padding, strict=True))
+    )
+    extents = (*three(desc.windows, 1), *three(desc.kernel_size, 1), max(desc.channels, 1))
     return {
+        "dividers": [divider(n) for n in extents], "narrow": reach < 2**31 - 4 * THREADS * 16,
         "channels": max(desc.channels, 1), "extent": three(desc.spatial, 1), "windows": three(desc.windows, 1),
         "kernel": three(desc.kernel_size, 1), "stride": three(desc.stride, 1), "dilation": three(desc.dilation, 1),
         "padding": three([before for before, _ in desc.padding], 0),

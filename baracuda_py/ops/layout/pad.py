@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...core import (
     extents, functional, operand, output, pairs, per_axis,
 )  # fmt: skip
 from ...core.benchmark import BYTES, Benchmark
-from ...core.checked import INT32, INT64, checked, sequence, shown, whole, wholes
+from ...core.checked import INT32, INT64, MAX_AXES, checked, sequence, shown, whole, wholes
 from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError, UnsupportedError
@@ -31,6 +32,8 @@ from .views import part, ravel, reshape
 
 def number_of(name: str, value: Any) -> Any:
     """A number, kept as it is: integers beyond 2⁵³ are exact."""
+    if isinstance(value, int) and value.bit_length() > 1023:
+        raise InvalidProblemError(f"{name} must fit a float64, got {shown(value)}")
     if isinstance(value, (bool, int, float, complex, np.generic)):
         return value
     raise InvalidProblemError(f"{name} must be a number, got {shown(value)}")
@@ -223,8 +226,8 @@ def _widths(pad: Any, shape: Shape) -> tuple[tuple[int, int], ...]:
     if isinstance(pad, (int, np.integer)):
         return ((whole("pad", pad), whole("pad", pad)),) * len(shape)
     try:
-        given = tuple(pad)
-    except TypeError:
+        given = tuple(islice(pad, 2 * MAX_AXES + 1))
+    except Exception:  # no iterable, or one that raises
         raise InvalidProblemError(f"pad must be an integer, integers or pairs, got {shown(pad)}") from None
     if given and not all(isinstance(one, (int, np.integer)) for one in given):
         each = [wholes(f"pad[{i}]", one, -INT64, INT64, "integers") for i, one in enumerate(given)]

@@ -48,7 +48,8 @@ def diag_embed(
     first, second = place(axis1, rank, "axis1"), place(axis2, rank, "axis2")
     if first == second:
         raise InvalidProblemError(f"axis1 and axis2 must differ, got {axis1} and {axis2}")
-    n, rest = shape[-1] + abs(whole("offset", offset)), iter(shape[:-1])
+    offset = whole("offset", offset)
+    n, rest = shape[-1] + abs(offset), iter(shape[:-1])
     whole_shape = tuple(n if a in (first, second) else next(rest) for a in range(rank))
     walk = Walk.of(whole_shape).diagonal(offset, first, second)
     return view_scatter(x, shape=whole_shape, **walk.fields, out=out, stream=stream, preference=preference)

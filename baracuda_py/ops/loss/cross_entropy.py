@@ -24,7 +24,7 @@ from ...core import (
     Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.variant import aligned
-from ...core.checked import shown
+from ...core.checked import shown, truth
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import permuted, shape_of
@@ -358,6 +358,7 @@ def cross_entropy(
     if unknown:
         raise unexpected(cross_entropy, unknown)
     soft = read(targets, "targets").element.is_float
+    return_entropy, return_argmax = truth("return_entropy", return_entropy), truth("return_argmax", return_argmax)
     more = {"z_loss": z_loss, "softcap": softcap, "logit_scale": logit_scale}
     facts = {"label_smoothing": label_smoothing, "reduction": reduction, "stream": stream, "preference": preference}
     at = _axis(logits, targets, axis)

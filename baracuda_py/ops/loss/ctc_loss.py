@@ -52,6 +52,8 @@ class CtcLossDescriptor(Descriptor):
     def validate(self) -> None:
         if not 0 <= self.blank < self.classes:
             raise InvalidProblemError(f"blank must be in [0, {self.classes - 1}], got {self.blank}")
+        if self.max_target_length >= 2**30:
+            raise InvalidProblemError(f"max_target_length must be below 2^30, got {self.max_target_length}")
         padded = len(self.target_shape) == 2
         if len(self.target_shape) not in (1, 2) or (padded and self.target_shape[0] != self.batch):
             raise InvalidProblemError(

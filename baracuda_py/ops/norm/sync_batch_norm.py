@@ -12,7 +12,8 @@ from functools import cache
 from typing import Any
 
 from ...core import Array, Scalar
-from ...core.errors import UnsupportedError
+from ...core.checked import real
+from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
@@ -73,6 +74,14 @@ def batch_norm_gather_stats_with_counts(
     """
     if unknown:
         raise unexpected(batch_norm_gather_stats_with_counts, unknown)
+    eps = real("eps", eps)
+    shape, given = read(mean, "mean").shape, read(counts, "counts").shape
+    if len(shape) != 2 or given != shape[:1]:
+        raise InvalidProblemError(f"mean must be (devices, channels) and counts (devices), got {shape} and {given}")
+    channels = shape[1:]
+    for name, running in (("running_mean", running_mean), ("running_var", running_var)):
+        if running is not None and read(running, name).shape != channels:
+            raise InvalidProblemError(f"{name} must have shape {channels}, got {read(running, name).shape}")
     options = {"stream": stream, "preference": preference}
     acc, outs = read(mean, "mean").element, each_of(out, 2)
     share = _formula(f"{acc}(c)")(c=counts, **options)
@@ -82,7 +91,7 @@ def batch_norm_gather_stats_with_counts(
         c=share[:, None], r=rstd, m=mean, a=middle[None], **options
     )  # var + eps, times the elements
     found = _formula("1 / sqrt(s / n)")(s=spread, n=total, out=outs[1], **options)
-    moves = {"o": float(eps), "q": momentum, "n": total, **options}
+    moves = {"o": eps, "q": momentum, "n": total, **options}
     if running_mean is not None:
         kept = read(running_mean, "running_mean").element
         _formula(f"{kept}((1 - q) * r + q * a)")(r=running_mean, a=middle, q=momentum, out=running_mean, **options)

@@ -41,7 +41,7 @@ class BlockDequantizeDescriptor(StoredFields, Descriptor):
 class BlockDequantizeArgs(StoredArgs):
     """As `StoredArgs`; rows of y are contiguous."""
 
-    y: Array = output("*shape", layout="inner")
+    y: Array = output("*batch_shape n k", layout="inner")
 
 
 def reference(

@@ -13,7 +13,7 @@ from ...core import ElementKind, InvalidProblemError, Problem, Scalar, View, cho
 from ...core import element as element_field
 from ...core import operand, scalar
 from ...core.args import Args, Array
-from ...core.checked import INT32
+from ...core.checked import INT32, shown
 from ...core.tensor import Shape
 from ..elementwise.cast import CODES
 from .format import PART, SCALES, E
@@ -111,8 +111,8 @@ def stored_params() -> dict[str, str]:
     """The fields of a Params struct from which `Stored` of kernels/quantize/format.cuh is made."""
     return {
         "codes": "ptr", "scales": "ptr", "zeros": "ptr", "index": "ptr", "code_steps": "i64[2]",
-        "scale_steps": "i64[3]", "zero_steps": "i64[3]", "group": "i32", "groups": "i32", "row_group": "i32", "scale_code": "i32",
-        "zero_code": "i32", "whole": "i32", "scaled": "i32", "scale": "scalar",
+        "scale_steps": "i64[3]", "zero_steps": "i64[3]", "group": "i32", "groups": "i32", "row_group": "i32",
+        "scale_code": "i32", "zero_code": "i32", "whole": "i32", "scaled": "i32", "scale": "scalar",
     }  # fmt: skip
 
 
@@ -131,9 +131,9 @@ def stored_values(p: Problem) -> dict[str, Any] | str:
         steps[name] = found.strides  # type: ignore[assignment]
     return {
         "code_steps": (pitch * desc.n, pitch), "scale_steps": steps["scales"], "zero_steps": steps["zeros"],
-        "group": desc.group, "groups": desc.k // desc.group, "row_group": desc.row_group, "scale_code": CODES.index(desc.scale_element),
-        "zero_code": CODES.index(desc.zero_element), "whole": p.codes.ptr % form.unit == 0 == pitch % form.unit,
-        "scaled": bool(form.scales),
+        "group": desc.group, "groups": desc.k // desc.group, "row_group": desc.row_group,
+        "scale_code": CODES.index(desc.scale_element), "zero_code": CODES.index(desc.zero_element),
+        "whole": p.codes.ptr % form.unit == 0 == pitch % form.unit, "scaled": bool(form.scales),
     }  # fmt: skip
 
 
@@ -149,7 +149,13 @@ def format_header(element: Any, kind: FormatKind) -> str:
 
 def kind_of(value: Any) -> FormatKind:
     """A format by itself or its name."""
-    return next(kind for kind in FormatKind if value in (kind, kind.value))
+    if isinstance(value, FormatKind):
+        return value
+    found = next((kind for kind in FormatKind if isinstance(value, str) and value == kind.value), None)
+    if found is None:
+        names = ", ".join(kind.value for kind in FormatKind)
+        raise InvalidProblemError(f"kind must be one of {names}, got {shown(value)}")
+    return found
 
 
 def infer_stored(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

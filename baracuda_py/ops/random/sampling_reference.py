@@ -23,7 +23,8 @@ def reference(
         return np.broadcast_to(np.asarray(float(value) if rows is None else rows, np.float64), batch)[:, None]
 
     t, p = of_rows(temperatures, temperature), of_rows(top_ps, top_p)
-    k = np.broadcast_to(np.asarray(int(top_k) if top_ks is None else top_ks, np.int64), batch)[:, None]
+    most = min(int(top_k), logits.shape[1])
+    k = np.broadcast_to(np.asarray(most if top_ks is None else top_ks, np.int64), batch)[:, None]
     if desc.probabilities:
         t = np.ones_like(t)
     greedy = ~(t > 0) | (p <= 0)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.checked import whole
+from ...core.views import with_axis
 from ...core.composed import composed
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
@@ -51,8 +52,9 @@ def _matrix(x: Any) -> tuple[Any, ElementKind]:
 def _square(x: Any, name: str, turned: bool = False) -> Any:
     """A view of x with axes of extent 1 before its own, up to two; turned: transposed."""
     if not isinstance(x, TensorRef):
-        rows = x[(None,) * (2 - len(read(x, name).shape))] if len(read(x, name).shape) < 2 else x
-        return rows.T if turned else rows
+        for _ in range(2 - len(read(x, name).shape)):
+            x = with_axis(x, 0, name)
+        return x.T if turned else x
     view = read(x, name)
     more = 2 - len(view.shape)
     shape, strides = (*(1,) * more, *view.shape), (*(0,) * more, *view.strides)

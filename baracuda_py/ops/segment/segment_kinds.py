@@ -145,9 +145,9 @@ def combined(combine: Callable[..., Any], x: Any, ids: Any, segments: int, ident
 
 
 def each(ids: Any, segments: int) -> Iterator[tuple[int, Any]]:
-    """Every segment with its tokens, in order (NumPy)."""
-    for segment in range(segments):
-        yield segment, np.flatnonzero(ids == segment)
+    """Every segment that has tokens, with them, in order (NumPy)."""
+    tokens, found, starts = runs(ids, segments)
+    return zip(found.tolist(), np.split(tokens, starts[1:]), strict=False)  # without a token there is one part, empty
 
 
 def expand(n: Any, rank: int) -> Any:

@@ -82,8 +82,12 @@ def reference(desc: SearchsortedDescriptor, *, sorted_sequence: Any, values: Any
 
 PARAMS = Params(
     "SearchsortedParams", index="ptr", values="ptr", sorted_sequence="ptr", sorter="ptr", extent="i64", step="i64",
-    sorter_step="i64", order="u64[7]", right="i32", index_wide="i32", sorter_wide="i32", **map_params(4),
+    sorter_step="i64", gap="i64", order="u64[7]", right="i32", index_wide="i32", sorter_wide="i32", held="i32",
+    top="i32", **map_params(4),
 )  # fmt: skip
+_HELD_BYTES = 32768  # of a row in shared memory
+_VALUES = 4  # that a thread has on the way
+_BLOCKS = 6  # a multiprocessor
 
 
 def one_each(name: str, views: tuple[View | None, ...], params: Mapping[str, Any]) -> Geometry | str:
@@ -111,9 +115,26 @@ def _geometry(p: Problem) -> Geometry | str:
     params = {
         "extent": desc.count, "step": step, "sorter_step": sorter_step, "order": key_order(desc.element),
         "right": desc.right, "index_wide": desc.index_element is I64,
-        "sorter_wide": p.sorter is not None and p.sorter.element is I64,
+        "sorter_wide": p.sorter is not None and p.sorter.element is I64, "gap": 1, "held": 0, "top": 0,
     }  # fmt: skip
-    return one_each("searchsorted", (p.index, p.values, rows(p.sorted_sequence), rows(p.sorter)), params)
+    views = (p.index, p.values, rows(p.sorted_sequence), rows(p.sorter))
+    held = _held(p, views, params)
+    return held if held is not None else one_each("searchsorted", views, params)
+
+
+def _held(p: Problem, views: tuple[View | None, ...], params: Mapping[str, Any]) -> Geometry | None:
+    """The launch of blocks that hold a row, or a sample of it; None of several rows, or for few values."""
+    count, size = p.desc.count, p.desc.element.itemsize
+    gap = max(1, -(-count // (_HELD_BYTES // size - 1)))
+    held = -(-count // gap)
+    found = lay_out(views)
+    if len(p.sorted_sequence.shape) > 1 or not held or p.values.size < held or isinstance(found, str):
+        return None
+    top = 1 << (held.bit_length() - 1)
+    blocks = min(max(1, -(-p.values.size // (THREADS * _VALUES))), _BLOCKS * max(p.device.sms, 1))
+    values = {**params, **chunked(found, 1), "gap": gap, "held": held, "top": top}
+    step = Step("held", (blocks, 1, 1), values, {}, THREADS, 2 * top * size)
+    return Geometry((step,), layout=found.layout(found.inner))
 
 
 def in_torch(torch: Any, desc: SearchsortedDescriptor, *, sorted_sequence: Any, values: Any, sorter: Any) -> Any:
@@ -142,7 +163,10 @@ class SearchsortedPlan(Plan):
     variants = (
         Variant(
             "search", _geometry, source="sort/searchsorted.cu", elements=EVERY,
-            kernels=(Kernel("searchsorted", "searchsorted<key_word<{T}>>", PARAMS, threads=THREADS),),
+            kernels=(
+                Kernel("searchsorted", "searchsorted<key_word<{T}>>", PARAMS, threads=THREADS),
+                Kernel("held", "searchsorted_held<key_word<{T}>>", PARAMS, threads=THREADS),
+            ),
             guarantee=Guarantee(Exact(), batch_invariant=True, native=True),
         ),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .together import Together
+from .packed import Packed
 from .words import UntranslatableError, bits, parts_of, plain, size_of, storage, variable, whole
 
 PARAM = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d+)\])?")
@@ -27,7 +27,7 @@ _POLLS = {"acquire", "relaxed", "volatile"}
 _ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas")
 
 
-class Function(Together):
+class Function(Packed):
     """One function: `names` of what has an address, statements in order, declarations before them."""
 
     def __init__(self, name: str, names: dict[str, str], shared: list[str], dynamic: str) -> None:

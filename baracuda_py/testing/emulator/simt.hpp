@@ -434,8 +434,9 @@ inline void bar_warp(Thread& t, u32 line, u32 mask) { vote(t, line, Vote::any, 0
 void ldmatrix(Thread& t, u32 line, u32* d, int count, bool trans, u32 address);
 void stmatrix(Thread& t, u32 line, const u32* a, int count, bool trans, u32 address);
 u32 movmatrix(Thread& t, u32 line, u32 a);
-enum class Half { f16, bf16, tf32, e4m3, e5m2 };  // those of 16 bits, and what warpgroups multiply besides
+enum class Half { f16, bf16, tf32, e4m3, e5m2, s8, u8 };  // those of 16 bits, and what warpgroups multiply besides
 void mma(Thread& t, u32 line, Half type, float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], const float (&c)[4]);
+void mma_bytes(Thread& t, u32 line, Half type, Half right, u32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], const u32 (&c)[4]);
 void mma_doubles(Thread& t, u32 line, double (&d)[2], double a, double b, const double (&c)[2]);  // 8 by 8 by 4
 void wgmma(Thread& t, u32 line, Half type, Half right, int n, u32* d, const u32* a, u64 a_at, bool a_across, u64 b_at, bool b_across,
            bool adds);
@@ -469,3 +470,5 @@ void cluster_arrive(Thread& t, u32 line);
 void cluster_wait(Thread& t, u32 line);
 
 }  // namespace simt
+
+#include "packed.hpp"

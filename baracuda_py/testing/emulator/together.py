@@ -10,6 +10,7 @@ from .words import parts_of, yes
 _BULK = {"bulk.global.shared::cta.bulk_group": False, "reduce.bulk.global.shared::cta.bulk_group.add.f32": True}
 _VOTES = {"red.or": "any", "red.and": "all", "red.popc": "count"}
 _DEPTHS = {"f16": "16", "bf16": "16", "tf32": "8", "e4m3": "32", "e5m2": "32"}  # of products, along k
+_BYTES = ("s8", "u8")
 _TENSOR = re.compile(r"bulk\.tensor\.(\d)d\.(\w+)")
 _BOX = re.compile(r"\[\s*([^,]+?)\s*,\s*\{([^}]*)\}\s*\]")  # a map and coordinates
 
@@ -68,6 +69,8 @@ class Together(Operands):
     def _mma(self, mods: list[str], ops: list[str]) -> str:
         if mods[2:] == ["m8n8k4", "row", "col", *["f64"] * 4]:
             return self._mma_doubles(ops)
+        if mods[2:6] == ["m16n8k32", "row", "col", "s32"] and {*mods[6:8]} <= {*_BYTES} and mods[8:] == ["s32"]:
+            return self._mma_bytes(mods[6:8], ops)
         depth = mods[2].removeprefix("m16n8k")
         if mods[3:6] != ["row", "col", "f32"] or mods[6] != mods[7] or _DEPTHS[mods[6]] != depth:
             raise ValueError(mods)
@@ -77,6 +80,14 @@ class Together(Operands):
         sums = ", ".join(self.typed("f32", x) for x in c)
         given = f"const u32 a[] = {{{left}}}, b[] = {{{right}}}; const float c[] = {{{sums}}};"
         return f"{{ float x[4]; {given} mma(t, {self.line}, Half::{mods[6]}, x, a, b, c); {results} }}"
+
+    def _mma_bytes(self, kinds: list[str], ops: list[str]) -> str:
+        d, *given = (parts_of(x) for x in ops)
+        results = " ".join(f"{self.register(x)} = x[{n}];" for n, x in enumerate(d))
+        held = [", ".join(map(self.value, of)) for of in given]
+        words = [f"const u32 {to}[] = {{{of}}};" for to, of in zip("abc", held, strict=True)]
+        call = f"mma_bytes(t, {self.line}, Half::{kinds[0]}, Half::{kinds[1]}, x, a, b, c);"
+        return f"{{ u32 x[4]; {' '.join(words)} {call} {results} }}"
 
     def _mma_doubles(self, ops: list[str]) -> str:
         d, a, b, c = (parts_of(x) for x in ops)
@@ -92,7 +103,11 @@ class Together(Operands):
             return f"wgmma_{mods[0][:-6]}({', '.join(['t', str(self.line), *ops])});"
         columns, depth = re.fullmatch(r"m64n(\d+)k(\d+)", mods[3]).groups()  # type: ignore[union-attr]
         alike = mods[5] == mods[6] or set(mods[5:7]) == {"e4m3", "e5m2"}
-        if mods[4] != "f32" or not alike or _DEPTHS[mods[5]] != depth or ops[4:6] != ["1", "1"]:
+        if mods[4] == "s32":
+            known = {*mods[5:7]} <= {*_BYTES} and depth == "32" and len(ops) == 4
+        else:
+            known = mods[4] == "f32" and alike and _DEPTHS[mods[5]] == depth and ops[4:6] == ["1", "1"]
+        if not known:
             raise ValueError(mods)
         d, held = parts_of(ops[0]), ops[1][0] == "{"
         across = [yes(x == "1") for x in ops[6:]] or ["false", "false"]

@@ -102,7 +102,8 @@ float low_of(Half type, u32 pair) { return number(type, static_cast<u16>(pair));
 float high_of(Half type, u32 pair) { return number(type, static_cast<u16>(pair >> 16)); }
 
 constexpr u32 deep = 32;  // elements along k of a product, at most: those of 32 bytes
-u32 size_of(Half type) { return type == Half::tf32 ? 4 : type == Half::e4m3 || type == Half::e5m2 ? 1 : 2; }
+bool whole(Half type) { return type == Half::s8 || type == Half::u8; }  // integers, whose sums are
+u32 size_of(Half type) { return type == Half::tf32 ? 4 : type == Half::e4m3 || type == Half::e5m2 || whole(type) ? 1 : 2; }
 float element_at(Half type, const char* at) {
   u32 word = 0;
   memcpy(&word, at, size_of(type));
@@ -110,6 +111,8 @@ float element_at(Half type, const char* at) {
     case Half::tf32: return as<float>(word & 0xffffe000u);  // of 10 digits, the others are not read
     case Half::e4m3: return as<e4m3>(word);
     case Half::e5m2: return as<e5m2>(word);
+    case Half::s8: return static_cast<signed char>(word);
+    case Half::u8: return static_cast<float>(word);
     default: return number(type, static_cast<u16>(word));
   }
 }
@@ -147,6 +150,27 @@ void multiply(Meeting& m) {  // 32 bytes along k
       double sum = brought<Fragments>(m, n).c[e];
       for (u32 k = 0; k < 8 * each; ++k) sum += static_cast<double>(a[i][k]) * b[k][j];
       static_cast<float*>(m.there[n]->given)[e] = static_cast<float>(sum);
+    }
+  }
+}
+
+struct ByteFragments {
+  const u32 *a, *b, *c;
+  Half type, right;
+};
+// D[16, 8] = A[16, 32] B[32, 8] + C of integers of 8 bits, modulo 2^32: registers hold four of them along k.
+void multiply_bytes(Meeting& m) {
+  for (u32 n = 0; n < warp_size; ++n) {
+    for (u32 e = 0; e < 4; ++e) {
+      const u32 row = n / 4, column = n % 4 * 2 + e % 2;
+      u32 sum = brought<ByteFragments>(m, n).c[e];
+      for (u32 k = 0; k < 32; ++k) {
+        const ByteFragments &left = brought<ByteFragments>(m, 4 * row + k % 16 / 4), &right = brought<ByteFragments>(m, 4 * column + k % 16 / 4);
+        const float x = element_at(left.type, reinterpret_cast<const char*>(left.a + e / 2 + k / 16 * 2) + k % 4);
+        const float y = element_at(right.right, reinterpret_cast<const char*>(right.b + k / 16) + k % 4);
+        sum += static_cast<u32>(static_cast<int>(x * y));
+      }
+      static_cast<u32*>(m.there[n]->given)[e] = sum;
     }
   }
 }
@@ -206,6 +230,13 @@ void mma(Thread& t, u32 line, Half type, float (&d)[4], const u32 (&a)[4], const
   const Fragments mine{a, b, c};
   float got[4];
   meet(t, line, warp_size, ~0u, multiply, static_cast<long>(type), &mine, got);
+  memcpy(d, got, sizeof got);
+}
+
+void mma_bytes(Thread& t, u32 line, Half type, Half right, u32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], const u32 (&c)[4]) {
+  const ByteFragments mine{a, b, c, type, right};
+  u32 got[4];
+  meet(t, line, warp_size, ~0u, multiply_bytes, 0, &mine, got);
   memcpy(d, got, sizeof got);
 }
 
@@ -281,7 +312,8 @@ void multiply_group(Meeting& m) {
     for (int j = 0; j < p.n; ++j) {
       const Product& mine = brought<Product>(m, i / 16 * 32 + i % 8 * 4 + j % 8 / 2);
       u32& word = mine.d[j / 8 * 4 + i % 16 / 8 * 2 + j % 2];
-      word = bits(p.adds ? as<float>(word) + sums[j] : sums[j]);
+      if (whole(p.type)) word = (p.adds ? word : 0) + static_cast<u32>(static_cast<int>(sums[j]));
+      else word = bits(p.adds ? as<float>(word) + sums[j] : sums[j]);
     }
   }
 }

@@ -15,7 +15,7 @@ from baracuda_py.ops.indexing.masked_select import (
 )  # fmt: skip
 from baracuda_py.ops.indexing.nonzero import NonzeroDescriptor, NonzeroPlan
 from baracuda_py.ops.indexing.place import PlaceDescriptor, PlacePlan
-from baracuda_py.schedules.compact import TILE
+from baracuda_py.schedules.compact import tile_elements
 from baracuda_py.testing.places import call
 
 RNG = np.random.default_rng(3)
@@ -48,10 +48,11 @@ def test_what_is_not_zero():
 
 @pytest.mark.parametrize("kind", ["uint8", "float16", "float32", "int64", "complex128"])
 def test_positions_of_several_tiles(kind, place):
-    """More tiles than a warp looks back at, in the narrowest element; the bits that count of every width."""
-    shape = (2, TILE + 3) if kind != "uint8" else (35, TILE - 1)
-    if kind == "uint8" and place == "emulator":
-        shape = (3, TILE - 1)
+    """More tiles than one look back takes in, in the narrowest element; the bits that count of every width."""
+    tile = tile_elements(np.dtype(kind).itemsize)
+    shape = (2, tile + 3)
+    if kind == "uint8" and place != "emulator":
+        shape = (135, tile - 1)
     x = (RNG.random(shape) < 0.3).astype(kind)
     if x.dtype.kind in "fc":
         x[0, ::5] = -0.0
@@ -69,7 +70,7 @@ def test_positions_of_several_tiles(kind, place):
 @pytest.mark.parametrize("kind", ["int8", "float16", "complex64"])
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_select_and_scatter_of_several_tiles(kind, share, place):
-    n = 2 * TILE + 77
+    n = 2 * tile_elements(np.dtype(kind).itemsize) + 77
     x, mask = RNG.integers(-50, 50, n).astype(kind), RNG.random(n) < share
     count, size = int(mask.sum()), n - 100
     desc = MaskedSelectDescriptor(shape=(n,), size=size, element=kind, fill_value=3.0)
@@ -91,7 +92,7 @@ def test_select_and_scatter_of_several_tiles(kind, share, place):
 
 
 def test_gradients_of_several_tiles(place):
-    n, size = 2 * TILE + 77, 3000
+    n, size = 2 * tile_elements(4) + 77, 3000
     dy, mask = RNG.standard_normal(n).astype(np.float32), RNG.random(n) < 0.6
     chosen = np.flatnonzero(mask)[:size]
     desc = MaskedSelectBackwardDescriptor(shape=(n,), size=size, element="float32")
@@ -108,6 +109,27 @@ def test_gradients_of_several_tiles(place):
             found = call(MaskedScatterBackwardPlan, desc, names, place, dy=dy, mask=mask)
             for name in names:
                 np.testing.assert_array_equal(found[name], wanted[name])
+
+
+@pytest.mark.parametrize(
+    "views", [(slice(1, None), slice(None)), (slice(None), slice(1, None)), (slice(None, None, 2),) * 2]
+)
+def test_views_that_no_wide_access_reads(views, place):
+    """A mask and x one element off, or every second one: read one by one, with the same result."""
+    n = 5000
+    x, mask = (
+        RNG.integers(-50, 50, 2 * n + 2).astype(np.int16)[views[0]][:n],
+        (RNG.random(2 * n + 2) < 0.5)[views[1]][:n],
+    )
+    found = call(
+        MaskedSelectPlan, MaskedSelectDescriptor(shape=(n,), element="int16"), ("y", "count"), place, x=x, mask=mask
+    )
+    np.testing.assert_array_equal(found["y"][: int(found["count"])], x[mask])
+    source = RNG.integers(-50, 50, n).astype(np.int16)
+    desc = MaskedScatterDescriptor(shape=(n,), source_shape=(n,), element="int16")
+    y = x.copy()
+    y[mask] = source[: int(mask.sum())]
+    np.testing.assert_array_equal(call(MaskedScatterPlan, desc, ("y",), place, x=x, mask=mask, source=source)["y"], y)
 
 
 def test_functions_are_numpy_s():

@@ -138,6 +138,8 @@ LINES = [  # shape, index_shape, axis: tokens of a line around the limit, around
     ((9001,), (70,), 0),
     ((2, 7, 16), (2, 80, 16), 1),
     ((3, 8, 2), (2, 80, 1), 1),
+    ((9,), (8200,), 0),  # longer than a block holds, sorted by counts and by a radix sort
+    ((66000,), (8200,), 0),
 ]
 
 
@@ -187,7 +189,22 @@ def test_slices(shape, rows, place):
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize("count", [FEW, 300])
+@pytest.mark.parametrize("each", [1, 2, 32, 33])
+def test_lists_of_every_length_are_in_order(each):
+    """As many tokens of each position, in no order: a thread takes short lists, a warp long ones."""
+    extent = 12
+    index = RNG.permutation(np.repeat(np.arange(extent), each * np.arange(extent) % 40 + each))
+    dy = (RNG.standard_normal(index.size) * 10.0 ** RNG.integers(-4, 5, index.size)).astype(np.float32)
+    wanted = np.zeros(extent, np.float32)
+    for at, value in zip(index, dy, strict=True):
+        wanted[at] += value
+    desc = GatherBackwardDescriptor(shape=(extent,), index_shape=index.shape, axis=0, element="float32")
+    got = call(GatherBackwardPlan, desc, ["dx"], "emulator", dy=dy, index=index)["dx"]
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("count", [FEW, 300, 8200])
 def test_sums_are_in_the_order_of_the_tokens(count):
     """1 is lost behind 2^24 in float32: a sum in another order, or in pairs, is another number."""
     dy = np.ones(count, np.float32)

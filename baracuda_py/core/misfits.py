@@ -1,0 +1,102 @@
+"""Which argument of a call is not what its annotation takes: asked once a function has failed, never before.
+
+A function written by hand computes with its options before a descriptor checks them, and Python's own error of a string
+among numbers names no operand. Arguments that all fit leave the error as it is: it is then the function's own defect.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..interop.arrays import read
+from .checked import INT64, real, sequence, shown, truth, whole, wholes
+from .element import ElementKind
+from .errors import BaracudaError, InvalidProblemError
+from .intake import stream_pointer
+from .preference import PlanPreference
+
+_ONE_OF = re.compile(r" \| (?![^\[]*\])")  # between the alternatives of an annotation, not inside of brackets
+
+
+def misfit(shown_as: inspect.Signature, args: Iterable[Any], given: Mapping[str, Any]) -> InvalidProblemError | None:
+    """The error for the first argument that its annotation does not take; None where all fit."""
+    try:
+        bound = shown_as.bind(*args, **given).arguments
+    except TypeError:
+        return None  # Python says what is wrong
+    for name, value in bound.items():
+        annotation = shown_as.parameters[name].annotation
+        if value is not shown_as.parameters[name].default and (error := _refused(annotation, name, value)) is not None:
+            return error
+    return None
+
+
+def _refused(annotation: Any, name: str, value: Any) -> InvalidProblemError | None:
+    said = _ONE_OF.split(annotation) if isinstance(annotation, str) else ["Any"]
+    errors: list[BaracudaError] = []
+    for one in said:
+        if one not in _TAKES:
+            return None
+        try:
+            _TAKES[one][1](name, value)
+        except BaracudaError as error:
+            errors.append(error)
+        else:
+            return None
+    if len(errors) == 1:  # which may say more than that it is none
+        return InvalidProblemError(*errors[0].args)
+    return InvalidProblemError(f"{name} must be {' or '.join(_TAKES[one][0] for one in said)}, got {shown(value)}")
+
+
+def _is(kind: type) -> Callable[[str, Any], None]:
+    def check(name: str, value: Any) -> None:
+        if not issubclass(type(value), kind):
+            raise InvalidProblemError(f"{name} must be a {kind.__name__}, got {shown(value)}")
+
+    return check
+
+
+def _array(name: str, value: Any) -> None:
+    if not isinstance(value, (bool, int, float, complex, np.generic)):  # some functions take a number in its place
+        read(value, name)
+
+
+def _arrays(name: str, value: Any) -> None:
+    for i, one in enumerate(sequence(name, value, "arrays")):
+        read(one, f"{name}[{i}]")
+
+
+def _number(name: str, value: Any) -> None:
+    if not isinstance(value, (bool, np.bool_)):
+        real(name, value)
+
+
+def _integers(name: str, value: Any) -> None:
+    wholes(name, value, -INT64 - 1, what="integers")
+
+
+def _out(name: str, value: Any) -> None:
+    if not isinstance(value, (list, tuple, Mapping)):
+        read(value, name)
+
+
+_TAKES: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
+    "None": ("None", _is(type(None))),
+    "bool": ("True or False", truth),
+    "int": ("an integer", whole),
+    "float": ("a number", real),
+    "str": ("a string", _is(str)),
+    "Sequence[int]": ("a tuple of integers", _integers),
+    "Array": ("an array", _array),
+    "Sequence[Array]": ("a list of arrays", _arrays),
+    "Scalar": ("a number", _number),
+    "DType": ("an element", lambda name, value: ElementKind.of(value)),
+    "Out": ("an array", _out),
+    "Stream": ("a stream", lambda name, value: stream_pointer(value)),
+    "PlanPreference": ("a PlanPreference", _is(PlanPreference)),
+}

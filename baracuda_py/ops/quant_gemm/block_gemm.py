@@ -1,0 +1,226 @@
+"""block_gemm: y = x Wᵀ + bias by weights in a low-bit format, which are read as they are stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
+    Relative, Step, Variant, View, Vjp, derived, extent, functional, operand, output,
+)  # fmt: skip
+from ...core import element as element_field
+from ...core.checked import INT32
+from ...core.benchmark import Benchmark
+from ...core.element import HALVES, encode
+from ...core.element import cast as cast_values
+from ...schedules.gemm import Operand, wide_view
+from ...schedules.products import Place
+from ..gemm.gemm import rows_apart
+from ..quantize.format import decode
+from ..quantize.format_kinds import FormatKind
+from ..quantize.stored import (
+    StoredArgs, StoredFields, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
+)  # fmt: skip
+from .unpacked import DENSE, dense_kernels, product_problem, unpacked, weights_view
+
+E = ElementKind
+ELEMENTS = (*HALVES, E.F32)
+TILES = (1, 2, 4, 8)  # of 8 rows of x, that a block of the tensor-core kernel may have
+_ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
+_WARPS, _CHUNK = 8, 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockGemmDescriptor(StoredFields, Descriptor):
+    """W is [*batch_shape, n, k], see `StoredFields`; x is [*batch_shape, m, k], y [*batch_shape, m, n].
+
+    out_element: that of y: `element`, or float32.
+    """
+
+    m: int = extent()
+    out_element: ElementKind = element_field(default=derived(lambda desc: desc.element))
+    element: ElementKind = element_field(ELEMENTS)
+
+    def validate(self) -> None:
+        StoredFields.validate(self)
+        if self.out_element not in (self.element, E.F32):
+            raise InvalidProblemError(f"out_element must be {self.element} or float32, got {self.out_element}")
+
+
+@dataclass(slots=True, kw_only=True)
+class BlockGemmArgs(StoredArgs):
+    """x, bias and y have any strides; the parts of W are as in `StoredArgs`."""
+
+    x: Array = operand("*batch_shape m k")
+    bias: Array | None = operand("n", optional=True)
+    y: Array = output("*batch_shape m n", element="out_element")
+
+
+def weights(desc: Any, dtype: Any, *, codes: Any, scales: Any, zeros: Any, index: Any, scale: Any) -> Any:
+    """The values [*batch_shape, n, k] that products take: those of the format, rounded to the element."""
+
+    def held(x: Any, kind: ElementKind) -> Any:
+        return x if x is None or not kind.is_inexact else np.asarray(encode(cast_values(x, kind), kind))
+
+    found = decode(desc, codes, held(scales, desc.scale_element), held(zeros, desc.zero_element), index, float(scale))
+    return np.asarray(cast_values(found, desc.element)).astype(dtype)
+
+
+def reference(desc: BlockGemmDescriptor, *, x: Any, bias: Any, apart: bool = False, **parts: Any) -> Mapping[str, Any]:
+    """NumPy matmul in the dtype x comes in, by weights rounded to the element."""
+    with np.errstate(all="ignore"):
+        w = np.swapaxes(weights(desc, x.dtype, **parts), -1, -2)
+        y = rows_apart(x, w) if apart else np.matmul(x, w)
+        return {"y": y if bias is None else y + bias}
+
+
+PARAMS = Params(
+    "BlockGemmParams", x="ptr", bias="ptr", y="ptr", m="i64", n="i64", k="i64", x_steps="i64[3]", y_steps="i64[3]",
+    bias_step="i64", chunk_bytes="i64", wide_out="i32", **stored_params(),
+)  # fmt: skip
+
+
+def _launch(p: Problem, kernel: str, rows: int, columns: int, axes: Mapping[str, Any], smem: int) -> Geometry | str:
+    desc, values = p.desc, stored_values(p)
+    if isinstance(values, str):
+        return values
+    if not wide_view(p.x):
+        return f"needs x with k along memory in rows that start 16-byte aligned, got strides {p.x.strides}"
+    steps = {}
+    for name, view in (("x", p.x), ("y", p.y)):
+        found = in_threes(view)
+        if found is None:
+            return f"{name} must have a batch of one stride, got strides {view.strides} of shape {view.shape}"
+        steps[f"{name}_steps"] = found.strides
+    blocks = math.prod(desc.batch_shape) * -(-desc.m // rows) * -(-desc.n // columns)
+    if blocks >= 2**31:
+        return f"needs {blocks} blocks, a grid has 2**31 - 1"
+    values |= steps | {
+        "m": desc.m, "n": desc.n, "k": desc.k, "bias_step": 0 if p.bias is None else p.bias.strides[0],
+        "chunk_bytes": int(desc.kind.row.bytes(desc.k) * _CHUNK // max(desc.k, 1)),
+        "wide_out": desc.out_element is not desc.element or desc.element is E.F32,
+    }  # fmt: skip
+    step = Step(kernel, (blocks, 1, 1), values, axes, smem=smem)
+    return Geometry((step,), layout="contiguous" if all(view.dense for view in p.flat()) else "strided")
+
+
+def _rows(p: Problem) -> Geometry | str:
+    if not 0 <= p.x.strides[-2] * _ROWS <= INT32:
+        return f"needs rows of x that lie forwards within 2**31 elements, got strides {p.x.strides}"
+    tiles = next((n for n in TILES if p.desc.m <= 8 * n), TILES[-1])
+    columns = 16 if tiles == 1 else 32
+    return _launch(p, "rows", 8 * tiles, columns, {"NT": tiles}, _WARPS * columns * 8 * tiles * 4)
+
+
+def _simt(p: Problem) -> Geometry | str:
+    return _launch(p, "simt", _SIMT_ROWS, _SIMT_WARPS, {}, 0)
+
+
+def _views(p: Problem) -> dict[str, View | None]:
+    """The operands of the dense product."""
+    w = Operand(Place("@workspace"), weights_view(p.desc)).t.view
+    return {"a": p.x, "b": w, "y": p.y, "bias": p.bias}
+
+
+def _unpacked(row: Variant) -> Callable[[Problem], Geometry | str]:
+    def geometry(p: Problem) -> Geometry | str:
+        desc = p.desc
+        dense = product_problem(p, _views(p), desc.m, desc.n, desc.k, desc.out_element)
+        named = {"a": "x", "y": "y", "bias": "bias"}
+        given = {to: Operand(Place(name), p.views[name]) for to, name in named.items() if p.views[name] is not None}
+        return unpacked(p, BlockGemmArgs, row, given, "t", dense.desc)
+
+    return geometry
+
+
+def _first(row: Variant) -> Callable[[Problem], bool] | None:
+    """Where the row of `GemmPlan` is asked before those above it."""
+    first = row.first
+    if first is None:
+        return None
+    return lambda p: first(product_problem(p, _views(p), p.desc.m, p.desc.n, p.desc.k, p.desc.out_element))
+
+
+# Sums in float32 in another order; tensor cores truncate what they add.
+GUARANTEE = Guarantee(Relative(4, mean=3))
+_UNPACKED = tuple(
+    Variant(
+        f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu", kernels=dense_kernels(row),
+        elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
+        prelude=format_header, guarantee=GUARANTEE, first=_first(row),
+    )
+    for row in DENSE
+)  # fmt: skip
+
+
+class BlockGemmPlan(Plan):
+    """y = x @ Wᵀ + bias, W a stored matrix in any format of `FormatKind`: weight-only quantised linear layers.
+
+    x [*batch_shape, m, k] in f16, bf16 or f32, W [*batch_shape, n, k], bias [n], y [*batch_shape, m, n] in x's element
+    or float32. A weight is what `block_dequantize` gives: the format's own float32 arithmetic, rounded once to x's
+    element. Products are exact in float32 (f32: rounded), sums in float32, bias added there, y rounded once. W has no
+    gradient, nor has bias; that of x is `BlockGemmBackwardPlan`'s. Up to 64 rows (16 of f32) W is read once as it is
+    stored, in an order of sums that k alone fixes; more rows go through W unpacked in the workspace, n · k elements.
+    With `batch_invariant=True` all rows take the first way.
+    """
+
+    op = "quant_gemm.block_gemm"
+    kinds = FormatKind
+    descriptor = BlockGemmDescriptor
+    args = BlockGemmArgs
+    reference = staticmethod(reference)
+    apart = True
+    variants = (
+        *_UNPACKED,
+        Variant(
+            "rows", _rows, source="quant_gemm/block_gemm_rows.cu", elements=HALVES, prelude=format_header,
+            kernels=(Kernel("rows", "block_gemm_rows<{KIND}, {T}, {NT}>", PARAMS, {"NT": TILES}, min_blocks=1),),
+            guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"), first=lambda p: p.desc.m <= _ROWS,
+        ),
+        Variant(
+            "simt", _simt, source="quant_gemm/block_gemm_simt.cu", elements=(E.F32,), prelude=format_header,
+            kernels=(Kernel("simt", "block_gemm_simt<{KIND}, {T}>", PARAMS),),
+            guarantee=replace(GUARANTEE, batch_invariant=True), first=lambda p: p.desc.m <= 2 * _SIMT_ROWS,
+        ),
+    )  # fmt: skip
+    vjp = Vjp("BlockGemmBackwardPlan", grads={"x": "dx"})
+    benchmarks = tuple(
+        Benchmark(f"{kind} [{m}, 4096] x [14336, 4096] bf16", kind=kind, m=m, n=14336, k=4096, group=group,
+                  element="bfloat16", peers=())
+        for kind, group in (("uint4", 128), ("nf4", 64), ("q4_0", None))
+        for m in (1, 16, 64, 4096)
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> BlockGemmDescriptor:
+        return BlockGemmDescriptor(
+            **stored_case(draw), m=draw.sizes(1, 5, 9, 17, 0, rare=(8, 33, 64, 65)), element=draw.element,
+            out_element=draw.choice((draw.element, E.F32)),
+        )  # fmt: skip
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        """Some matrices have a scale of their own."""
+        arrays["scale"] = 0.40625 if desc.n % 2 else 1.0
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        infer_stored(shapes, facts)
+
+    @classmethod
+    def flops(cls, desc: Any) -> int:
+        return 2 * math.prod(desc.batch_shape) * desc.m * desc.n * desc.k
+
+    @classmethod
+    def bytes(cls, desc: Any) -> int:
+        batch, size = math.prod(desc.batch_shape), int(desc.element.itemsize)
+        values = desc.m * desc.k * size + desc.m * desc.n * int(desc.out_element.itemsize)
+        return batch * (int(desc.n * desc.k * desc.kind.row.bits / 8) + values)
+
+
+block_gemm = functional(BlockGemmPlan)

@@ -1,0 +1,133 @@
+"""block_gemm_backward: dx = dy W through weights in a low-bit format, which themselves have no gradient (QLoRA)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...core import Array, Geometry, Guarantee, Kernel, Plan, Problem, Relative, Step, Variant, View, functional
+from ...core import operand, output
+from ...core.benchmark import FLOPS, Benchmark
+from ...core.element import HALVES, ElementKind, cast
+from ...core.variant import aligned
+from ...schedules.gemm import Operand
+from ...schedules.linear_loss import ROUND
+from ...schedules.products import Place
+from ..quantize.format_kinds import FormatKind
+from ..quantize.stored import StoredArgs, format_header, in_threes, infer_stored
+from .block_gemm import ELEMENTS, BlockGemmDescriptor, BlockGemmPlan, weights
+from .unpacked import DENSE, dense_kernels, product_problem, unpacked, weights_view
+
+E = ElementKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockGemmBackwardDescriptor(BlockGemmDescriptor):
+    """The fields of `BlockGemmDescriptor`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BlockGemmBackwardArgs(StoredArgs):
+    """dx has any strides, and dy where it has x's element; float32 beside 16-bit x in even rows along memory."""
+
+    dy: Array = operand("*batch_shape m n", element="out_element")
+    dx: Array = output("*batch_shape m k")
+
+
+def reference(desc: BlockGemmBackwardDescriptor, *, dy: Any, **parts: Any) -> Mapping[str, Any]:
+    """NumPy matmul in the dtype dy comes in, of dy rounded to the element."""
+    with np.errstate(all="ignore"):
+        g = np.asarray(cast(dy, desc.element)).astype(dy.dtype)
+        return {"dx": np.matmul(g, weights(desc, dy.dtype, **parts))}
+
+
+def _rounding(p: Problem) -> tuple[Operand, tuple[Step, ...], int] | str:
+    """dy in the element: itself, or rounded into the workspace, with the launch and the bytes that this takes."""
+    desc = p.desc
+    if desc.out_element is desc.element:
+        return Operand(Place("dy"), p.dy), (), 0
+    threes = in_threes(p.dy)
+    rows = None if threes is None else threes.reshaped((threes.shape[0] * desc.m, desc.n))
+    if rows is None or rows.strides[1] != 1:
+        return f"dy of float32 must have even rows along memory, got strides {p.dy.strides} of shape {p.dy.shape}"
+    held = weights_view(replace(desc, n=desc.m, k=desc.n))  # [*batch_shape, m, n]
+    pitch, each = held.strides[-2], 16 // desc.element.itemsize
+    params = {
+        "sums": "dy", "y": ("@workspace", 0), "rows": rows.shape[0], "cols": desc.n, "pitch": rows.strides[0],
+        "strides": [pitch, 1], "wide": 1,
+    }  # fmt: skip
+    step = Step("round", (-(-rows.shape[0] * -(-desc.n // each) // 256), 1, 1), params, {"SUM": E.F32}, 256)
+    return Operand(Place("@workspace"), held), (step,), aligned(rows.shape[0] * pitch * desc.element.itemsize)
+
+
+def _geometry(row: Variant) -> Callable[[Problem], Geometry | str]:
+    def geometry(p: Problem) -> Geometry | str:
+        desc, found = p.desc, _rounding(p)
+        if isinstance(found, str):
+            return found
+        dy, steps, used = found
+        views: dict[str, View | None] = {"a": dy.view, "b": weights_view(desc), "y": p.dx}
+        product = product_problem(p, views, desc.m, desc.k, desc.n, desc.element)
+        given = {"a": dy, "y": Operand(Place("dx"), p.dx)}
+        made = unpacked(p, BlockGemmBackwardArgs, row, given, "n", product.desc, used)
+        return made if isinstance(made, str) else replace(made, steps=(*steps, *made.steps))
+
+    return geometry
+
+
+def _narrow(kind: ElementKind) -> dict[str, tuple[ElementKind, ...]]:
+    return {"SUM": (E.F32,) if kind in HALVES else ()}
+
+
+_ROUND = Kernel("round", "linear_round<{T}, {SUM}>", ROUND, _narrow, source="loss/linear_sums.cu", kindless=True)
+
+
+class BlockGemmBackwardPlan(Plan):
+    """dx = dy @ W of `BlockGemmPlan`, W unpacked into the workspace and rounded to x's element.
+
+    dy [*batch_shape, m, n] is the gradient of y, in y's element; the product reads it rounded to x's. Sums are in
+    float32, dx [*batch_shape, m, k] rounded once. The stored weights are constants: they have no gradient.
+    """
+
+    op = "quant_gemm.block_gemm_backward"
+    direction = "backward"
+    kinds = FormatKind
+    descriptor = BlockGemmBackwardDescriptor
+    args = BlockGemmBackwardArgs
+    reference = staticmethod(reference)
+    variants = tuple(
+        Variant(
+            row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), _ROUND),
+            elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
+            prelude=format_header, guarantee=Guarantee(Relative(4, mean=3)),
+        )
+        for row in DENSE
+    )  # fmt: skip
+    benchmarks = (
+        Benchmark("nf4 [4096, 14336] x [14336, 4096] bf16", kind="nf4", m=4096, n=14336, k=4096, group=64,
+                  element="bfloat16", work=FLOPS, target=None, peers=()),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> BlockGemmBackwardDescriptor:
+        desc = BlockGemmPlan.case(draw)
+        return BlockGemmBackwardDescriptor(**{name: getattr(desc, name) for name in desc.__dataclass_fields__})
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        """Some matrices have a scale of their own."""
+        BlockGemmPlan.complete(desc, arrays)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        infer_stored(shapes, facts)
+
+    @classmethod
+    def flops(cls, desc: Any) -> int:
+        return BlockGemmPlan.flops(desc)
+
+
+block_gemm_backward = functional(BlockGemmBackwardPlan)

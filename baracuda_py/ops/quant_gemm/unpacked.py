@@ -1,0 +1,89 @@
+"""Products by stored weights that are unpacked first: into the workspace, rounded to the element, then a dense product.
+
+It serves every format, element and number of rows, so that no product by stored weights is slower than those two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from ...core import Geometry, Problem, Step, View
+from ...core.args import Args
+from ...core.variant import Variant, aligned
+from ...schedules.gemm import Operand, product_kernels, product_steps
+from ...schedules.products import Place
+from ..gemm.gemm import INNER, GemmArgs, GemmDescriptor
+from ..quantize.block_dequantize import BlockDequantizeDescriptor, BlockDequantizePlan
+from ..quantize.stored import StoredArgs, StoredFields
+
+_SOURCE = BlockDequantizePlan.variants[0]
+_PARTS = tuple(name for name in StoredArgs.__slots__ if name != "scale")
+_PITCH = 16  # bytes at multiples of which rows of the unpacked weights start
+DENSE = tuple(row for row in INNER if row.name in ("cublas", "wgmma", "mma", "simt"))
+UNPACK = replace(_SOURCE.kernels[0], source=_SOURCE.source or "")
+
+
+def dense_kernels(row: Variant) -> tuple[Any, ...]:
+    """What such a row launches: the unpacking of each format, and the product, which is the same for all."""
+    return UNPACK, *(replace(kernel, kindless=True) for kernel in product_kernels(row))
+
+
+def weights_view(desc: Any) -> View:
+    """The unpacked weights [*batch_shape, n, k], in rows that start 16-byte aligned."""
+    size = desc.element.itemsize
+    pitch = max(-(-desc.k * size // _PITCH) * _PITCH // size, 1)
+    strides, step = [pitch, 1], desc.n * pitch
+    for extent in reversed(desc.batch_shape):
+        strides.insert(0, step)
+        step *= extent
+    return View(0, (*desc.batch_shape, desc.n, desc.k), tuple(strides), desc.element)
+
+
+def product_problem(p: Problem, views: Mapping[str, View | None], m: int, n: int, k: int, out: Any) -> Problem:
+    """That of the dense product, as `GemmPlan` sees it."""
+    desc = GemmDescriptor(batch_shape=p.desc.batch_shape, m=m, n=n, k=k, out_element=out, element=p.desc.element)
+    return Problem(desc, p.device, dict.fromkeys(GemmArgs.__slots__) | dict(views))
+
+
+def unpacked(
+    p: Problem, args: type[Args], row: Variant, operands: Mapping[str, Operand], weights: str, desc: GemmDescriptor,
+    used: int = 0,
+) -> Geometry | str:  # fmt: skip
+    """Unpacks the weights, and multiplies by a row of `GemmPlan`.
+
+    operands: those of the product but `weights`, which is b = Wᵀ ("t") or b = W ("n"). used: bytes of workspace that
+    are taken.
+    """
+    view = weights_view(p.desc)
+    place = Place("@workspace", used)
+    unpacking = _unpacking(p, view, used)
+    if isinstance(unpacking, str):
+        return unpacking
+    rows = view.size // max(p.desc.k, 1)
+    used += aligned(rows * view.strides[-2] * view.element.itemsize)
+    held = Operand(place, view)
+    given = {**operands, "b": held.t if weights == "t" else held}
+    found = product_steps(p, args, (row,), GemmArgs, desc, given, used, (1.0, 0.0))
+    if isinstance(found, str):
+        return found
+    steps, nbytes, _ = found
+    dense = all(one.dense for one in p.flat())
+    return Geometry((*unpacking, *steps), used + nbytes, "contiguous" if dense else "strided")
+
+
+def _unpacking(p: Problem, view: View, at: int) -> tuple[Step, ...] | str:
+    """The launch that writes the weights to byte `at` of the workspace; none where there are none."""
+    if not view.size:
+        return ()
+    desc = BlockDequantizeDescriptor(
+        **{f.name: getattr(p.desc, f.name) for f in fields(StoredFields)}, element=p.desc.element
+    )
+    views = {name: p.views[name] for name in _PARTS} | {"y": view}
+    found = _SOURCE.geometry(Problem(desc, p.device, views))
+    if isinstance(found, str):
+        return found
+    return tuple(
+        replace(step, params={**step.params, "y": ("@workspace", at)}) for step in found.steps if isinstance(step, Step)
+    )

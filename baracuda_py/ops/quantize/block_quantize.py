@@ -1,0 +1,160 @@
+"""block_quantize: a matrix in a low-bit format, with the scales of its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import (
+    Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Params,
+    Plan, Problem, Scalar, Step, Variant, functional, operand, output, scalar,
+)  # fmt: skip
+from ...core import element as element_field
+from ...core.benchmark import Benchmark
+from ...core.element import decode, encode as encode_elements
+from ...core.element import cast as cast_values
+from ...core.keywords import entry, unexpected
+from .block_dequantize import BlockDequantizePlan
+from .encoders import ENCODERS, encode
+from .format import PART, E
+from .format_kinds import FormatKind
+from .stored import StoredFields, in_threes, kind_of, stored_case, stored_params, stored_values
+
+KINDS = tuple(ENCODERS)
+ZEROED = tuple(kind for kind in KINDS if kind.row.zeros)
+SOURCES = (E.F32, E.F16, E.BF16)
+THREADS = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockQuantizeDescriptor(StoredFields, Descriptor):
+    """x is [*batch_shape, n, k] in `element`, and becomes a stored matrix, see `StoredFields`. row_group is 1."""
+
+    element: ElementKind = element_field(SOURCES)
+
+    def validate(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidProblemError(f"kind must be {', '.join(k.value for k in KINDS)}, got {self.kind.value}")
+        super().validate()
+        if self.row_group != 1:
+            raise InvalidProblemError(f"row_group must be 1: every row has scales of its own; got {self.row_group}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of x."""
+        return (*self.batch_shape, self.n, self.k)
+
+
+@dataclass(slots=True, kw_only=True)
+class BlockQuantizeArgs(Args):
+    """Rows of x are contiguous, codes dense. scale: of the whole matrix, which `nvfp4` has beside its scales."""
+
+    x: Array = operand("*batch_shape n k", layout="inner", values=Everywhere())
+    codes: Array = output("*codes_shape", element=E.U8, layout="dense")
+    scales: Array = output("*scales_shape", element="scale_element")
+    zeros: Array | None = output("*scales_shape", element="zero_element", kinds=ZEROED)
+    scale: Scalar = scalar(1.0)
+
+
+def reference(desc: BlockQuantizeDescriptor, *, x: Any, scale: Any, wanted: set[str]) -> Mapping[str, Any]:
+    """Float32 arithmetic in the order of `encoders`."""
+    codes, scales, zeros = encode(desc, decode(x, desc.element).astype(np.float32), float(scale))
+    numbers = {"scales": (scales, desc.scale_element), "zeros": (zeros, desc.zero_element)}
+    made = {name: np.array(encode_elements(cast_values(v, e), e)) for name, (v, e) in numbers.items() if name in wanted}
+    return {"codes": codes, **made}
+
+
+PARAMS = Params(
+    "BlockQuantizeParams", x="ptr", x_step="i64", rows="i64", n="i64", lanes="i32", wide="i32", **stored_params()
+)
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    desc, values = p.desc, stored_values(p)
+    if isinstance(values, str):
+        return values
+    x = in_threes(p.x)
+    rows = None if x is None else x.reshaped((x.shape[0] * x.shape[1], x.shape[2]))
+    if rows is None:
+        return f"x must have rows of one stride, got strides {p.x.strides} of shape {p.x.shape}"
+    chunks = desc.group // PART
+    lanes = next(size for size in (1, 2, 4, 8, 16, 32) if size >= chunks or size == 32)
+    values |= {
+        "x_step": rows.strides[0], "rows": rows.shape[0], "n": max(1, desc.n), "lanes": lanes, "index": "@null",
+        "wide": rows.aligned(min(16, PART * desc.element.itemsize)),
+    }  # fmt: skip
+    count = rows.shape[0] * (desc.k // desc.group) * lanes
+    step = Step("quantize", (max(1, -(-count // THREADS)), 1, 1), values, {}, THREADS)
+    return Geometry((step,), layout="contiguous" if p.x.dense else "strided")
+
+
+def _prelude(element: Any, kind: FormatKind) -> str:
+    encoder = ENCODERS[kind]
+    return f'#include "quantize/encoders/{encoder.header}.cuh"\nnamespace baracuda {{ using Own = {encoder.cpp}; }}'
+
+
+class BlockQuantizePlan(Plan):
+    """codes, scales and zeros of x by groups of a row; x ≈ (number of the code - zero) · scales · scale.
+
+    With m the largest |x| of a group: int8, int4: scales = m / 127, m / 7. uint8 … uint2: scales = (max - min) / (2ⁿ -
+    1) over the numbers and 0, zeros = round(-min / scales). nf4, fp4: scales = m, codes the nearest numbers of the
+    table, the lower of equals. fp8: scales = m / largest. mxfp: scales are the power of two that brings the exponent of
+    m to that of the largest number (OCP Microscaling Formats 1.0). nvfp4: scales = m / 6 / scale as float8_e4m3fn.
+    Scales are rounded to what holds them before anything is divided by them. Quotients are rounded to nearest even and
+    saturate; a scale of 0 makes codes of 0, NaN is 0 where the format has none. There is no gradient.
+    """
+
+    op = "quantize.block_quantize"
+    kinds = KINDS
+    descriptor = BlockQuantizeDescriptor
+    args = BlockQuantizeArgs
+    reference = staticmethod(reference)
+    raw = True
+    variants = (
+        Variant(
+            "groups", _geometry, source="quantize/block_quantize.cu", elements=SOURCES, prelude=_prelude, kinds=KINDS,
+            kernels=(Kernel("quantize", "block_quantize<Own, {T}>", PARAMS, threads=THREADS),),
+            guarantee=Guarantee(Exact(), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    benchmarks = tuple(
+        Benchmark(f"bf16 [14336, 4096] x 8 to {kind}", kind=kind, batch_shape=8, n=14336, k=4096, group=group,
+                  element="bfloat16", peers=())
+        for kind, group in (("int8", 4096), ("int4", 128), ("nf4", 64), ("mxfp4", None))
+    )  # fmt: skip
+    bytes = BlockDequantizePlan.bytes
+
+    @staticmethod
+    def case(draw: Any) -> BlockQuantizeDescriptor:
+        return BlockQuantizeDescriptor(**stored_case(draw) | {"row_group": 1}, element=draw.element)
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        """Some matrices have a scale of their own."""
+        arrays["scale"] = 0.40625 if desc.kind is FormatKind.NVFP4 and desc.n % 2 else 1.0
+
+
+_quantize = functional(BlockQuantizePlan)
+
+
+@entry(BlockQuantizePlan)
+def block_quantize(
+    x: Array, *, kind: Any = "nf4", group: int | None = None, scale: Scalar = 1.0, scale_element: Any = None,
+    zero_element: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """(codes, scales), of asymmetric formats (codes, scales, zeros), of x [*, n, k]; see `BlockQuantizePlan`.
+
+    group: neighbours of a row with one scale, by default that of the format, or a whole row. scale: of the whole matrix
+    (nvfp4). scale_element, zero_element: what scales and zero points are held in. `block_dequantize` takes the results.
+    """
+    if unknown:
+        raise unexpected(block_quantize, unknown)
+    form = kind_of(kind)
+    given = {"group": group, "scale_element": scale_element, "zero_element": zero_element}
+    facts = {name: value for name, value in given.items() if value is not None}
+    return _quantize(
+        x, kind=form, scale=scale, **facts, return_zeros=form in ZEROED, out=out, stream=stream, preference=preference
+    )

@@ -1,0 +1,106 @@
+#pragma once
+// int8_wgmma products of integers of 8 bits on sm_90a: the tiles, ring and clusters of gemm/wgmma.cuh, sums in 32 bits.
+//
+// Both operands have k along memory; a stage has 128 of it. P is as quant_gemm/epilogue.cuh wants it, with what
+// gemm/wgmma.cuh reads besides, of which `lead` is by how many stages the first warpgroup is ahead, so that one multiplies
+// while the other finishes its tile. Integers have no order of sums.
+#include "gemm/wgmma.cuh"
+#include "quant_gemm/epilogue.cuh"
+#include <baracuda/wgmma_int8.cuh>
+
+namespace baracuda::gemm {
+
+template <class TA, class TB, IntGemm KIND, int COLUMNS, class P, class E = IntEpilogue<KIND, P>>
+struct Int8Product : Product<i8, i8, COLUMNS, false, false, false, default_stages<COLUMNS>, 2, P, E> {
+  using Base = Product<i8, i8, COLUMNS, false, false, false, default_stages<COLUMNS>, 2, P, E>;
+  using Ring = typename Base::Ring;
+  using Ints = int[COLUMNS / 8][4];  // of a thread
+  using Base::memory, Base::p, Base::slices, Base::release;
+
+  BARACUDA_D Int8Product(const P& p, unsigned char* shared) : Base(p, shared, true) {}
+
+  // lead: the number of slices after which the other warpgroup may begin, 0 where it has begun.
+  BARACUDA_D void multiply(Ints& d, Stage<Ring::stages>& at, int group, int lead) const {
+    constexpr u64 step = Ring::stage_bytes >> 4, along = 32 >> 4;
+    const u64 a = wgmma_operand(memory.a(0) + group * (64 * 128)), b = wgmma_operand(memory.b(0));
+    if (slices == 0) {
+#pragma unroll
+      for (int n = 0; n < COLUMNS / 8; ++n) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0;
+      return;
+    }
+    u32 before = 0;
+#pragma unroll 1
+    for (int s = 0; s < slices; ++s, at.advance()) {
+      const u32 stage = at.index();
+      memory.full[stage].wait(at.full_parity());
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < 128 / 32; ++k) {
+        const u64 from = stage * step + k * along;
+        wgmma_int8<TA, TB>(d, a + from, b + from, k == 0 ? s != 0 : 1);
+      }
+      wgmma_commit();
+      if (s + 1 == lead) memory.led->arrive_as_warp();
+      if (s != 0) {
+        wgmma_wait<1>();
+        release(before);
+      }
+      before = stage;
+    }
+    wgmma_wait<0>();
+    release(before);
+    hold(d);
+  }
+
+  // A warp's 16 rows through its part of shared memory, where each thread finds 8 columns of a row together: 64 columns
+  // at a time, which then are the first of d, as registers have no index.
+  BARACUDA_D void finish(Ints& d, const Tile& tile, int group) const {
+    constexpr int N = 8;  // quads
+    const E epilogue(p, tile.item);
+    const bool down = p.strides[int_matrix::y][1] != 1;  // then neighbouring threads have neighbouring rows
+    const i64 m = this->row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
+    float* const stage = reinterpret_cast<float*>(memory.part(group));
+#pragma unroll 1
+    for (int c = 0; c < COLUMNS; c += 8 * N) {
+      float words[N][4];  // as the staging of all products moves them
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) words[n][e] = __int_as_float(d[n][e]);
+      __syncwarp();
+      Base::put(stage, words);
+      __syncwarp();
+#pragma unroll 1
+      for (int e = lane_id(); e < 16 * N; e += warp_size) {
+        const int row = down ? e % 16 : e / N, octet = down ? e / 16 : e % N;
+        const i64 column = static_cast<i64>(tile.n) * COLUMNS + c + 8 * octet;
+        if (m + row >= p.m || column >= p.n) continue;
+        const auto from = Base::get(stage, row, octet);
+        Vec<int, 8> sum;
+#pragma unroll
+        for (int k = 0; k < 8; ++k) sum[k] = __float_as_int(from[k]);
+        epilogue.row(m + row, column, p.n - column, sum);
+      }
+#pragma unroll
+      for (int n = 0; n < COLUMNS / 8 - N; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) d[n][e] = d[n + N][e];
+    }
+  }
+
+  BARACUDA_D void run() const {
+    Base::run([&](int group) {
+      Stage<Ring::stages> at;
+      int lead = Base::LEADS ? min(p.lead, slices) : 0;
+      if (group == 1 && lead != 0) memory.led->wait(0), lead = 0;
+      this->for_tiles([&](const Tile& tile) {
+        Ints d;
+        multiply(d, at, group, lead);
+        lead = 0;
+        finish(d, tile, group);
+      });
+    });
+  }
+};
+
+}  // namespace baracuda::gemm

@@ -1,0 +1,45 @@
+#pragma once
+// transpose_tile   a tile of 64 x 64 of x: a thread has 16 columns of a row, and later 16 rows of a column.
+//
+// P has row_params of y and x, and yt_column and yt_row, the strides of yt. WIDE: rows of x, y and yt lie in whole aligned
+// pieces of 16 elements.
+#include <baracuda/quantize.cuh>
+#include <baracuda/rows.cuh>
+
+namespace baracuda {
+
+namespace transposing {
+
+constexpr int side = 64, each = 16, threads = side * side / each;
+enum Operand { AT_CODES, AT_VALUES };
+
+template <class T, bool WIDE, class P>
+BARACUDA_D Vec<float, each> values_of(const P& p, i64 row, i64 column, bool there) {
+  Vec<float, each> v{};
+  if (!there) return v;
+  const T* const x = static_cast<const T*>(p.x) + RowAt<WIDE>(p, row).offset(p, AT_VALUES);
+  if constexpr (WIDE) return to_acc(load<each>(x + column));
+  else return to_acc(load_columns<T, each>(p, AT_VALUES, x, column, p.cols - column));
+}
+
+template <bool WIDE, class P> BARACUDA_D void put_row(const P& p, i64 row, i64 column, const Vec<u8, each>& codes) {
+  u8* const y = static_cast<u8*>(p.y) + RowAt<WIDE>(p, row).offset(p, AT_CODES);
+  if constexpr (WIDE) {
+    store(y + column, codes);
+  } else {
+#pragma unroll 1
+    for (int k = 0; k < each && column + k < p.cols; ++k) {
+      y[column_offset<false>(p, AT_CODES, column + k)] = codes[k];
+    }
+  }
+}
+
+template <bool WIDE, class P> BARACUDA_D void put_column(const P& p, i64 row, i64 column, const Vec<u8, each>& codes) {
+  u8* const yt = static_cast<u8*>(p.yt) + column * p.yt_column;
+  if constexpr (WIDE) store(yt + row, codes);
+  else store_strided(yt + row * p.yt_row, p.yt_row, codes, p.rows - row);
+}
+
+}  // namespace transposing
+
+}  // namespace baracuda
