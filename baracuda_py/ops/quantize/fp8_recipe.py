@@ -13,7 +13,7 @@ from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...core.views import shape_of
 from ...interop.arrays import package_name
-from ..elementwise.unary import reciprocal
+from ...core import registry
 from ..layout.creation import ones, zeros
 from ..reduce.amax_scale import amax_scale
 from .fp8_cast import Fp8CastPlan, fp8_cast
@@ -130,4 +130,4 @@ def fp8_quantize(
     goal = ElementKind.of(to_element)
     scale, _ = amax_scale(x, target=goal, power_of_two=power_of_two, **options)
     y = fp8_cast(x, scale=scale, to_element=goal, out=outs[0], **options)
-    return y, reciprocal(scale, out=outs[1], **options)
+    return y, registry.public("reciprocal")(scale, out=outs[1], **options)
