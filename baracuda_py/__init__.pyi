@@ -871,6 +871,8 @@ def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int]
     """The any of x along `axis` (all axes by default); see `ReducePlan`."""
 def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
+def apply_over_axes(func: Callable[..., Any], x: Array, axes: Any) -> Array:
+    """func(x, axis=axis) for each of several axes in turn, whose result has that axis, of extent 1, or lacks it."""
 def approx_max_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The k largest elements of every row, exactly (jax.lax.approx_max_k); see `TopkPlan`."""
 def approx_min_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -804,6 +804,7 @@ EXPORTS = {
     "angle_backward": "ops.elementwise.complex_unary_backward",
     "any": "ops.reduce.reduce",
     "append": "ops.layout.concat",
+    "apply_over_axes": "ops.layout.over_axes",
     "approx_max_k": "ops.sort.topk",
     "approx_min_k": "ops.sort.topk",
     "arange": "ops.layout.creation",

@@ -22,6 +22,13 @@ template <class U> struct Runs {
 
 enum UniqueSteps { unique_x, unique_indices, unique_keep, unique_values, unique_inverse, unique_counts, unique_first };
 
+// Where element i of the row stood before a sort, or stands.
+BARACUDA_D i64 unique_place(const UniqueParams& p, i64 i) {
+  if (p.indices == nullptr) return i;
+  const i64 at = i * p.step[unique_indices];
+  return p.wide ? static_cast<const i64*>(p.indices)[at] : static_cast<const i32*>(p.indices)[at];
+}
+
 template <class U, int THREADS, int ITEMS, class P> BARACUDA_D void unique_mark(const P& p) {
   __shared__ u32 scratch[THREADS / warp_size];
   __shared__ u32 ahead;
@@ -62,7 +69,7 @@ template <class U, int THREADS, int ITEMS, class P> BARACUDA_D void unique_mark(
     if (i >= p.n) break;
     run += begins >> k & 1;
     const u32 r = run - 1;
-    const i64 place = p.indices == nullptr ? i : static_cast<const i64*>(p.indices)[i * p.step[unique_indices]];
+    const i64 place = unique_place(p, i);
     if ((begins >> k & 1) && r < p.size) {
       if (p.values != nullptr) static_cast<U*>(p.values)[r * p.step[unique_values]] = runs.x[i * runs.step];
       if (p.first != nullptr) static_cast<i64*>(p.first)[r * p.step[unique_first]] = place;
@@ -92,7 +99,7 @@ template <class U, class P> BARACUDA_D void unique_finish(const P& p) {
   i64 first = 0;
   if (p.fill != nullptr) fill = *static_cast<const U*>(p.fill);
   else if (total > 0) fill = static_cast<const U*>(p.x)[at * p.step[unique_x]];
-  if (total > 0) first = p.indices == nullptr ? at : static_cast<const i64*>(p.indices)[at * p.step[unique_indices]];
+  if (total > 0) first = unique_place(p, at);
   if (p.values != nullptr) static_cast<U*>(p.values)[r * p.step[unique_values]] = fill;
   if (p.counts != nullptr) static_cast<i64*>(p.counts)[r * p.step[unique_counts]] = 0;
   if (p.first != nullptr) static_cast<i64*>(p.first)[r * p.step[unique_first]] = first;

@@ -118,6 +118,6 @@ def topk_varlen(
             moved, facts = "i + o", {"o": with_axis(offsets, 1, "offsets")}
     else:
         pages = _formula("i // p if i < l else 0")(i=places, p=size, l=many, **options)
-        moved, facts = "g * p + i % p", {"g": gather(page_table, pages, axis=1, **options), "p": size}
+        moved, facts = "int64(g) * p + i % p", {"g": gather(page_table, pages, axis=1, **options), "p": size}
     text = f"int64({moved}) if i < l else int64(-1)"
     return y, _formula(text)(i=places, l=many, **facts, out=to_indices, **options)

@@ -14,6 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import shown, truth
+from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
@@ -58,13 +59,13 @@ def _order(rng: Any, desc: UniqueConsecutiveDescriptor, shape: Any) -> Any:
 class UniqueConsecutiveArgs(Args):
     """Any strides. indices: where each element of x stood before a sort, in another row of n; None: where it stands.
 
-    keep: which elements count; of a run all or none. fill: what values are filled up with. values: an element of every
-    run; inverse: the run that each element of the other row is in, -1 of none; counts: how many elements a run has;
-    first: the place of its first one; number: how many runs there are.
+    They are int64 or int32. keep: which elements count; of a run all or none. fill: what values are filled up with.
+    values: an element of every run; inverse: the run that each element of the other row is in, -1 of none; counts: how
+    many elements a run has; first: the place of its first one; number: how many runs there are.
     """
 
     x: Array = operand("n", values=_runs)
-    indices: Array | None = operand("n", element=I64, optional=True, values=_order)
+    indices: Array | None = operand("n", element=INDICES[::-1], optional=True, values=_order)
     keep: Array | None = operand("n", element=ElementKind.BOOL, optional=True)
     fill: Array | None = operand("", optional=True)
     values: Array | None = output("size", optional=True)
@@ -108,7 +109,7 @@ def reference(
 PARAMS = Params(
     "UniqueParams", x="ptr", indices="ptr", keep="ptr", fill="ptr", values="ptr", inverse="ptr", counts="ptr",
     first="ptr", number="ptr", states="workspace", starts="workspace", ends="workspace", total="workspace", n="i64",
-    size="i64", tiles="i64", step="i64[7]", order="u64[7]", nan_alone="i32",
+    size="i64", tiles="i64", step="i64[7]", order="u64[7]", nan_alone="i32", wide="i32",
 )  # fmt: skip
 _STEPS = ("x", "indices", "keep", "values", "inverse", "counts", "first")
 
@@ -128,6 +129,7 @@ def _geometry(p: Problem) -> Geometry | str:
         **places, "n": n, "size": size, "tiles": tiles, "order": key_order(desc.element),
         "step": [0 if p.views[name] is None else p.views[name].strides[0] for name in _STEPS],
         "nan_alone": desc.element.is_float and not desc.equal_nan,
+        "wide": p.indices is not None and p.indices.element is I64,
     }  # fmt: skip
     steps = []
     if tiles:
@@ -148,7 +150,7 @@ def in_torch(
     if keys is NotImplemented or keep is not None or desc.equal_nan or not desc.n:
         return NotImplemented
     values, own, counts = torch.unique_consecutive(keys, return_inverse=True, return_counts=True)
-    places = torch.arange(desc.n) if indices is None else indices
+    places = torch.arange(desc.n) if indices is None else indices.long()
     starts = counts.cumsum(0) - counts
     inverse = torch.empty_like(own)
     inverse[places] = own

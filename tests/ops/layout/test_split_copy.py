@@ -46,3 +46,12 @@ def test_gradients() -> None:
 def test_axes_before_its_own() -> None:
     y = bc.broadcast(X, (2, 3))
     assert y.shape == (2, 3, 4, 6) and y.strides[:2] == (0, 0) and (y == X).all()
+
+
+def test_a_function_over_axes() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 4))
+    for axes in ((0, 2), -1, (1, 0, -1)):
+        np.testing.assert_allclose(bc.apply_over_axes(bc.sum, x, axes), np.apply_over_axes(np.sum, x, axes))
+    np.testing.assert_array_equal(bc.apply_over_axes(bc.cumsum, x, 1), np.cumsum(x, 1))
+    with pytest.raises(InvalidProblemError, match="keep the 3 axes"):
+        bc.apply_over_axes(lambda x, axis: bc.sum(x), x, 0)

@@ -72,3 +72,9 @@ def test_rows_of_which_a_part_counts() -> None:
         bc.topk_varlen(x, lengths, 4, offsets=lengths, page_table=pages)
     with pytest.raises(InvalidProblemError, match="lengths must be int64"):
         bc.topk_varlen(x, lengths.astype(np.float32), 4)
+
+
+def test_pages_beyond_31_bits() -> None:
+    pages = np.array([[2**30]], np.int32)
+    held = bc.topk_varlen(np.ones((1, 3)), np.array([3]), 3, page_table=pages, page_size=16)[1]
+    assert held.tolist() == [[2**34, 2**34 + 1, 2**34 + 2]]
