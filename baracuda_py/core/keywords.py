@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from .checked import truth
 from .doc import Doc
 from .dump import dumped
 from .errors import BaracudaError, UnknownKeywordError
@@ -192,13 +193,17 @@ def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
 def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
     """Marks a function written by hand as a functional entry of `plan`; it is one of symbols, too (see `traced`).
 
-    An argument that its annotation does not take is named where the function fails by an error that is not ours.
+    Flags are True or False. Another argument that its annotation does not take is named where the function fails by an
+    error that is not ours.
     """
 
     def mark(function: F) -> F:
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
             try:
+                for flag in flags:
+                    if flag in given:
+                        given[flag] = truth(flag, given[flag])
                 return function(*args, **given)
             except Exception as error:
                 try:
@@ -209,12 +214,15 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
                     return made
                 if isinstance(error, (BaracudaError, MemoryError)):
                     raise
-                refused = misfit(call.__signature__, args, given)  # type: ignore[attr-defined]
+                refused = misfit(error, shown, args, given)
                 if refused is None:
                     raise
                 raise refused from error
 
-        return marked(call, plan, fixed)  # type: ignore[return-value]
+        named = marked(call, plan, fixed)
+        shown = inspect.signature(named)
+        flags = [p.name for p in shown.parameters.values() if p.annotation == "bool"]
+        return named  # type: ignore[return-value]
 
     return mark
 

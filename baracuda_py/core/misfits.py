@@ -13,26 +13,34 @@ from typing import Any
 
 import numpy as np
 
-from ..interop.arrays import read
+from ..interop.arrays import package_name, read
 from .checked import INT64, real, sequence, shown, truth, whole, wholes
 from .element import ElementKind
 from .errors import BaracudaError, InvalidProblemError
 from .intake import stream_pointer
 from .preference import PlanPreference
+from .views import VIEWED, no_views
 
 _ONE_OF = re.compile(r" \| (?![^\[]*\])")  # between the alternatives of an annotation, not inside of brackets
 
 
-def misfit(shown_as: inspect.Signature, args: Iterable[Any], given: Mapping[str, Any]) -> InvalidProblemError | None:
-    """The error for the first argument that its annotation does not take; None where all fit."""
+def misfit(
+    error: Exception, shown_as: inspect.Signature, args: Iterable[Any], given: Mapping[str, Any]
+) -> InvalidProblemError | None:
+    """The error for the first argument that its annotation does not take, or has no views; None where all fit."""
     try:
         bound = shown_as.bind(*args, **given).arguments
     except TypeError:
         return None  # Python says what is wrong
     for name, value in bound.items():
         annotation = shown_as.parameters[name].annotation
-        if value is not shown_as.parameters[name].default and (error := _refused(annotation, name, value)) is not None:
-            return error
+        if value is not shown_as.parameters[name].default and (wrong := _refused(annotation, name, value)) is not None:
+            return wrong
+    if isinstance(error, (AttributeError, TypeError)):
+        for name, value in bound.items():
+            lacking = str(error).startswith(f"'{type(value).__name__}' object ")  # as Python says it
+            if lacking and package_name(type(value)) not in VIEWED:
+                return no_views(value, name)
     return None
 
 

@@ -209,9 +209,18 @@ def _ref(x: TensorRef, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tens
 
 def _known(x: Any, name: str) -> str:
     package = package_name(type(x))
-    if package not in ("cupy", "torch", "jax", "numpy"):
-        raise InvalidProblemError(
-            f"{name}: no views are made of a {type(x).__name__} here; give an array of CuPy, torch, JAX or NumPy, or "
-            "one that has the shape already"
-        )
+    if package not in VIEWED:
+        raise no_views(x, name)
     return package
+
+
+VIEWED = ("cupy", "torch", "jax", "numpy")
+"""The packages whose arrays make views of themselves."""
+
+
+def no_views(x: Any, name: str) -> InvalidProblemError:
+    """The error for an array of another package where a view is needed."""
+    return InvalidProblemError(
+        f"{name}: no views are made of a {type(x).__name__} here; give an array of CuPy, torch, JAX or NumPy, or "
+        "one that has the shape already"
+    )

@@ -18,8 +18,9 @@ from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...core.functional import Overload
 from ...core.keywords import entry, unexpected
+from ...core.views import transposed
 from ...schedules.map import map_geometry, map_kernels, map_params
-from .array_views import iscomplexobj, transposed
+from .array_views import iscomplexobj
 from .complex_kinds import POINTS, ComplexUnaryKind
 
 
@@ -130,7 +131,7 @@ def adjoint(x: Array, *, out: Any = None, stream: Any = None, preference: Any = 
     if unknown:
         raise unexpected(adjoint, unknown)
     if iscomplexobj(x):
-        return conj(transposed(x), out=out, stream=stream, preference=preference)
+        return conj(transposed(x, "x"), out=out, stream=stream, preference=preference)
     if out is not None:
         raise InvalidProblemError("the adjoint of real numbers is a view, which out= cannot be")
-    return transposed(x)
+    return transposed(x, "x")
