@@ -40,16 +40,18 @@ class Axis:
         return self.length == self.extent and self.before == 0 and self.gap == 1
 
 
-def pad_params(name: str) -> Params:
-    """Params of the kernels."""
+def pad_params(name: str, **more: str) -> Params:
+    """Params of the kernels; `more` are further fields."""
     return Params(
         name, y="ptr", x="ptr", count="i64", shape=f"i64[{AXES}]", extent=f"i64[{AXES}]", before=f"i64[{AXES}]",
         gap=f"i64[{AXES}]", y_steps=f"i64[{AXES}]", x_steps=f"i64[{AXES}]", value="i64[2]", rank="i32", mode="i32",
-        narrow="i32", dividers=f"u32[{AXES}][3]",
+        narrow="i32", dividers=f"u32[{AXES}][3]", **more,
     )  # fmt: skip
 
 
 PARAMS = pad_params("PadParams")
+BACKWARD = pad_params("PadBackwardParams", once=f"i64[2][{AXES}]")
+BACKWARD_ITEMS = 4  # elements of a thread, as in pad.cu
 
 
 def _wide(kind: ElementKind) -> Mapping[str, Any]:
@@ -114,8 +116,31 @@ def backward_step(dx: View, dy: View, before: Sequence[int], mode: str, names: t
     axes = axes_of(dy, dx, before, (1,) * len(before), mode)
     if isinstance(axes, str):
         return axes
-    values = {**constants(axes, mode, bytes(16)), "x": names[0], "y": names[1], "count": dx.size}
-    return Step("pad_backward", grid(-(-dx.size // THREADS)), values, {}, THREADS)
+    once = [_read_once(axis, mode) for axis in axes]
+    values = {
+        **constants(axes, mode, bytes(16)), "x": names[0], "y": names[1], "count": dx.size,
+        "once": [pad([low for low, _ in once]), pad([high for _, high in once])],
+        "narrow": dx.size < 2**31 - 4 * THREADS * BACKWARD_ITEMS,
+        "dividers": [divider(n) for n in pad([a.extent for a in axes])],
+    }  # fmt: skip
+    return Step("pad_backward", grid(-(-dx.size // (THREADS * BACKWARD_ITEMS))), values, {}, THREADS)
+
+
+def _read_once(axis: Axis, mode: str) -> tuple[int, int]:
+    """The indices [low, high) of x along an axis that one place of y reads, the one `before` further."""
+    n, front, behind = axis.extent, axis.before, axis.length - axis.before - axis.extent
+    if axis.plain:
+        return 0, n
+    low, high = max(0, -front), n - max(0, -behind)  # those that y has
+    front, behind = max(front, 0), max(behind, 0)
+    if mode == "replicate":
+        return max(low, int(front > 0)), min(high, n - int(behind > 0))
+    if n == 1 or front >= n or behind >= n:  # padding may read every element
+        return 0, 0
+    if mode == "circular":
+        return max(low, behind), min(high, n - front)
+    ends = int(mode == "reflect")  # the first and the last stand once
+    return max(low, front + ends if front else 0), min(high, n - behind - (ends if behind else 0))
 
 
 def _word(y: View, x: View, axes: Sequence[Axis], mode: str) -> int:

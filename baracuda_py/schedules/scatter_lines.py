@@ -21,6 +21,7 @@ _MOST_TOKENS = 8192  # of longer lines blocks would be few, and hold few of them
 _LIST = 32  # as line_list in the kernel
 _PITCHES = (16384, 8192, 4096)  # positions of a block, of longer lines
 _THREADS, _FEWEST = 1024, 64  # of a block
+_STATIC = 1024  # bytes of shared memory that are not given out here
 _WIDE = 56 * 1024  # bytes of a block from which few fit a multiprocessor, and each has all its threads
 
 
@@ -58,7 +59,7 @@ def line_step(
     pitches = [n for n in (whole, *_PITCHES) if n <= min(whole, _PITCHES[0])]
     if number < 2 * p.device.sms and whole > _PITCHES[-1]:
         pitches = [_PITCHES[-1]]
-    pitch = next((n for n in pitches if _bytes(n, count, size, moves) <= p.device.smem), None)
+    pitch = next((n for n in pitches if _bytes(n, count, size, moves) <= p.device.smem - _STATIC), None)
     if pitch is None or number * -(-extent // pitch) > MOST_BLOCKS:
         return None
     shape = [y.shape[a] for a in own]

@@ -18,7 +18,7 @@ from ...core.element import COMPLEX
 from ...schedules.copy import KERNELS as COPIES
 from ...schedules.copy import copy_step, launched, shifted, zeros_step
 from ...schedules.map import THREADS
-from ...schedules.pad import KERNELS, PARAMS, SOURCE, backward_step, pad_step
+from ...schedules.pad import BACKWARD, KERNELS, SOURCE, backward_step, pad_step
 from .pad import PadDescriptor, drawn, source
 
 
@@ -89,7 +89,7 @@ class PadBackwardPlan(Plan):
     variants = (
         Variant(
             "gather", _geometry, SOURCE,
-            (*COPIES, *KERNELS, Kernel("pad_backward", "pad_backward<{T}>", PARAMS, threads=THREADS)),
+            (*COPIES, *KERNELS, Kernel("pad_backward", "pad_backward<{T}>", BACKWARD, threads=THREADS)),
             elements=(*FLOATS, *COMPLEX), guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

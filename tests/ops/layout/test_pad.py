@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.ops.layout.pad import PadDescriptor, PadPlan, source
+from baracuda_py.ops.layout.pad_backward import PadBackwardDescriptor, PadBackwardPlan
+from baracuda_py.schedules.pad import MODES
+from baracuda_py.testing.places import call
 
 torch = pytest.importorskip("torch")
+RNG = np.random.default_rng(3)
 NUMPY = {"constant": {}, "reflect": {}, "symmetric": {}, "edge": {}, "wrap": {}}
 WIDTHS = (((0, 0), (0, 0)), ((1, 2), (0, 0)), ((3, 0), (2, 5)), ((9, 11), (13, 4)))
 
@@ -96,7 +101,7 @@ def test_roll(shifts: Any, axis: Any) -> None:
 
 def test_wrong_calls() -> None:
     x = np.ones((2, 3), np.float32)
-    for call, says in (
+    for wrong, says in (
         (lambda: bc.pad(x, (1, 2, 3)), "two numbers for each axis"),
         (lambda: bc.pad(x, (0, -4)), "takes more than the 3 elements of axis 1"),
         (lambda: bc.pad(x, 1, "mean"), "mode must be one of"),
@@ -106,6 +111,35 @@ def test_wrong_calls() -> None:
         (lambda: bc.pad_in_dim(x, 0, ((1, 2), (0, 0))), "before, after, between"),
     ):
         with pytest.raises(bc.InvalidProblemError, match=says):
-            call()
+            wrong()
     with pytest.raises(bc.UnsupportedError, match="give its real part"):
         bc.pad(x, 1, value=1j)
+
+
+PADDINGS = [((0, 0), (1, 1), (1, 1)), ((0, 0), (2, 0), (0, 3)), ((1, 0), (-1, 2), (3, -2)), ((0, 0), (0, 0), (-3, -1))]
+
+
+@pytest.mark.parametrize("padding", PADDINGS, ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_that_no_piece_divides(mode, padding, place):
+    """Rows of 37 elements: pieces within a row, at its end and across two, and gradients read once or twice."""
+    shape = (3, 11, 37)
+    x = RNG.integers(-99, 99, shape).astype(np.float16)
+    desc = PadDescriptor(shape=shape, padding=padding, mode=mode, value=7.0, element="float16")
+    y = call(PadPlan, desc, ["y"], place, x=x)["y"]
+    wanted = np.array(x)
+    for axis in range(3):
+        index, held = source(desc, axis)
+        kept = held.reshape(-1, *(1,) * (2 - axis))
+        wanted = np.where(kept, np.take(wanted, index, axis), np.float16(7))
+    np.testing.assert_array_equal(y, wanted)
+    dy = RNG.integers(-9, 9, desc.out_shape).astype(np.float32)
+    back = PadBackwardDescriptor(shape=shape, padding=padding, mode=mode, element="float32")
+    dx = call(PadBackwardPlan, back, ["dx"], place, dy=dy)["dx"]
+    total = dy
+    for axis, n in enumerate(shape):
+        index, held = source(desc, axis)
+        part = np.zeros((n, *total.shape[:axis], *total.shape[axis + 1 :]), np.float32)
+        np.add.at(part, index[held], np.moveaxis(total, axis, 0)[held])
+        total = np.moveaxis(part, 0, axis)
+    np.testing.assert_array_equal(dx, total)
