@@ -99,19 +99,6 @@ def _places(found: Reading, element: ElementKind) -> tuple[tuple[int, ...], tupl
     return found.shape[:-1], tuple(step // count for step in found.strides[:-1])
 
 
-def transposed(x: Any) -> Any:
-    """A view of x with its last two axes exchanged."""
-    found = read(x, "x")
-    if len(found.shape) < 2:
-        raise InvalidProblemError(f"x must have at least two axes, got shape {found.shape}")
-    if isinstance(x, TensorRef):
-        shape, strides = (
-            (*values[:-2], values[-1], values[-2]) for values in (found.shape, found.strides)
-        )  # fmt: skip
-        return TensorRef(found.ptr, shape, strides, found.element, device=found.device)
-    return x.swapaxes(-2, -1)
-
-
 @exported
 def iscomplexobj(x: Any) -> bool:
     """Whether x is an array of complex numbers (numpy.iscomplexobj); nothing on the device is read."""
