@@ -211,13 +211,13 @@ class BlockGemmPlan(Plan):
 
     @classmethod
     def flops(cls, desc: Any) -> int:
-        return 2 * math.prod(desc.batch_shape) * desc.m * desc.n * desc.k
+        return int(2 * math.prod(desc.batch_shape) * desc.m * desc.n * desc.k)
 
     @classmethod
     def bytes(cls, desc: Any) -> int:
         batch, size = math.prod(desc.batch_shape), int(desc.element.itemsize)
         values = desc.m * desc.k * size + desc.m * desc.n * int(desc.out_element.itemsize)
-        return batch * (int(desc.n * desc.k * desc.kind.row.bits / 8) + values)
+        return int(batch * (int(desc.n * desc.k * desc.kind.row.bits / 8) + values))
 
 
 block_gemm = functional(BlockGemmPlan)
