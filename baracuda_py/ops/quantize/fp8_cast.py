@@ -68,7 +68,7 @@ def scaled(desc: Any, x: Any, scale: Any) -> Any:
     """x · scale within the range of fp8."""
     largest = desc.to_element.limits.max
     with np.errstate(all="ignore"):
-        return np.clip(single(x * single(scale, x.dtype), x.dtype), -largest, largest)
+        return np.clip(single(x * single(float(scale), x.dtype), x.dtype), -largest, largest)
 
 
 def raised(amax: Any, x: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _geometry(p: Problem) -> Geometry | str:
 def cast_in_torch(torch: Any, desc: Any, x: Any, amax: Any, scale: Any) -> dict[str, Any]:
     """The formula; y before it is rounded."""
     largest = desc.to_element.limits.max
-    y = (x * float(np.float32(scale))).float().to(x.dtype).clamp(-largest, largest)
+    y = (x * float(np.float32(float(scale)))).float().to(x.dtype).clamp(-largest, largest)
     most = x.abs().amax() if x.numel() else x.new_zeros(())
     return {"y": y} if amax is None else {"y": y, "amax": torch.maximum(amax.to(x.dtype), most)}
 
@@ -167,12 +167,12 @@ class Fp8DequantizeArgs(Args):
 def dequantized(desc: Fp8DequantizeDescriptor, *, x: Any, scale: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in; the product is a float32 number."""
     with np.errstate(all="ignore"):
-        return {"y": single(x * single(scale, x.dtype), x.dtype)}
+        return {"y": single(x * single(float(scale), x.dtype), x.dtype)}
 
 
 def dequantized_in_torch(torch: Any, desc: Fp8DequantizeDescriptor, *, x: Any, scale: Any) -> Any:
     """The formula."""
-    return (x * float(np.float32(scale))).float().to(x.dtype)
+    return (x * float(np.float32(float(scale)))).float().to(x.dtype)
 
 
 BACK = Params("Fp8DequantizeParams", y="ptr", x="ptr", scale="scalar", code="i32", **map_params(2))
