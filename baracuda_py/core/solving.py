@@ -34,6 +34,7 @@ def solve(
     if "element" in fields and "element" not in facts:
         of_element = [s for s in pending if s.element == "element" and s.name in elements]
         derived = [s for s in pending if isinstance(s.element, str) and s.name in elements]  # a gradient without x
+        derived.sort(key=lambda s: not s.name.startswith("d"))  # dy rather than parts of what is constant
         lead = next(iter((*of_element, *derived)), None)
         if lead is not None:
             facts["element"] = elements[lead.name]

@@ -1,0 +1,198 @@
+"""Products by weights in low-bit formats against float64 products of the decoded weights; kernels run emulated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+from baracuda_py.core.device import fake_device
+from baracuda_py.core.element import ElementKind
+from baracuda_py.ops.quantize.format_kinds import FormatKind
+from baracuda_py.testing.emulator import emulated_device, emulating
+from baracuda_py.testing.recording import pointer_view
+
+
+def stored(kind: str, n: int, k: int, group: int | None = None, *, zeros: bool = False, index: bool = False) -> Any:
+    """The fields and parts of a matrix of moderate numbers."""
+    form, rng = FormatKind(kind).row, np.random.default_rng(7)
+    codes = rng.integers(0, 256, (n, form.bytes(k)), dtype=np.uint8)
+    if kind == "q4_0":
+        codes.reshape(n, -1, 18)[..., :2] = (rng.uniform(0.5, 2, (n, k // 32, 1)).astype(np.float16)).view(np.uint8)
+    parts: dict[str, Any] = {"codes": codes}
+    fields: dict[str, Any] = {"kind": kind, "n": n, "k": k} | ({"group": group} if group else {})
+    if form.scales:
+        shape = (n, k // (group or form.group))
+        element = form.scales[0]
+        if element is ElementKind.E8M0:
+            parts["scales"] = rng.integers(122, 130, shape, dtype=np.uint8)
+        else:
+            fields["scale_element"] = "float16"
+            parts["scales"] = (rng.uniform(0.5, 2, shape) * rng.choice((-1, 1), shape)).astype(np.float16)
+        if zeros:
+            fields["zero_element"], parts["zeros"] = "uint8", rng.integers(0, 16, shape, dtype=np.uint8)
+        if index:
+            parts["index"] = rng.integers(0, shape[1], k, dtype=np.int32)
+    return fields, parts
+
+
+def inputs(m: int, n: int, k: int, element: str) -> dict[str, Any]:
+    rng, dtype = np.random.default_rng(1), ElementKind.of(element).dtype
+    return {"x": rng.standard_normal((m, k)).astype(dtype), "bias": rng.standard_normal(n).astype(dtype)}
+
+
+def run(fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], element: str, invariant: bool) -> Any:
+    """y in float32 on an emulated device, and the row that made it."""
+    m = len(given["x"])
+    desc = bc.BlockGemmDescriptor(**fields, m=m, element=element, out_element="float32")
+    y = np.full((m, desc.n), np.nan, np.float32)
+    with emulating():
+        preference = bc.PlanPreference(batch_invariant=invariant)
+        plan = bc.BlockGemmPlan.select(desc, preference, device=emulated_device(8.0, 3))
+        args = bc.BlockGemmArgs(**{name: pointer_view(a) for name, a in {**parts, **given, "y": y}.items()})
+        plan.run(args)
+        return y, plan.plan_layout(args)[0].name
+
+
+def wanted(fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], element: str) -> Any:
+    """The float64 product, and that of absolute values."""
+    words = {
+        name: value for name, value in fields.items() if name in ("kind", "scale_element", "zero_element", "group")
+    }
+    w = bc.block_dequantize(**parts, **words, element=element).astype(np.float64)
+    x, bias = given["x"].astype(np.float64), given["bias"].astype(np.float64)
+    return x @ w.T + bias, np.abs(x) @ np.abs(w.T) + np.abs(bias)
+
+
+def close(got: Any, truth: Any, scale: Any) -> bool:
+    return bool((np.abs(got - truth) <= 64 * 2.0**-24 * scale).all())
+
+
+CASES = [
+    ("int4", 288, 96, {}, "float16", 5),
+    ("uint4", 416, 32, {"zeros": True}, "bfloat16", 9),
+    ("uint4", 136, 8, {"zeros": True, "index": True}, "float16", 33),
+    ("nf4", 264, 24, {}, "bfloat16", 8),
+    ("int8", 24, 24, {}, "float16", 1),
+    ("q4_0", 160, None, {}, "float16", 64),
+    ("mxfp4", 1184, None, {}, "bfloat16", 1),
+    ("int4", 520, 40, {}, "float32", 9),
+    ("q4_0", 288, None, {}, "float32", 3),
+]
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("kind", "k", "group", "more", "element", "m"), CASES)
+def test_stored_weights_give_the_product_of_their_values(
+    kind: str, k: int, group: int | None, more: dict[str, bool], element: str, m: int
+) -> None:
+    """Whole chunks and tails of k, columns that fill no tile, groups of a part, a run and more."""
+    fields, parts = stored(kind, 37, k, group, **more)
+    given = inputs(m, 37, k, element)
+    got, row = run(fields, parts, given, element, False)
+    assert row == ("simt" if element == "float32" else "rows")
+    assert close(got, *wanted(fields, parts, given, element))
+
+
+@pytest.mark.usefixtures("emulation")
+def test_a_row_has_the_same_bits_beside_any_others() -> None:
+    """One row, tiles of every size, and more rows than the largest has; chunks of k in several warps."""
+    fields, parts = stored("int4", 35, 1312, 32)
+    given = inputs(70, 35, 1312, "float16")
+    whole, row = run(fields, parts, given, "float16", True)
+    assert row == "rows" and close(whole, *wanted(fields, parts, given, "float16"))
+    for first, last in ((69, 70), (3, 16), (40, 70)):
+        some = {"x": np.ascontiguousarray(given["x"][first:last]), "bias": given["bias"]}
+        assert run(fields, parts, some, "float16", True)[0].tobytes() == whole[first:last].tobytes()
+
+
+@pytest.mark.parametrize("m", [64, 65, 4096])
+def test_many_rows_go_through_unpacked_weights(m: int) -> None:
+    desc = bc.BlockGemmDescriptor(kind="uint4", m=m, n=512, k=512, group=128, element="bfloat16")
+    for capability, name in ((9.0, "unpacked_wgmma"), (8.0, "unpacked_mma")):
+        rows = [row.name for row in bc.BlockGemmPlan.variants]
+        plan = bc.BlockGemmPlan.select(
+            desc, bc.PlanPreference(prefer_backend="bespoke"), device=fake_device(capability)
+        )
+        assert name in rows and plan.sku.variant == ("rows" if m <= 64 else name)
+
+
+def test_gradient_of_x_goes_through_the_weights() -> None:
+    fields, parts = stored("nf4", 24, 64, 32)
+    del fields["n"], fields["k"]
+    dy = np.random.default_rng(3).standard_normal((5, 24)).astype(np.float32)
+    w = bc.block_dequantize(**parts, **fields, element="float32").astype(np.float64)
+    got = bc.block_gemm_backward(**parts, dy=dy, **fields)
+    assert np.allclose(got, dy @ w, rtol=1e-6, atol=1e-5)
+
+
+def test_quantized_matmul_takes_any_leading_axes() -> None:
+    _, parts = stored("uint4", 7, 64, 32, zeros=True)
+    x = np.random.default_rng(3).standard_normal((2, 3, 64)).astype(np.float32)
+    bias = np.arange(7, dtype=np.float32)
+    w = bc.block_dequantize(**parts, kind="uint4", zero_element="uint8", element="float32")
+    want = x @ w.T + bias
+    assert np.allclose(bc.quantized_matmul(x, **parts, bias=bias, kind="uint4"), want, rtol=1e-5, atol=1e-4)
+    out = np.empty((2, 3, 7), np.float32)
+    assert bc.quantized_matmul(x, **parts, bias=bias, kind="uint4", out=out) is out
+    assert np.allclose(out, want, rtol=1e-5, atol=1e-4)
+
+
+def words(values: Any) -> Any:
+    """int4 values [k, n] by KAIO's packing, as rows of words."""
+    nibbles = (values.T.astype(np.int64) & 15).reshape(values.shape[1], -1, 8)
+    return np.ascontiguousarray((nibbles << (4 * np.arange(8))).sum(-1)).astype(np.uint32).view(np.int32)
+
+
+@pytest.mark.parametrize(("n", "groups"), [(13, 1), (13, 2), (6, 3), (1, 2)])
+def test_matmul_int4_is_right_for_odd_widths_and_several_groups(n: int, groups: int) -> None:
+    rng = np.random.default_rng(5)
+    k = 128 * groups
+    q, scales = rng.integers(-8, 8, (k, n)), rng.uniform(0.01, 0.1, (groups, n)).astype(np.float16)
+    a = rng.standard_normal((5, k)).astype(np.float16)
+    w = (q.astype(np.float16) * np.repeat(scales, 128, axis=0)).astype(np.float64)
+    packed = words(q)
+    got = bc.matmul_int4(a, packed, scales)
+    assert got.dtype == np.float32 and np.allclose(got, a.astype(np.float64) @ w, rtol=1e-5, atol=1e-5)
+    assert np.array_equal(bc.matmul_int4(a, packed.reshape(k // 8, n), scales), got)
+
+
+def test_projections_of_unequal_widths() -> None:
+    rng, k, widths = np.random.default_rng(5), 256, (6, 3, 5)
+    x = rng.standard_normal((4, k)).astype(np.float16)
+    qs = [rng.integers(-8, 8, (k, n)) for n in widths]
+    scales = [rng.uniform(0.01, 0.1, (2, n)).astype(np.float16) for n in widths]
+    made = bc.qkv_project_int4(x, *map(words, qs), *scales)
+    for got, q, scale in zip(made, qs, scales, strict=True):
+        assert np.array_equal(got, bc.matmul_int4(x, words(q), scale).astype(np.float16))
+    bytes_ = [rng.integers(-128, 128, (k, n), dtype=np.int8) for n in widths]
+    for got, w, scale in zip(
+        bc.qkv_project_int8(x, *bytes_, 0.5, 0.01, 2.0**-7), bytes_, (0.5, 0.01, 2.0**-7), strict=True
+    ):
+        want = x.astype(np.float64) @ w.astype(np.float64) * np.float32(scale)
+        assert got.dtype == np.float16 and np.allclose(got.astype(np.float64), want, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"packed": np.zeros((3, 5), np.int32)}, "words of shape"),
+        ({"packed": np.zeros((3, 4), np.int64)}, "int32"),
+        ({"a": np.zeros((2, 32), np.float32)}, "float16"),
+        ({"scales": np.zeros((3, 3), np.float16)}, "groups of a multiple of 8"),
+        ({"a": np.zeros((2, 36), np.float16)}, "multiple of 8"),
+    ],
+)
+def test_what_matmul_int4_refuses(given: dict[str, Any], message: str) -> None:
+    good = {
+        "a": np.zeros((2, 32), np.float16), "packed": np.zeros((3, 4), np.int32), "scales": np.zeros((2, 3), np.float16)
+    }  # fmt: skip
+    with pytest.raises((bc.InvalidProblemError, bc.UnsupportedError), match=message):
+        bc.matmul_int4(**good | given)
+
+
+def test_out_element_is_that_of_x_or_float32() -> None:
+    with pytest.raises(bc.InvalidProblemError, match="out_element must be float16 or float32"):
+        bc.BlockGemmDescriptor(kind="int4", m=1, n=1, k=8, element="float16", out_element="bfloat16")
