@@ -27,7 +27,7 @@ _WIDE = 56 * 1024  # bytes of a block from which few fit a multiprocessor, and e
 
 def combining_line_kernel(params: Params, functor: str) -> Kernel:
     """The kernel that combines every token, by the C++ functor of how."""
-    return Kernel("line", f"scatter_line<{functor}, {{T}}>", params, threads=_THREADS, source=_SOURCE)
+    return Kernel("line", f"scatter_line<{functor}, {{T}}>", params, threads=_THREADS, min_blocks=1, source=_SOURCE)
 
 
 def moving_line_kernel(params: Params) -> Kernel:
