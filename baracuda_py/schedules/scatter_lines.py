@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
@@ -12,9 +12,7 @@ from ..core.tensor import View, dense_strides, merge_axes, pad
 from ..core.variant import Kernel, Problem, Step
 from .geometry import MOST_BLOCKS
 from .map import chunked, lay_out
-
-if TYPE_CHECKING:
-    from .scatter import Lines, Tokens
+from .scatter_places import Lines, Tokens
 
 _SOURCE = "indexing/scatter_lines.cu"
 _MOST_TOKENS = 8192  # of longer lines blocks would be few, and hold few of them

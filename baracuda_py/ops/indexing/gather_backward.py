@@ -11,7 +11,8 @@ import numpy as np
 from ...core import Args, Array, ElementKind, Geometry, Problem, element, functional, operand, output
 from ...core.benchmark import Benchmark
 from ...core.tensor import View
-from ...schedules.scatter import Source, Tokens, scatter_atomic_geometry, scatter_geometry, scatter_params
+from ...schedules.scatter import scatter_atomic_geometry, scatter_geometry, scatter_params
+from ...schedules.scatter_places import Source, Tokens
 from .gather import GatherDescriptor, GatherPlan
 from .indexed import ELEMENTS, SUMMED, Indexed, adding_rows, known_indices, located, random_index
 from .scatter import along_axis, scattered, source_along

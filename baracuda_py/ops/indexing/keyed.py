@@ -16,7 +16,8 @@ from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Kernel, Problem, Step, aligned
 from ...schedules.keys import KEYS, along, position_kernel, position_params, position_step
-from ...schedules.scatter import Source, Tokens, scatter_atomic_geometry, scatter_geometry
+from ...schedules.scatter import scatter_atomic_geometry, scatter_geometry
+from ...schedules.scatter_places import Source, Tokens
 from .indexed import MOVED, broadcast_together, from_start, located, mistaken, random_positions
 
 

@@ -18,8 +18,9 @@ from ...core.element import COMPLEX, REALS
 from ...core.error_bound import ErrorBound
 from ...core.params import Params
 from ...core.tensor import View
+from ...schedules.scatter_places import Source, Tokens
 from ...schedules.scatter import (
-    Source, Tokens, combining_kernels, moving_kernels, scatter_atomic_geometry, scatter_geometry, scatter_params,
+    combining_kernels, moving_kernels, scatter_atomic_geometry, scatter_geometry, scatter_params,
 )  # fmt: skip
 from .gather import GatherDescriptor, GatherPlan
 from .indexed import ELEMENTS, MOVED, Indexed, atomic_row, from_start, known_indices, located, random_index
