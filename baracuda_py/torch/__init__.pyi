@@ -356,6 +356,10 @@ from baracuda_py import extract as extract
 from baracuda_py import fabs as fabs
 from baracuda_py import factorial as factorial
 from baracuda_py import factorial_backward as factorial_backward
+from baracuda_py import fake_quantize as fake_quantize
+from baracuda_py import fake_quantize_backward as fake_quantize_backward
+from baracuda_py import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
+from baracuda_py import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
 from baracuda_py import feature_alpha_dropout as feature_alpha_dropout
 from baracuda_py import feature_dropout as feature_dropout
 from baracuda_py import fill as fill
@@ -820,6 +824,7 @@ from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
 from baracuda_py import quantile as quantile
 from baracuda_py import quantize as quantize
+from baracuda_py import quantize_backward as quantize_backward
 from baracuda_py import quantize_per_block as quantize_per_block
 from baracuda_py import quantize_per_channel as quantize_per_channel
 from baracuda_py import quantize_per_group as quantize_per_group

@@ -27,6 +27,7 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "histc": [0], "intersect1d": [1], "rankdata": [0], "setdiff1d": [1], "sort_key_val": [0, 1],
     "convert_element_type": [1], "piecewise": [0], "poly_norm_backward": [1, 2],
     "spectral_norm_step": [1],
+    "fake_quantize_per_channel_affine": [0],  # of steps of 0.5 the estimator is no derivative
     **{name: [0] for name in ("ball", "rademacher", "rand", "rand_like", "randint", "randint_like", "randn",
                               "randn_like")},
 }  # fmt: skip
