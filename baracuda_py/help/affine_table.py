@@ -19,6 +19,12 @@ AFFINE: dict[str, str] = {
     for verb, lead in (("quantize", _X), ("dequantize", _Q))
     for scope, (made, given, more) in _SCALES.items()
 } | {
+    "fake_quantize": f"{_X}y = bc.fake_quantize(x, 0.05, 3)",
+    "fake_quantize_backward": f"{_X}dx = bc.fake_quantize_backward(np.ones_like(x), x, 0.02)",
+    "fake_quantize_per_channel_affine": f"""{_X}scales, zeros = np.full(8, 0.05, np.float32), np.zeros(8, np.int32)
+y = bc.fake_quantize_per_channel_affine(x, scales, zeros, 1, -128, 127)""",
+    "fake_quantize_per_tensor_affine": f"{_X}y = bc.fake_quantize_per_tensor_affine(x, 0.05, 3, 0, 255)",
+    "quantize_backward": f"{_X}dx = bc.quantize_backward(np.ones_like(x), x, 0.02)",
     "choose_qparams": f"{_X}scales, zero_points = bc.choose_qparams(x, scope='token')",
     "dynamic_quantize": f"{_X}y, scales = bc.dynamic_quantize(x, scope='group', group_size=4)",
 }

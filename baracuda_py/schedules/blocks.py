@@ -110,6 +110,7 @@ class BlockMap:
     numbers: bool = False
     split_columns: bool = False
     kept: str | None = None  # the shared operand that is at byte 0 of the workspace, if one is
+    beside: str | None = None  # a further operand of an item each, in the place of the numbers
 
     def launches(self, values: Mapping[str, Any], kernel: Kernels = _plain) -> Geometry | str:
         """A launch for each box. values: the op's own constants; kernel: the kernel of a layout, and its axes."""
@@ -139,9 +140,11 @@ class BlockMap:
             made[name] = "@null" if view is None else place(home, view, box.first)
         return made
 
-    def _number(self, box: Box) -> View:
-        """An operand without memory, whose offsets are numbers of elements in the whole array."""
-        return split(View(0, self.shape, dense_strides(self.shape), ElementKind.F32), box)
+    def _number(self, box: Box) -> View | None:
+        """An operand without memory, whose offsets number the elements of the array, or what is in its place."""
+        if self.beside is not None:
+            return split(self.dense[self.beside], box)
+        return split(View(0, self.shape, dense_strides(self.shape), ElementKind.F32), box) if self.numbers else None
 
     def _base(self, box: Box) -> int:
         return sum(a * s for a, s in zip(box.start, dense_strides(self.shape), strict=True))
@@ -150,6 +153,8 @@ class BlockMap:
         """Chunks of several elements, or None where they do not lie so."""
         elements = []
         for name, view in self.dense.items():
+            if name == self.beside:
+                continue
             if name == self.packed:
                 if box.shape[-1] % 2 or (view.shape[-1] > 1 and view.strides[-1] != 1):
                     return None
@@ -159,7 +164,7 @@ class BlockMap:
             else:
                 elements.append(split(view, box))
         shared = self._shared(box)
-        number = self._number(box) if self.numbers else None
+        number = self._number(box)
         plain = lay_out((*elements, number))
         alone = all(v is None or all(s == 0 or n == 1 for n, s in zip(v.shape, v.strides, strict=True)) for v in shared)
         constants = {**values, **self._pointers(box), **_STEPS, "base": self._base(box)}
@@ -178,9 +183,9 @@ class BlockMap:
     def _single(self, box: Box, values: Mapping[str, Any], kernel: Kernels) -> Geometry | str:
         """Elements one by one, of any strides; of packed ones a thread has the two of a byte."""
         constants = {**values, **self._pointers(box), **_STEPS, "base": self._base(box)}
-        number = self._number(box) if self.numbers else None
         if self.packed is None:
-            views = [*(split(v, box) for v in self.dense.values()), *self._shared(box), number]
+            dense = [split(v, box) for n, v in self.dense.items() if n != self.beside]
+            views = [*dense, *self._shared(box), self._number(box)]
             found = lay_out(views)
             return found if isinstance(found, str) else self._launch(kernel("one"), found, 1, _ONE, constants)
         return self._bytes(box, constants, kernel)
@@ -223,7 +228,7 @@ class BlockMap:
     @property
     def places(self) -> int:
         """Operands that a kernel counts: the dense and shared ones, the element's number and the byte's."""
-        return len(self.dense) + len(self.shared) + 2
+        return len(self.dense) - (self.beside is not None) + len(self.shared) + 2
 
 
 _STEPS = {"step": 0, "scales_step": 0, "zero_points_step": 0, "columns": 0}

@@ -362,6 +362,10 @@ from baracuda_py import extract as extract
 from baracuda_py import fabs as fabs
 from baracuda_py import factorial as factorial
 from baracuda_py import factorial_backward as factorial_backward
+from baracuda_py import fake_quantize as fake_quantize
+from baracuda_py import fake_quantize_backward as fake_quantize_backward
+from baracuda_py import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
+from baracuda_py import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
 from baracuda_py import feature_alpha_dropout as feature_alpha_dropout
 from baracuda_py import feature_dropout as feature_dropout
 from baracuda_py import fiedler_companion as fiedler_companion
@@ -854,6 +858,7 @@ from baracuda_py import qkv_project_int8 as qkv_project_int8
 from baracuda_py import qlinear_matmul as qlinear_matmul
 from baracuda_py import quantile as quantile
 from baracuda_py import quantize as quantize
+from baracuda_py import quantize_backward as quantize_backward
 from baracuda_py import quantize_per_block as quantize_per_block
 from baracuda_py import quantize_per_channel as quantize_per_channel
 from baracuda_py import quantize_per_group as quantize_per_group

@@ -14,6 +14,10 @@ _SHAPES = {
 }  # fmt: skip
 
 
+def _made(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((3, 8)).astype(np.float32)
+
+
 def _call(verb: str, scope: str) -> Call:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((3, 8)).astype(np.float32) if verb == "quantize" else np.arange(24, dtype=np.int8)
@@ -25,4 +29,16 @@ AFFINE: dict[str, Callable[[], Call]] = {
     f"{verb}{scope}": lambda verb=verb, scope=scope: _call(verb, scope)
     for verb in ("quantize", "dequantize")
     for scope in _SHAPES
+} | {
+    "choose_qparams": lambda: ([_made(0)], {"scope": "token"}),
+    "dynamic_quantize": lambda: ([_made(0)], {"scope": "group", "group_size": 4}),
+    # So many steps that the estimator of the gradient is the derivative.
+    "fake_quantize": lambda: ([_made(0).astype(float), 2.0**-50, 3], {"quant_min": -(2**50), "quant_max": 2**50}),
+    "fake_quantize_per_tensor_affine": lambda: ([_made(0).astype(float), 2.0**-50, 3, 0, 2**50], {}),
+    "fake_quantize_per_channel_affine": lambda: (
+        [_made(0).astype(float), np.full(8, 2.0**-50, np.float32), None, 1, -(2**50), 2**50],
+        {},
+    ),
+    "fake_quantize_backward": lambda: ([_made(1), _made(0), 0.02], {}),
+    "quantize_backward": lambda: ([_made(1), _made(0), 0.02], {}),
 }

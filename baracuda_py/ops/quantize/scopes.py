@@ -21,7 +21,7 @@ _dequantize = functional(DequantizePlan)
 _NUMBERS = (ElementKind.F32, ElementKind.F64)  # of a 0-d array that may stand for a number
 
 
-def _scales(scale: Any, zero_points: Any) -> dict[str, Any]:
+def scales_of(scale: Any, zero_points: Any) -> dict[str, Any]:
     """Numbers, and 0-d arrays of what a kernel reads as one, are of all blocks; other arrays have one for each."""
     if scale is None:
         raise InvalidProblemError("scale must be a number or an array, got None")
@@ -38,7 +38,7 @@ def _scales(scale: Any, zero_points: Any) -> dict[str, Any]:
     return {"uniform": True, "uniform_scale": scale, "uniform_zero_point": zero}
 
 
-def _given(**facts: Any) -> dict[str, Any]:
+def given_only(**facts: Any) -> dict[str, Any]:
     """What the caller said."""
     return {name: value for name, value in facts.items() if value is not None}
 
@@ -60,9 +60,9 @@ def quantize(
     """
     if unknown:
         raise unexpected(quantize, unknown)
-    facts = _given(block_shape=block_shape, scale_element=scale_element)
+    facts = given_only(block_shape=block_shape, scale_element=scale_element)
     return _quantize(
-        x, **_scales(scale, zero_points), **facts, to_element=to_element, stochastic=stochastic, seed=seed,
+        x, **scales_of(scale, zero_points), **facts, to_element=to_element, stochastic=stochastic, seed=seed,
         offset=offset, out=out, stream=stream, preference=preference,
     )  # fmt: skip
 
@@ -80,9 +80,15 @@ def dequantize(
     """
     if unknown:
         raise unexpected(dequantize, unknown)
-    facts = _given(block_shape=block_shape, shape=shape, element=element, scale_element=scale_element)
+    facts = given_only(block_shape=block_shape, shape=shape, element=element, scale_element=scale_element)
     return _dequantize(
-        x, **_scales(scale, zero_points), **facts, to_element=to_element, out=out, stream=stream, preference=preference
+        x,
+        **scales_of(scale, zero_points),
+        **facts,
+        to_element=to_element,
+        out=out,
+        stream=stream,
+        preference=preference,
     )
 
 
@@ -95,7 +101,7 @@ def _shape(x: Any, facts: dict[str, Any]) -> Shape:
     return (*own[:-1], 2 * own[-1]) if packed and own else own
 
 
-def _along_axis(x: Any, facts: dict[str, Any], axis: int, arrays: dict[str, Any]) -> dict[str, Any]:
+def along_axis(x: Any, facts: dict[str, Any], axis: int, arrays: dict[str, Any]) -> dict[str, Any]:
     """Scales and zero points along one axis, as views of x's rank."""
     shape = _shape(x, facts)
     axis = whole("axis", axis, -len(shape), len(shape) - 1) % len(shape) if shape else 0
@@ -178,7 +184,7 @@ def quantize_per_channel(
     """x with a scale, and a zero point, for each place along `axis` (torch.quantize_per_channel); see `quantize`."""
     if unknown:
         raise unexpected(quantize_per_channel, unknown)
-    facts = _along_axis(x, {}, axis, {"scales": scale, "zero_points": zero_points})
+    facts = along_axis(x, {}, axis, {"scales": scale, "zero_points": zero_points})
     return _quantize(x, **facts, to_element=to_element, out=out, stream=stream, preference=preference)
 
 
@@ -190,8 +196,8 @@ def dequantize_per_channel(
     """(x - zero_points) scale, one for each place along `axis`; see `dequantize`."""
     if unknown:
         raise unexpected(dequantize_per_channel, unknown)
-    facts = _given(shape=shape, element=element)
-    facts |= _along_axis(x, facts, axis, {"scales": scale, "zero_points": zero_points})
+    facts = given_only(shape=shape, element=element)
+    facts |= along_axis(x, facts, axis, {"scales": scale, "zero_points": zero_points})
     return _dequantize(x, **facts, to_element=to_element, out=out, stream=stream, preference=preference)
 
 
@@ -215,7 +221,7 @@ def dequantize_per_token(
     """(x - zero_points) scale, one for each row along the last axis; see `dequantize`."""
     if unknown:
         raise unexpected(dequantize_per_token, unknown)
-    facts = _given(shape=shape, element=element)
+    facts = given_only(shape=shape, element=element)
     facts |= _by_token(x, facts, {"scales": scale, "zero_points": zero_points})
     return _dequantize(x, **facts, to_element=to_element, out=out, stream=stream, preference=preference)
 
@@ -245,7 +251,7 @@ def dequantize_per_group(
     """(x - zero_points) scale, one for each group of neighbours along the last axis; see `quantize_per_group`."""
     if unknown:
         raise unexpected(dequantize_per_group, unknown)
-    facts = _given(shape=shape, element=element)
+    facts = given_only(shape=shape, element=element)
     facts |= _by_group(x, facts, group_size)
     return _dequantize(
         x, scale, zero_points, **facts, to_element=to_element, out=out, stream=stream, preference=preference
@@ -279,7 +285,7 @@ def dequantize_per_block(
     """(x - zero_points) scale, one for each block of the last axes; see `quantize_per_block`."""
     if unknown:
         raise unexpected(dequantize_per_block, unknown)
-    facts = _given(shape=shape, element=element)
+    facts = given_only(shape=shape, element=element)
     facts |= _by_block(x, facts, block)
     return _dequantize(
         x, scale, zero_points, **facts, to_element=to_element, out=out, stream=stream, preference=preference

@@ -1,0 +1,59 @@
+// fake_quantize   y = (clamp(round(x / scale) + zero, low, high) - zero) scale, and dx = dy where x is in the range.
+//
+// Schedule map over blocks: a thread takes 16 bytes of x, or single elements. Each element is made alone, in acc_t<T>.
+// BACKWARD: what is made is dx; `divided`: dx is dy / scale, of a quantiser. `whole`: quotients are rounded before they are
+// compared with the ends, as integers are.
+#include "quantize/affine.cuh"
+
+namespace baracuda {
+
+namespace affine {
+
+template <class T, bool FLAT, bool BACKWARD> struct FakeQuantizeOp {
+  using A = acc_t<T>;
+  const FakeQuantizeParams& p;
+  template <int V> struct Chunk {
+    Vec<T, V> x, dy;
+  };
+  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, places>& place) const {
+    Chunk<V> chunk;
+    chunk.x = place.load(static_cast<const T*>(p.x), at_x);
+    if constexpr (BACKWARD) chunk.dy = place.load(static_cast<const T*>(p.dy), at_number);
+    return chunk;
+  }
+  template <int V> BARACUDA_D void write(const MapPlace<V, places>& place, const Chunk<V>& chunk, bool wanted) const {
+    if (!wanted) return;
+    constexpr int S = FLAT ? 1 : V;
+    const auto shared = Shared<A, S>::template read<FLAT>(p, place);
+    const Vec<A, V> v = quotients(to_acc(chunk.x), shared.scale);
+    Vec<A, V> y;
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const A first = static_cast<A>(p.low), last = static_cast<A>(p.high);
+      const A scale = shared.scale[S == 1 ? 0 : k], given = static_cast<A>(shared.zero[S == 1 ? 0 : k]);
+      const A zero = given < first ? first : given > last ? last : given, low = first - zero, high = last - zero;
+      const A r = p.whole ? math::rint(v[k]) : v[k];
+      if constexpr (BACKWARD) {
+        const A dy = to_acc(chunk.dy[k]);
+        y[k] = r >= low && r <= high ? (p.divided ? dy / scale : dy) : A(0);
+      } else {
+        y[k] = (r < low ? low : r > high ? high : r) * scale;
+      }
+    }
+    place.store(static_cast<T*>(BACKWARD ? p.dx : p.y), at_y, cast_vec<T>(y));
+  }
+};
+
+}  // namespace affine
+
+template <class T, bool BACKWARD> BARACUDA_D void fake_quantize_flat(const FakeQuantizeParams& p) {
+  map_chunks<Flat<vec_elems<T>>, affine::places>(p, affine::FakeQuantizeOp<T, true, BACKWARD>{p});
+}
+template <class T, bool BACKWARD> BARACUDA_D void fake_quantize_strided(const FakeQuantizeParams& p) {
+  map_chunks<Strided<vec_elems<T>, 1>, affine::places>(p, affine::FakeQuantizeOp<T, false, BACKWARD>{p});
+}
+template <class T, bool BACKWARD> BARACUDA_D void fake_quantize_one(const FakeQuantizeParams& p) {
+  map_chunks<affine::Single, affine::places>(p, affine::FakeQuantizeOp<T, false, BACKWARD>{p});
+}
+
+}  // namespace baracuda
