@@ -70,7 +70,10 @@ def _is(kind: type) -> Callable[[str, Any], None]:
 
 
 def _array(name: str, value: Any) -> None:
-    if not isinstance(value, (bool, int, float, complex, np.generic)):  # some functions take a number in its place
+    """An array, or a number, which some functions take in its place."""
+    if type(value) is int:
+        real(name, value)
+    elif not isinstance(value, (bool, int, float, complex, np.generic)):
         read(value, name)
 
 
