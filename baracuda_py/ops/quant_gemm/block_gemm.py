@@ -180,7 +180,7 @@ class BlockGemmPlan(Plan):
         ),
         Variant(
             "simt", _simt, source="quant_gemm/block_gemm_simt.cu", elements=(E.F32,), prelude=format_header,
-            kernels=(Kernel("simt", "block_gemm_simt<{KIND}, {T}>", PARAMS),),
+            kernels=(Kernel("simt", "block_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2),),
             guarantee=replace(GUARANTEE, batch_invariant=True),
         ),
         *_UNPACKED,
@@ -217,7 +217,7 @@ class BlockGemmPlan(Plan):
     def bytes(cls, desc: Any) -> int:
         batch, size = math.prod(desc.batch_shape), int(desc.element.itemsize)
         values = desc.m * desc.k * size + desc.m * desc.n * int(desc.out_element.itemsize)
-        return int(batch * (int(desc.n * desc.k * desc.kind.row.bits / 8) + values))
+        return int(batch * (desc.n * desc.k * desc.kind.row.bits / 8 + values))
 
 
 block_gemm = functional(BlockGemmPlan)
