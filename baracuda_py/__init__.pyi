@@ -527,6 +527,12 @@ from .ops.quantize.dequantize import DequantizePlan as DequantizePlan
 from .ops.quantize.dynamic_quantize import DynamicQuantizeArgs as DynamicQuantizeArgs
 from .ops.quantize.dynamic_quantize import DynamicQuantizeDescriptor as DynamicQuantizeDescriptor
 from .ops.quantize.dynamic_quantize import DynamicQuantizePlan as DynamicQuantizePlan
+from .ops.quantize.fake_quantize import FakeQuantizeArgs as FakeQuantizeArgs
+from .ops.quantize.fake_quantize import FakeQuantizeBackwardArgs as FakeQuantizeBackwardArgs
+from .ops.quantize.fake_quantize import FakeQuantizeBackwardDescriptor as FakeQuantizeBackwardDescriptor
+from .ops.quantize.fake_quantize import FakeQuantizeBackwardPlan as FakeQuantizeBackwardPlan
+from .ops.quantize.fake_quantize import FakeQuantizeDescriptor as FakeQuantizeDescriptor
+from .ops.quantize.fake_quantize import FakeQuantizePlan as FakeQuantizePlan
 from .ops.quantize.format_kinds import FormatKind as FormatKind
 from .ops.quantize.fp8_cast import Fp8CastArgs as Fp8CastArgs
 from .ops.quantize.fp8_cast import Fp8CastDescriptor as Fp8CastDescriptor
@@ -1573,6 +1579,14 @@ def factorial_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy factorial'(x) element by element; see `UnaryBackwardPlan`."""
 def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
     """A CUDA device that is not there: `fake_device(8.6)`. Choosing and compiling work, loading does not."""
+def fake_quantize(x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(clamp(round(x / scale) + zero point, quant_min, quant_max) - zero point) scale; its gradient is dy in the range."""
+def fake_quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy where the integer of x is in the range, else 0: the gradient of `fake_quantize`."""
+def fake_quantize_per_channel_affine(x: Array, scale: Array, zero_point: Array | None, axis: int, quant_min: int, quant_max: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`fake_quantize` with a scale and zero point for each place along `axis` (torch's function of this name)."""
+def fake_quantize_per_tensor_affine(x: Array, scale: Any, zero_point: Any, quant_min: int, quant_max: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`fake_quantize` with one scale and zero point, numbers or 0-d arrays (torch's function of this name)."""
 def feature_alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """`alpha_dropout` of whole channels of x [batch, channel, …] (torch.nn.functional.feature_alpha_dropout)."""
 def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2645,6 +2659,8 @@ def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
 def quantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, stochastic: bool = False, seed: Scalar = 0, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear)."""
+def quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy / scale where `quantize` does not saturate x, else 0 (straight-through); dy has x's element."""
 def quantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float8_e4m3fn', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with a scale, and a zero point, for each block of its last axes; see `quantize`."""
 def quantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
