@@ -21,6 +21,14 @@ def made(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+def _codes(*shape: int) -> np.ndarray:
+    return np.random.default_rng(4).integers(0, 256, shape, dtype=np.uint8)
+
+
+def _words() -> list[Any]:
+    return [_codes(3, 8).view(np.int32), made(2, 3, seed=1, dtype=np.float16)]
+
+
 def _heads(count: int, length: int = 8) -> list[Any]:
     return [made(1, 2, length, 16, seed=i) for i in range(count)]
 
@@ -198,6 +206,12 @@ GIVEN: dict[str, Callable[[], Call]] = {
         lambda: ([made(8, 6), made(10, 6, seed=1), np.arange(8), made(10)], {}),
     ),
     **dict.fromkeys(("int_mm", "matmul_int8", "matmul_integer"), lambda: ([*_bytes()], {})),
+    "quantized_matmul": lambda: ([made(2, 64), _codes(3, 32), made(3, 2, seed=1)], {"kind": "int4"}),
+    "matmul_int4": lambda: ([made(2, 16, dtype=np.float16), *_words()], {}),
+    "qkv_project_int4": lambda: (
+        [made(2, 16, dtype=np.float16), *[_words()[0]] * 3, *[_words()[1]] * 3], {}
+    ),
+    "qkv_project_int8": lambda: ([made(2, 16, dtype=np.float16), *[_codes(16, 3).view(np.int8)] * 3], {}),
     "quantized_linear": lambda: (_quantized_layer(), {}),
     "quantized_linear_backward": lambda: ([made(3, 5, seed=2), *_quantized_layer()], {}),
     "smooth_quant_linear": lambda: (
