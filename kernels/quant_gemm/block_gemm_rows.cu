@@ -1,4 +1,4 @@
-// block_gemm_rows   y = x Wᵀ + bias by stored weights that are read once for up to 64 rows of x, of f16 or bf16 with sums
+// block_gemm_rows   y = x Wᵀ + bias by stored weights that are read once for up to 32 rows of x, of f16 or bf16 with sums
 //                   in float: decoded in registers, multiplied by tensor cores.
 //
 // W is the left operand of mma.sync: 16 of its rows by 16 of k, times 16 of k of 8 rows of x. Which k stands in which

@@ -30,7 +30,7 @@ from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked, 
 
 E = ElementKind
 ELEMENTS = (*HALVES, E.F32)
-TILES = (1, 2, 4, 8)  # of 8 rows of x, that a block of the tensor-core kernel may have
+TILES = (1, 2, 4)  # of 8 rows of x, that a block of the tensor-core kernel may have
 _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
 _WARPS, _CHUNK = 8, 128
 
@@ -161,9 +161,9 @@ class BlockGemmPlan(Plan):
     x [*batch_shape, m, k] in f16, bf16 or f32, W [*batch_shape, n, k], bias [n], y [*batch_shape, m, n] in x's element
     or float32. A weight is what `block_dequantize` gives: the format's own float32 arithmetic, rounded once to x's
     element. Products are exact in float32 (f32: rounded), sums in float32, bias added there, y rounded once. W has no
-    gradient, nor has bias; that of x is `BlockGemmBackwardPlan`'s. Up to 64 rows (16 of f32) W is read once as it is
-    stored, in an order of sums that k alone fixes; more rows go through W unpacked in the workspace, n · k elements.
-    With `batch_invariant=True` all rows take the first way.
+    gradient, nor has bias; that of x is `BlockGemmBackwardPlan`'s. Up to 64 rows (16 of f32), each dense and 16-byte
+    aligned, meet W as it is stored, in an order of sums that k alone fixes; others go through W unpacked in the
+    workspace, n · k elements. With `batch_invariant=True` all rows take the first way.
     """
 
     op = "quant_gemm.block_gemm"

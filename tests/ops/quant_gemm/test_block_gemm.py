@@ -103,7 +103,7 @@ def test_a_row_has_the_same_bits_beside_any_others() -> None:
     given = inputs(70, 35, 1312, "float16")
     whole, row = run(fields, parts, given, "float16", True)
     assert row == "rows" and close(whole, *wanted(fields, parts, given, "float16"))
-    for first, last in ((69, 70), (3, 16), (40, 70)):
+    for first, last in ((69, 70), (3, 16), (20, 53)):
         some = {"x": np.ascontiguousarray(given["x"][first:last]), "bias": given["bias"]}
         assert run(fields, parts, some, "float16", True)[0].tobytes() == whole[first:last].tobytes()
 
