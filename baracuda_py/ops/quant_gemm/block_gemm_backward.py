@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, Geometry, Guarantee, Kernel, Plan, Problem, Relative, Step, Variant, View, functional
+from ...core import Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step, Variant, View, functional
 from ...core import operand, output
 from ...core.benchmark import FLOPS, Benchmark
-from ...core.element import HALVES, ElementKind, unrounded
+from ...core.element import ElementKind, unrounded
 from ...core.variant import aligned
 from ...schedules.gemm import Operand
-from ...schedules.linear_loss import ROUND
 from ...schedules.products import Place
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredArgs, format_header, in_threes, infer_stored
@@ -56,12 +55,12 @@ def _rounding(p: Problem) -> tuple[Operand, tuple[Step, ...], int] | str:
     held = held_view(desc.element, (*desc.batch_shape, desc.m, desc.n))
     if not held.size:
         return Operand(Place("@workspace"), held), (), 0
-    pitch, each = held.strides[-2], 16 // desc.element.itemsize
+    pitch = held.strides[-2]
     params = {
-        "sums": "dy", "y": ("@workspace", 0), "rows": rows.shape[0], "cols": desc.n, "pitch": rows.strides[0],
-        "strides": [pitch, 1], "wide": 1,
+        "x": "dy", "y": ("@workspace", 0), "rows": rows.shape[0], "cols": desc.n, "x_pitch": rows.strides[0],
+        "y_pitch": pitch,
     }  # fmt: skip
-    step = Step("round", (-(-rows.shape[0] * -(-desc.n // each) // 256), 1, 1), params, {"SUM": E.F32}, 256)
+    step = Step("round", (-(-rows.shape[0] * -(-desc.n // 8) // 256), 1, 1), params, {"SUM": E.F32})
     return Operand(Place("@workspace"), held), (step,), aligned(rows.shape[0] * pitch * desc.element.itemsize)
 
 
@@ -80,11 +79,21 @@ def _geometry(row: Variant) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
-def _narrow(kind: ElementKind) -> dict[str, tuple[ElementKind, ...]]:
-    return {"SUM": (E.F32,) if kind in HALVES else ()}
+_PARAMS = Params(
+    "BlockGemmRoundParams", x="ptr", y="ptr", rows="i64", cols="i64", x_pitch="i64", y_pitch="i64"
+)  # fmt: skip
+_ROUND = Kernel(
+    "round",
+    "block_gemm_round<{T}>",
+    _PARAMS,
+    lambda kind: {"SUM": (E.F32,) if kind is not E.F32 else ()},
+    source="quant_gemm/block_gemm_round.cu",
+    kindless=True,
+)
 
 
-_ROUND = Kernel("round", "linear_round<{T}, {SUM}>", ROUND, _narrow, source="loss/linear_sums.cu", kindless=True)
+def _kernels(row: Variant) -> tuple[Kernel, ...]:
+    return (*dense_kernels(row), *((_ROUND,) if E.F16 in row.elements_for(None) else ()))
 
 
 class BlockGemmBackwardPlan(Plan):
@@ -102,7 +111,7 @@ class BlockGemmBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = tuple(
         Variant(
-            row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), _ROUND),
+            row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=_kernels(row),
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
             prelude=format_header, guarantee=Guarantee(Relative(4, mean=3)),
             refuses=refuses(row),
