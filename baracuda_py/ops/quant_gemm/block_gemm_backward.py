@@ -79,21 +79,15 @@ def _geometry(row: Variant) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
-_PARAMS = Params(
-    "BlockGemmRoundParams", x="ptr", y="ptr", rows="i64", cols="i64", x_pitch="i64", y_pitch="i64"
-)  # fmt: skip
+def _narrow(kind: ElementKind) -> dict[str, tuple[ElementKind, ...]]:
+    """float32 itself needs no rounding."""
+    return {"SUM": (E.F32,) if kind is not E.F32 else ()}
+
+
+_PARAMS = Params("BlockGemmRoundParams", x="ptr", y="ptr", rows="i64", cols="i64", x_pitch="i64", y_pitch="i64")
 _ROUND = Kernel(
-    "round",
-    "block_gemm_round<{T}>",
-    _PARAMS,
-    lambda kind: {"SUM": (E.F32,) if kind is not E.F32 else ()},
-    source="quant_gemm/block_gemm_round.cu",
-    kindless=True,
-)
-
-
-def _kernels(row: Variant) -> tuple[Kernel, ...]:
-    return (*dense_kernels(row), *((_ROUND,) if E.F16 in row.elements_for(None) else ()))
+    "round", "block_gemm_round<{T}>", _PARAMS, _narrow, source="quant_gemm/block_gemm_round.cu", kindless=True
+)  # fmt: skip
 
 
 class BlockGemmBackwardPlan(Plan):
@@ -111,7 +105,7 @@ class BlockGemmBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = tuple(
         Variant(
-            row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=_kernels(row),
+            row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), _ROUND),
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
             prelude=format_header, guarantee=Guarantee(Relative(4, mean=3)),
             refuses=refuses(row),
