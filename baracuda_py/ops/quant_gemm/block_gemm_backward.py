@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, Geometry, Guarantee, Kernel, Plan, Problem, Relative, Step, Variant, View, functional
+from ...core import Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step, Variant, View, functional
 from ...core import operand, output
 from ...core.benchmark import FLOPS, Benchmark
-from ...core.element import HALVES, ElementKind, unrounded
+from ...core.element import ElementKind, unrounded
 from ...core.variant import aligned
 from ...schedules.gemm import Operand
-from ...schedules.linear_loss import ROUND
 from ...schedules.products import Place
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredArgs, format_header, in_threes, infer_stored
@@ -56,12 +55,12 @@ def _rounding(p: Problem) -> tuple[Operand, tuple[Step, ...], int] | str:
     held = held_view(desc.element, (*desc.batch_shape, desc.m, desc.n))
     if not held.size:
         return Operand(Place("@workspace"), held), (), 0
-    pitch, each = held.strides[-2], 16 // desc.element.itemsize
+    pitch = held.strides[-2]
     params = {
-        "sums": "dy", "y": ("@workspace", 0), "rows": rows.shape[0], "cols": desc.n, "pitch": rows.strides[0],
-        "strides": [pitch, 1], "wide": 1,
+        "x": "dy", "y": ("@workspace", 0), "rows": rows.shape[0], "cols": desc.n, "x_pitch": rows.strides[0],
+        "y_pitch": pitch,
     }  # fmt: skip
-    step = Step("round", (-(-rows.shape[0] * -(-desc.n // each) // 256), 1, 1), params, {"SUM": E.F32}, 256)
+    step = Step("round", (-(-rows.shape[0] * -(-desc.n // 8) // 256), 1, 1), params, {"SUM": E.F32})
     return Operand(Place("@workspace"), held), (step,), aligned(rows.shape[0] * pitch * desc.element.itemsize)
 
 
@@ -81,10 +80,14 @@ def _geometry(row: Variant) -> Callable[[Problem], Geometry | str]:
 
 
 def _narrow(kind: ElementKind) -> dict[str, tuple[ElementKind, ...]]:
-    return {"SUM": (E.F32,) if kind in HALVES else ()}
+    """float32 itself needs no rounding."""
+    return {"SUM": (E.F32,) if kind is not E.F32 else ()}
 
 
-_ROUND = Kernel("round", "linear_round<{T}, {SUM}>", ROUND, _narrow, source="loss/linear_sums.cu", kindless=True)
+_PARAMS = Params("BlockGemmRoundParams", x="ptr", y="ptr", rows="i64", cols="i64", x_pitch="i64", y_pitch="i64")
+_ROUND = Kernel(
+    "round", "block_gemm_round<{T}>", _PARAMS, _narrow, source="quant_gemm/block_gemm_round.cu", kindless=True
+)  # fmt: skip
 
 
 class BlockGemmBackwardPlan(Plan):
