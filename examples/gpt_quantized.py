@@ -55,7 +55,7 @@ class Scheme:
 
     def nearest(self, weight: Any, group: int) -> Stored:
         """W [out, in], each number rounded to the nearest that the format has."""
-        where = {"group": group, "scale_element": "float16"} if self.grouped else {}
+        where: dict[str, Any] = {"group": group, "scale_element": "float16"} if self.grouped else {}
         codes, scales = bc.block_quantize(weight, kind=self.kind, **where)
         return Stored(self.kind, codes, scales, self.dynamic)
 
@@ -96,7 +96,8 @@ def calibrated(
     """Every layer's matrix in int4 by GPTQ, and the errors of its outputs: (of GPTQ, of rounding to nearest).
 
     One forward pass over the calibration tokens [windows, context] does it: a layer is quantised when its input comes,
-    and goes on with what it makes then, so that the layers behind it make up for its error. done: called after each.
+    and the pass goes on with what it makes then, so that the layers behind it are calibrated on the inputs that they
+    will get. done: called after each.
     """
     stored: dict[str, Stored] = {}
     errors: dict[str, tuple[float, float]] = {}
@@ -110,7 +111,9 @@ def calibrated(
             packed = bc.pack_codes(model.xp.asarray(codes.view(np.uint8)), 4)
             made = stored[name] = Stored("int4", packed, model.xp.asarray(scales))
             nearest = INT4.nearest(matrix, group)
-            errors[name] = tuple(output_error(weight, way.values(), hessian) for way in (made, nearest))
+            errors[name] = (
+                output_error(weight, made.values(), hessian), output_error(weight, nearest.values(), hessian),
+            )  # fmt: skip
             done()
             return made(x)
 

@@ -19,9 +19,7 @@ def inverse_factor(hessian: np.ndarray, damping: float) -> np.ndarray:
     return np.linalg.cholesky(np.linalg.inv(hessian + strength * np.eye(k))).T
 
 
-def gptq(
-    weight: np.ndarray, hessian: np.ndarray, group: int, damping: float = 0.01
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+def gptq(weight: np.ndarray, hessian: np.ndarray, group: int, damping: float = 0.01) -> tuple[np.ndarray, np.ndarray]:
     """int8 codes [n, k] of -8 … 7, and their float16 scales [n, k / group], of W [n, k] and H [k, k].
 
     The scale of a group is its largest |W| over 7, as of `block_quantize`, once all columns before it are rounded.
