@@ -7,9 +7,9 @@ Arrays come from `xp`: NumPy on the CPU, CuPy on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,8 @@ class Decoder:
 
     def __init__(self, preset: Preset, xp: Any, seed: int = 0) -> None:
         self.preset, self.xp = preset, xp
-        self.products: bc.PlanPreference | None = None  # what decoding asks of its matrix products
+        self.products: bc.PlanPreference | None = None  # what the layers ask of their matrix products
+        self.stored: Mapping[str, Callable[[Any], Any]] = {}  # products x → x @ W in place of those by a matrix
         rng = np.random.default_rng(seed)
         p = preset
 
@@ -112,6 +113,18 @@ class Decoder:
         """The matrices in the compute element."""
         return self.copies or self.matrices
 
+    def with_stored(self, stored: Mapping[str, Callable[[Any], Any]]) -> Decoder:
+        """This model with other products in its layers, by the names of their matrices; all else is shared."""
+        twin = copy.copy(self)
+        twin.stored = stored
+        return twin
+
+    def linear(self, x: Any, name: str) -> Any:
+        """x @ W of a layer."""
+        if name in self.stored:
+            return self.stored[name](x)
+        return bc.matmul(x, self.weights[name], preference=self.products)
+
     # -- training --------------------------------------------------------------------------------------
 
     def forward(self, tokens: Any) -> tuple[Any, Weights]:
@@ -121,16 +134,16 @@ class Decoder:
 
     def _trunk(self, tokens: Any) -> tuple[Any, Weights]:
         """What the head multiplies, [tokens, d], and what the backward pass needs."""
-        p, w, saved = self.preset, self.weights, {}
+        p, saved = self.preset, {}
         flat = (tokens.size, p.d)
-        branch, stream = bc.embedding(tokens, w["embedding"]).reshape(flat), None
+        branch, stream = bc.embedding(tokens, self.weights["embedding"]).reshape(flat), None
         for i in range(p.layers):
             branch, stream = self._norm(f"attention{i}", branch, stream, saved)
-            branch = bc.matmul(self._attention(i, branch, tokens.shape, saved), w[f"out{i}"])
+            branch = self.linear(self._attention(i, branch, tokens.shape, saved), f"out{i}")
             branch, stream = self._norm(f"mlp{i}", branch, stream, saved)
-            packed = saved[f"packed{i}"] = bc.matmul(branch, w[f"up{i}"])
+            packed = saved[f"packed{i}"] = self.linear(branch, f"up{i}")
             hidden = saved[f"hidden{i}"] = bc.swiglu(*self._halves(packed))
-            branch = bc.matmul(hidden, w[f"down{i}"])
+            branch = self.linear(hidden, f"down{i}")
         branch, _ = self._norm("final", branch, stream, saved)
         return branch, saved
 
@@ -155,7 +168,7 @@ class Decoder:
 
     def _attention(self, i: int, x: Any, shape: tuple[int, int], saved: Weights) -> Any:
         p = self.preset
-        qkv = bc.matmul(x, self.weights[f"qkv{i}"])
+        qkv = self.linear(x, f"qkv{i}")
         q, k, v = self._heads(qkv, shape)
         bc.rope(q, x2=k, out=(q, k))
         y = self.xp.empty((*shape, p.heads, p.head_dim), qkv.dtype)
@@ -271,18 +284,23 @@ class Decoder:
 
     def infer(self, tokens: Any, shape: tuple[int, int], attend: Attend) -> Any:
         """Logits [tokens, vocab]; `attend` gets q, k, v of [shape[0], heads, shape[1], head_dim] before rope."""
-        p, w, matmul = self.preset, self.weights, partial(bc.matmul, preference=self.products)
-        gated = partial(bc.gemm, activation="silu", preference=self.products)
+        p, w = self.preset, self.weights
         branch, stream = bc.embedding(tokens, w["embedding"]), None
         for i in range(p.layers):
             branch, _, stream = self._rms_norm(f"attention{i}", branch, stream)
-            y = attend(i, *self._heads(matmul(branch, w[f"qkv{i}"]), shape))
-            branch = matmul(y.reshape(tokens.size, p.d), w[f"out{i}"])
+            y = attend(i, *self._heads(self.linear(branch, f"qkv{i}"), shape))
+            branch = self.linear(y.reshape(tokens.size, p.d), f"out{i}")
             branch, _, stream = self._rms_norm(f"mlp{i}", branch, stream)
-            gate, up = self._halves(w[f"up{i}"])
-            branch = matmul(gated(branch, gate, up=up), w[f"down{i}"])
+            branch = self.linear(self._gated(branch, i), f"down{i}")
         branch, _, _ = self._rms_norm("final", branch, stream)
-        return matmul(branch, w["head"])
+        return self.linear(branch, "head")
+
+    def _gated(self, x: Any, i: int) -> Any:
+        """silu of the gate, times what it lets through: one launch where the layer has its matrix."""
+        if f"up{i}" in self.stored:
+            return bc.swiglu(*self._halves(self.linear(x, f"up{i}")))
+        gate, up = self._halves(self.weights[f"up{i}"])
+        return bc.gemm(x, gate, activation="silu", up=up, preference=self.products)
 
     def generate(
         self, prompt: bytes, count: int, *, temperature: float, top_k: int, top_p: float = 1.0, seed: int
