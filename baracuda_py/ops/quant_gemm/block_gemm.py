@@ -195,10 +195,14 @@ class BlockGemmPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> BlockGemmDescriptor:
-        return BlockGemmDescriptor(
-            **stored_case(draw), m=draw.sizes(1, 5, 9, 17, 0, rare=(8, 33, 64, 65)), element=draw.element,
-            out_element=draw.choice((draw.element, E.F32)),
-        )  # fmt: skip
+        sizes = stored_case(draw)
+        sizes |= {
+            "m": draw.sizes(1, 5, 9, 17, 0, rare=(8, 33, 64, 65)),
+            "out_element": draw.choice((draw.element, E.F32)),
+        }
+        if draw.rarely():  # the wide tiles of the dense product
+            sizes |= {"m": 130, "n": 264}
+        return BlockGemmDescriptor(**sizes, element=draw.element)
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
