@@ -307,7 +307,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
         {},
     ),
     "dropout_add_layer_norm": lambda: ([made(4, 6), made(4, 6, seed=1)], {"seed": 3}),
-    "fp8_dequantize": lambda: ([np.arange(24, dtype=np.uint8).reshape(4, 6), 0.5], {}),
+    "fp8_dequantize": lambda: ([np.arange(24, dtype=np.uint8).reshape(4, 6), np.array(0.5, np.float32)], {}),
     "dropout_add_rms_norm": lambda: ([made(4, 6), made(4, 6, seed=1)], {"seed": 3}),
     "layer_norm_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(6), made(6), made(5)], {}),
     "rms_norm_linear": lambda: ([made(4, 6), made(5, 6, seed=1), made(6), made(5)], {}),

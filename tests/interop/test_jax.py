@@ -86,11 +86,12 @@ def calls() -> list[Any]:
         if plan is None or isinstance(function, type) or "element" not in inspect.signature(function).parameters:
             continue
         known = {f.name for f in (*dataclasses.fields(plan.descriptor), *dataclasses.fields(plan.args))}
-        if any(
-            p.default is p.empty and n not in known
+        own = {
+            n
             for n, p in inspect.signature(function).parameters.items()
-            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        ):
+            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and n not in ("out", "stream", "preference")
+        }
+        if not (hasattr(function, "routed") or own <= known):
             continue  # written by hand, with parameters of its own
         if all(s.role != "inout" for s in arrays_of(plan.args)):
             found.setdefault(plan, []).append(function)
