@@ -83,18 +83,10 @@ def calls() -> list[Any]:
     for name in dir(bc):
         function = getattr(bc, name)
         plan = getattr(function, "plan", None)
-        if plan is None or isinstance(function, type) or "element" not in inspect.signature(function).parameters:
+        if plan is None or isinstance(function, type) or not hasattr(function, "routed"):
+            continue  # no function, or one written by hand, with parameters of its own
+        if "element" not in inspect.signature(function).parameters:
             continue
-        known = {f.name for f in (*dataclasses.fields(plan.descriptor), *dataclasses.fields(plan.args))}
-        own = {
-            n
-            for n, p in inspect.signature(function).parameters.items()
-            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and n not in ("out", "stream", "preference")
-        }
-        if not (hasattr(function, "routed") or own <= known):
-            continue  # written by hand, with parameters of its own
-        if not any(s.reads and s.name in own for s in arrays_of(plan.args)):
-            continue  # makes an array of none
         if all(s.role != "inout" for s in arrays_of(plan.args)):
             found.setdefault(plan, []).append(function)
     return [min(functions, key=lambda f: len(f.fixed)) for functions in found.values()]
