@@ -55,7 +55,7 @@ def transposed(x: Any, name: str) -> Any:
     """x with its last two axes exchanged."""
     shape = shape_of(x, name)
     if len(shape) < 2:
-        raise InvalidProblemError(f"{name} must have two axes at least, got shape {shape}")
+        raise InvalidProblemError(f"{name} must have at least two axes, got shape {shape}")
     if isinstance(x, TensorRef):
         *lead, m, n = _strides(x)
         return _ref(x, (*shape[:-2], shape[-1], shape[-2]), (*lead, n, m))

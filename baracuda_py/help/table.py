@@ -143,7 +143,6 @@ y = bc.fp8_gemm(a, w.T, element="float8_e4m3fn")  # NumPy and CuPy hold fp8 as b
 scale = np.full((1, 1), 0.5, np.float32)
 y = bc.scaled_mm(a, w.T, scale, scale, element="float8_e4m3fn")  # NumPy and CuPy hold fp8 as bytes""",
     "int_mm": f"{_BYTES}y = bc.int_mm(a, w.T)",
-    "int_bmm": f"{_BYTES}y = bc.int_bmm(a[None], w.T[None])",
     "quantized_linear": f"""{_BYTES}x = rng.standard_normal((2, 4), dtype=np.float32)
 y = bc.quantized_linear(x, w, np.full(3, 0.01, np.float32))""",
     "quantized_linear_backward": f"""{_BYTES}x = rng.standard_normal((2, 4), dtype=np.float32)

@@ -35,7 +35,7 @@ class Producer:
         (lambda: bc.norm_backward(X[0], X, p="two"), "p must be a number"),
         (lambda: bc.average(X, X, returned=NotImplemented), "returned must be True or False"),
         (lambda: bc.cross_entropy(X, INDEX[[0, 1, 0]], return_entropy=1), "return_entropy must be True or False"),
-        (lambda: bc.linear(X, np.ones((), np.float32)), "weight must have two axes at least"),
+        (lambda: bc.linear(X, np.ones((), np.float32)), "weight must have at least two axes"),
         (lambda: bc.adjoint(Producer()), "x: no views are made of a Producer here"),
         (lambda: bc.less(X > 2, 10**5000), "an integer of"),
     ],
