@@ -194,7 +194,7 @@ def functional(
     names: dict[str, Any] = {
         **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": _route,
         "STAGED": staged, "STAGE": stage,
-        "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": _given,
+        "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": given_outputs,
         "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
@@ -335,26 +335,6 @@ def entry_of(
     return Entry(chosen, args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct, listed)
 
 
-def refuse_call(
-    function: Callable[..., Any], arrays: Mapping[str, Any], attributes: Mapping[str, Any], out: Any, preference: Any
-) -> None:
-    """Raise what a call would raise, before a caller writes something that the call reads.
-
-    It returns no optional outputs. A call that is recorded or traced is left to whoever does that.
-    """
-    plan, given = function.chosen(arrays, attributes)  # type: ignore[attr-defined]
-    outs = [spec for spec in arrays_of(plan.args) if spec.role == "out"]
-    try:
-        entry = entry_of(plan, arrays, given, {spec.name: False for spec in outs if spec.optional}, preference)
-        if out is None:
-            return
-        args = entry.args(**arrays, **{spec.name: one for spec, one in zip(outs, _given(entry, out), strict=True)})
-    except RecordedError:
-        return
-    if (error := entry.plan.can_implement(args).error) is not None and not isinstance(error, RecordedError):
-        raise error
-
-
 def _on_stream(entry: Entry, stream: Any) -> Any:
     return allocating(entry.package, entry.plan.device.ordinal, stream)
 
@@ -369,7 +349,7 @@ def _handed(entry: Entry, values: Sequence[Any], lead: Any, out: Any, stream: An
         ]
 
 
-def _given(entry: Entry, out: Any) -> list[Any]:
+def given_outputs(entry: Entry, out: Any) -> list[Any]:
     """The caller's outputs, in declaration order; a mapping may leave some to be made."""
     if out is None:
         given = {}

@@ -15,7 +15,7 @@ from ...core import (
 from ...core.element import INDICES
 from ...core.checked import real
 from ...core.errors import InvalidProblemError
-from ...core.functional import refuse_call
+from ...core.refusing import refuse_call
 from ...core.keywords import entry, unexpected
 from ...core.registry import public
 from ...core.tensor import merge_axes, pad

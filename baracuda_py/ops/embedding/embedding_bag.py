@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import real, shown, truth
 from ...core.errors import InvalidProblemError
-from ...core.functional import refuse_call
+from ...core.refusing import refuse_call
 from ...core.keywords import entry, unexpected
 from ...core.views import constant, shape_of
 from ...schedules.segments import By

@@ -19,7 +19,7 @@ from ...core.element import encode
 from .format import PART, decode
 from .format_kinds import FormatKind
 from .stored import (
-    StoredArgs, StoredFields, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
+    StoredArgs, StoredFields, format_header, infer_stored, rows_of, stored_case, stored_params, stored_values,
 )  # fmt: skip
 
 THREADS, CHUNKS = 256, 2  # as in kernels/quantize/block_dequantize.cu
@@ -61,10 +61,9 @@ def _geometry(p: Problem) -> Geometry | str:
     desc, values = p.desc, stored_values(p)
     if isinstance(values, str):
         return values
-    y = in_threes(p.y)
-    rows = None if y is None else y.reshaped((y.shape[0] * y.shape[1], y.shape[2]))
-    if rows is None:
-        return f"y must have rows of one stride, got strides {p.y.strides} of shape {p.y.shape}"
+    rows = rows_of(p.y, "y")
+    if isinstance(rows, str):
+        return rows
     values |= {
         "y_step": rows.strides[0], "rows": rows.shape[0], "n": desc.n, "k": desc.k,
         "wide": rows.aligned(min(16, PART * desc.element.itemsize)),

@@ -21,7 +21,7 @@ from .block_dequantize import BlockDequantizePlan
 from .encoders import ENCODERS, encode
 from .format import PART, E
 from .format_kinds import FormatKind
-from .stored import StoredFields, in_threes, kind_of, stored_case, stored_params, stored_values
+from .stored import StoredFields, kind_of, rows_of, stored_case, stored_params, stored_values
 
 KINDS = tuple(ENCODERS)
 ZEROED = tuple(kind for kind in KINDS if kind.row.zeros)
@@ -76,10 +76,9 @@ def _geometry(p: Problem) -> Geometry | str:
     desc, values = p.desc, stored_values(p)
     if isinstance(values, str):
         return values
-    x = in_threes(p.x)
-    rows = None if x is None else x.reshaped((x.shape[0] * x.shape[1], x.shape[2]))
-    if rows is None:
-        return f"x must have rows of one stride, got strides {p.x.strides} of shape {p.x.shape}"
+    rows = rows_of(p.x, "x")
+    if isinstance(rows, str):
+        return rows
     chunks = desc.group // PART
     lanes = next(size for size in (1, 2, 4, 8, 16, 32) if size >= chunks or size == 32)
     values |= {

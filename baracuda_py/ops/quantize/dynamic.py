@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core import Array, InvalidProblemError, functional
@@ -42,8 +42,11 @@ def scope_blocks(shape: Shape, scope: Any, axis: Any, group_size: Any, block: An
     return tuple(0 for _ in shape)
 
 
-def _kind(symmetric: Any) -> RangeKind:
-    return RangeKind.SYMMETRIC if truth("symmetric", symmetric) else RangeKind.ASYMMETRIC
+def _called(of: Mapping[RangeKind, Any], x: Any, symmetric: Any, facts: dict[str, Any]) -> Any:
+    """A function of the table, with zero points where the range is asymmetric."""
+    if truth("symmetric", symmetric):
+        return of[RangeKind.SYMMETRIC](x, **facts)
+    return of[RangeKind.ASYMMETRIC](x, return_zero_points=True, **facts)
 
 
 def _facts(
@@ -75,10 +78,7 @@ def dynamic_quantize(
         x, scope, axis, group_size, block, block_shape, to_element=to_element, scale_element=scale_element, out=out,
         stream=stream, preference=preference,
     )  # fmt: skip
-    kind = _kind(symmetric)
-    if kind is RangeKind.ASYMMETRIC:
-        return _quantize[kind](x, return_zero_points=True, **facts)
-    return _quantize[kind](x, **facts)
+    return _called(_quantize, x, symmetric, facts)
 
 
 @entry(ChooseQParamsPlan)
@@ -94,7 +94,4 @@ def choose_qparams(
         x, scope, axis, group_size, block, block_shape, to_element=to_element, scale_element=scale_element, out=out,
         stream=stream, preference=preference,
     )  # fmt: skip
-    kind = _kind(symmetric)
-    if kind is RangeKind.ASYMMETRIC:
-        return _choose[kind](x, return_zero_points=True, **facts)
-    return _choose[kind](x, **facts)
+    return _called(_choose, x, symmetric, facts)

@@ -142,6 +142,15 @@ def in_threes(view: View) -> View | None:
     return view.reshaped((math.prod(view.shape[:-2]), *view.shape[-2:]))
 
 
+def rows_of(view: View, name: str) -> View | str:
+    """[*batch, rows, columns] as [rows, columns], or why that needs a copy."""
+    found = in_threes(view)
+    rows = None if found is None else found.reshaped((found.shape[0] * found.shape[1], found.shape[2]))
+    if rows is None:
+        return f"{name} must have rows of one stride, got strides {view.strides} of shape {view.shape}"
+    return rows
+
+
 def format_header(element: Any, kind: FormatKind) -> str:
     """The prelude of a unit: the struct of its format."""
     return f'#include "quantize/formats/{kind.row.header}.cuh"'
