@@ -357,7 +357,7 @@ def test_outputs_are_allocated_on_the_stream_of_their_package(monkeypatch: pytes
         entry = Entry(SimpleNamespace(device=device), dict, package, ("y", "rest"), makers, ())
         for out in (None, {"rest": 1}):
             with functional._on_stream(entry, 33):
-                functional._given(entry, out)
+                functional.given_outputs(entry, out)
     here, there = ("cupy", 33, 0), ("torch", 33, 0)
     expected = []
     for context in (there, here, here):
