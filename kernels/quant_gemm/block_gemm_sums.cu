@@ -16,6 +16,11 @@ template <class T> BARACUDA_D void block_gemm_sums(const BlockGemmSumsParams& p)
 #pragma unroll
     for (int j = 0; j < 8; ++j) sums[j] += more[j];
   }
+  if (p.bias != nullptr) {
+    const auto bias = to_acc(load_strided<T, 8>(static_cast<const T*>(p.bias) + n * p.bias_step, p.bias_step, p.n - n));
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sums[j] += bias[j];
+  }
   put_sums<T>(p, item, m, n, sums);
 }
 

@@ -25,7 +25,6 @@ struct StoredProduct
   using Base::memory, Base::p, Base::rank, Base::slices;
   static constexpr int DECODERS = COLUMNS == 256 ? 1 : 2, TURN = 2 / DECODERS;  // warpgroups, and stages of one at once
   static constexpr int DEPTH = Base::DEPTH, AHEAD = 8;  // of k in a stage; stages that codes go to the L2 cache before
-  static constexpr int PITCH = 16 + 4;                  // floats between rows of x that a warp stores: no two in a bank
 
   BARACUDA_D StoredProduct(const P& p, unsigned char* shared) : Base(p, shared, true) {}
 
@@ -179,27 +178,42 @@ struct StoredProduct
 
   // ---- two warpgroups that multiply ----
 
-  // The warp's 16 rows of W through its part of shared memory, where each thread finds 8 of them, of one row of x,
-  // together: 32 rows of x at a time, which then are the first of d, as registers have no index.
+  // Where a warp's part of shared memory has 4 of the 16 rows of W, from 4 `piece` on, of a row of x: neither the scalars
+  // of a fragment nor 16 bytes of every lane meet more than twice in a bank.
+  static BARACUDA_D int place(int row, int piece) { return row * 16 + (piece ^ row / 2 % 4) * 4; }
+  // The warp's 16 rows of W by way of there, where each thread finds 8 of them, of one row of x, together: 64 rows of x at
+  // a time, which then are the first of d, as registers have no index.
   BARACUDA_D void finish(Sums& d, const Tile& tile, int group) const {
-    constexpr int N = 4;  // quads
+    constexpr int N = 8;  // quads
+    static_assert(8 * N * 16 * 4 <= Ring::staging_bytes, "the rows fit");
     float* const stage = reinterpret_cast<float*>(memory.part(group));
-    const int g = lane_id() / 4, q = lane_id() % 4;
+    const int g = lane_id() / 4, q = lane_id() % 4, octet = lane_id() % 2;
     const i64 first = this->row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
-    static_assert(8 * N * PITCH * 4 <= Ring::staging_bytes, "the rows fit");
+    const i64 n = first + 8 * octet;
+    float bias[2] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const i64 of = first + g + 8 * half;
+      if (p.bias != nullptr && of < p.n) bias[half] = to_acc(static_cast<const T*>(p.bias)[of * p.bias_step]);
+    }
 #pragma unroll 1
     for (int c = 0; c < COLUMNS; c += 8 * N) {
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < N; ++i) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) stage[(8 * i + 2 * q + e % 2) * PITCH + g + e / 2 * 8] = d[i][e];
+        for (int e = 0; e < 4; ++e) {
+          stage[place(8 * i + 2 * q + e % 2, g / 4 + e / 2 * 2) + g % 4] = d[i][e] + bias[e / 2];
+        }
       }
       __syncwarp();
 #pragma unroll 1
-      for (int e = lane_id(); e < 16 * N; e += warp_size) {
-        const i64 m = static_cast<i64>(tile.n) * COLUMNS + c + e / 2, n = first + e % 2 * 8;
-        if (m < p.m && n < p.n) put_sums<T>(p, tile.item, m, n, load<8>(stage + e / 2 * PITCH + e % 2 * 8));
+      for (int row = lane_id() / 2; row < 8 * N; row += 16) {
+        const i64 m = static_cast<i64>(tile.n) * COLUMNS + c + row;
+        if (m >= p.m || n >= p.n) continue;
+        const float4 low = *reinterpret_cast<const float4*>(stage + place(row, 2 * octet));
+        const float4 high = *reinterpret_cast<const float4*>(stage + place(row, 2 * octet + 1));
+        put_sums<T>(p, tile.item, m, n, {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}});
       }
       Base::template shift<N>(d);
     }

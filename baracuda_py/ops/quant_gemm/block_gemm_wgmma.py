@@ -106,7 +106,7 @@ def geometry(p: Problem) -> Geometry | str:
     rows, cols = -(-desc.n // (cluster * _ROWS)), -(-desc.m // columns)
     pitch = -(-desc.n // 8) * 8
     total, nbytes = rows * cols * batch * parts, 4 * batch * parts * desc.m * pitch if parts > 1 else 0
-    if total > INT32 or batch * desc.m * pitch > INT32 * 256:
+    if max(total, batch * desc.m * pitch // 2048) >= INT32:
         return f"needs {total} tiles, which pass 32 bits"
     each = _stages(desc.k, parts)
     last = _stages(desc.k, 1) - (parts - 1) * each  # stages of the last part
