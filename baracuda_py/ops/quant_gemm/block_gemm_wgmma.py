@@ -31,7 +31,7 @@ _LEAST, _TURN = 4, 2  # stages in a part of k, and that are decoded at once
 _PARTS = (1, 2, 3, 4, 6, 8)
 # What parts are chosen for, and tiles and parts by: multiprocessors, and in clocks a stage by columns, the end of a
 # tile, a second launch, and a float that is written and read again.
-_SMS, _STAGE, _END, _LAUNCH, _FLOAT = 132, {256: 1060, 128: 620}, 3000, 4000, 1 / 250
+_SMS, _STAGE, _END, _LAUNCH, _FLOAT = 132, {256: 1060, 128: 780}, 3000, 4000, 1 / 250
 WIDE = 256  # rows of x for which W is decoded once
 
 KERNELS = (
