@@ -248,6 +248,12 @@ from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardArgs a
 from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardDescriptor as GroupedInnerGemmBackwardDescriptor
 from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardPlan as GroupedInnerGemmBackwardPlan
 from .ops.gemm.groups import GroupedDescriptor as GroupedDescriptor
+from .ops.gemm.lora_matmul import LoraMatmulArgs as LoraMatmulArgs
+from .ops.gemm.lora_matmul import LoraMatmulDescriptor as LoraMatmulDescriptor
+from .ops.gemm.lora_matmul import LoraMatmulPlan as LoraMatmulPlan
+from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardArgs as LoraMatmulBackwardArgs
+from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardDescriptor as LoraMatmulBackwardDescriptor
+from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardPlan as LoraMatmulBackwardPlan
 from .ops.gemm.multi_gemm import MultiGemmArgs as MultiGemmArgs
 from .ops.gemm.multi_gemm import MultiGemmDescriptor as MultiGemmDescriptor
 from .ops.gemm.multi_gemm import MultiGemmPlan as MultiGemmPlan
@@ -2233,6 +2239,10 @@ def logsumexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequenc
     """The logsumexp of x along `axis` (all axes by default); see `ReducePlan`."""
 def logsumexp_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of logsumexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def lora_matmul(x: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, base: Array | None = None, *, tokens: int = ..., in_features: int = ..., out_features: int = ..., adapters: int = ..., max_rank: int = ..., num_ids: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t] = base[t] + scale[i] (x[t] @ a[i]ᵀ) @ b[i]ᵀ with the adapter i of token t (Punica's BGMV), or of the segment that the token is in (SGMV)."""
+def lora_matmul_backward(dy: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, *, tokens: int = ..., in_features: int = ..., out_features: int = ..., adapters: int = ..., max_rank: int = ..., num_ids: int = ..., return_dx: bool = True, return_dbase: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[t] = scale[i] (dy[t] @ b[i]) @ a[i] and dbase = dy of `LoraMatmulPlan`, in the same two launches."""
 def lp_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def lp_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

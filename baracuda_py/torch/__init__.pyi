@@ -657,6 +657,8 @@ from baracuda_py import lognormal as lognormal
 from baracuda_py import logsigmoid as logsigmoid
 from baracuda_py import logsumexp as logsumexp
 from baracuda_py import logsumexp_backward as logsumexp_backward
+from baracuda_py import lora_matmul as lora_matmul
+from baracuda_py import lora_matmul_backward as lora_matmul_backward
 from baracuda_py import lp_pool1d as lp_pool1d
 from baracuda_py import lp_pool2d as lp_pool2d
 from baracuda_py import lp_pool3d as lp_pool3d

@@ -206,7 +206,7 @@ def reference(
 
 def divisor_of(desc: Any, every: int) -> int:
     """What the sum of the tokens' losses is divided by."""
-    return {"token_mean": every, "length_mean": desc.batch * desc.max_length}.get(desc.reduction, 1)
+    return int({"token_mean": every, "length_mean": desc.batch * desc.max_length}.get(desc.reduction, 1))
 
 
 def in_torch(

@@ -175,8 +175,8 @@ def clipped_policy_loss(
     """The clipped surrogate of PPO and GRPO: -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(policy - old).
 
     policy and old are log-probabilities of tokens, advantages A broadcast to them. With `reference`, those of the
-    reference model, beta (exp(d) - d - 1) is added, d = reference - policy (Shao et al. 2024). Operands of any shape, no
-    masks: `ppo_loss` and `grpo_loss` have them, and reductions over sequences.
+    reference model, beta (exp(d) - d - 1) is added, d = reference - policy (Shao et al. 2024). Operands have any shape;
+    `ppo_loss` and `grpo_loss` have masks and reductions over sequences.
     """
     if unknown:
         raise unexpected(clipped_policy_loss, unknown)
