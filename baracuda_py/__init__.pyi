@@ -257,6 +257,9 @@ from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardPlan as LoraMatmulB
 from .ops.gemm.multi_gemm import MultiGemmArgs as MultiGemmArgs
 from .ops.gemm.multi_gemm import MultiGemmDescriptor as MultiGemmDescriptor
 from .ops.gemm.multi_gemm import MultiGemmPlan as MultiGemmPlan
+from .ops.gemm.syrk import SyrkArgs as SyrkArgs
+from .ops.gemm.syrk import SyrkDescriptor as SyrkDescriptor
+from .ops.gemm.syrk import SyrkPlan as SyrkPlan
 from .ops.indexing.block_diag import BlockDiagArgs as BlockDiagArgs
 from .ops.indexing.block_diag import BlockDiagBackwardArgs as BlockDiagBackwardArgs
 from .ops.indexing.block_diag import BlockDiagBackwardDescriptor as BlockDiagBackwardDescriptor
@@ -3248,6 +3251,10 @@ def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int 
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def syrk(a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ aᵀ + beta · c of matrices [*, n, k], or with `trans` alpha · aᵀ @ a + beta · c of [*, k, n]."""
+def syrk_backward(dy: Array, a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, dc) of `syrk`: alpha (dy + dyᵀ) @ a, and beta (dy + dyᵀ) below the diagonal, beta dy on it, 0 above."""
 def t(x: Array) -> Array:
     """The transpose of a matrix as a view; what has fewer axes is returned as it is (torch.t)."""
 def take(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

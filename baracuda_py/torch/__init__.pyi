@@ -1131,6 +1131,8 @@ from baracuda_py import swiglu_backward as swiglu_backward
 from baracuda_py import swiglu_oai as swiglu_oai
 from baracuda_py import swiglu_oai_backward as swiglu_oai_backward
 from baracuda_py import swish as swish
+from baracuda_py import syrk as syrk
+from baracuda_py import syrk_backward as syrk_backward
 from baracuda_py import take as take
 from baracuda_py import take_along_axis as take_along_axis
 from baracuda_py import take_along_dim as take_along_dim
