@@ -226,8 +226,8 @@ y = bc.moe_unpermute(rows, places, np.full((3, 2), 0.5, np.float32))""",
     "segment_reduce": f"""{_X}y = bc.segment_reduce(x, "max", lengths=np.array([1, 2]))""",
     "ppo_loss": f"{_TOKENS}loss = bc.ppo_loss(policy, old, advantages, mask)",
     "syrk": f"{_X}y = bc.syrk(x)",
-    "syrk_backward": f"""{_X}dy = np.ones((3, 3), np.float32)
-dx, _ = bc.syrk_backward(dy, x)""",
+    "syrk_backward": f"""{_X}dy, c = np.ones((3, 3), np.float32), np.ones((3, 3), np.float32)
+dx, dc = bc.syrk_backward(dy, x, c)""",
     "prelu": f"{_X}y = bc.prelu(x, np.float32([0.25]))",
     "prelu_backward": f"{_ROWS}dx, dweight = bc.prelu_backward(x2, x1, np.float32([0.25]))",
     "renorm": f"{_X}y = bc.renorm(x, 2, 0, 1.0)",
