@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...core import Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, functional, operand
-from ...core import output
+from ...core import Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Step, Variant, functional
+from ...core import operand, output
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
 from ...core.variant import aligned
@@ -52,17 +52,29 @@ def reference(desc: QkvGemmBackwardDescriptor, *, store: Any = unrounded, **give
     }
 
 
+def summed(p: Problem) -> tuple[Operand, int]:
+    """Where the three products of a gradient dx add up in float32, and the first byte of workspace that is free."""
+    desc = p.desc
+    if desc.element is E.F32:
+        return Operand(Place("dx"), p.dx), 0
+    held = held_view(E.F32, (desc.m, desc.k))
+    return Operand(Place("@workspace"), held), aligned(desc.m * held.strides[0] * held.element.itemsize)
+
+
+def rounded_sum(p: Problem, total: Operand) -> tuple[Step, ...]:
+    """The launch that rounds such a sum to dx, where they are not the same."""
+    if total.place.name == "dx":
+        return ()
+    return (round_step(total.place.name, total.view, "dx", p.dx),)
+
+
 def _geometry(row: Variant) -> Callable[[Problem], Geometry | str]:
     def geometry(p: Problem) -> Geometry | str:
-        desc, base = p.desc, 0
-        total = Operand(Place("dx"), p.dx)
-        if desc.element is not E.F32:  # which is summed in the workspace, and rounded once
-            total = Operand(Place("@workspace"), held_view(E.F32, (desc.m, desc.k)))
-            base = aligned(desc.m * total.view.strides[0] * 4)
+        total, base = summed(p)
         steps: list[Any] = []
         used = base
-        known = [(part, one) for part, one in zip(PARTS, desc.products, strict=True) if one.n]
-        for part, one in known or [(PARTS[0], desc.products[0])]:
+        known = [(part, one) for part, one in zip(PARTS, p.desc.products, strict=True) if one.n]
+        for part, one in known or [(PARTS[0], p.desc.products[0])]:
             own = Problem(one, p.device, parts_of(p.views, part, "dy"))
             found = rounding(own, f"dy_{part}", base)
             if isinstance(found, str):
@@ -75,9 +87,7 @@ def _geometry(row: Variant) -> Callable[[Problem], Geometry | str]:
                 return f"{part}: {made}"
             steps += [*before, *(of_part(step, part) for step in made.steps)]
             used = max(used, made.workspace)
-        if base:
-            steps.append(round_step(("@workspace", 0), total.view, "dx", p.dx))
-        return Geometry(tuple(steps), used, layout_of(p))
+        return Geometry((*steps, *rounded_sum(p, total)), used, layout_of(p))
 
     return geometry
 
