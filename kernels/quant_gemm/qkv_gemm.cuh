@@ -19,8 +19,8 @@ struct QkvProduct {
   const i64 *x_steps, *y_steps, *code_steps, *scale_steps, *zero_steps;
   i64 m, n, k, bias_step, chunk_bytes;
   int group, groups, row_group, scale_code, zero_code, whole, scaled, wide_out;
-  double factor;
-  BARACUDA_D double scale() const { return factor; }
+  float factor;
+  BARACUDA_D float scale() const { return factor; }
 
   template <class P>
   BARACUDA_D QkvProduct(const P& p, int i)

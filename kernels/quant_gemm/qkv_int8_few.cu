@@ -1,4 +1,4 @@
-// qkv_int8_few   q, k, v = scale (x @ W) + bias by int8 W [k, n], for up to 32 rows of x of f16 or bf16: each W is read
+// qkv_int8_few   q, k, v = scale (x @ W) + bias by int8 W [k, n], for few rows of x of f16 or bf16: each W is read
 //                once, its values become exact numbers of x's element in registers, and tensor cores multiply.
 //
 // A block has 32 columns of one of the products and 8 NT rows of x. Wᵀ is the left operand of mma.sync: lane (g, q) has
@@ -13,7 +13,8 @@
 
 namespace baracuda {
 
-constexpr int int8_threads = 256, int8_warps = 8, int8_columns = 32, int8_chunk = 64, int8_run = 16, int8_chain = 16, int8_ahead = 3;
+constexpr int int8_threads = 256, int8_warps = 8, int8_columns = 32, int8_chunk = 64, int8_run = 16, int8_chain = 16,
+              int8_ahead = 3;
 
 template <class T, T VALUE> struct Constant {
   static constexpr T value = VALUE;
@@ -99,25 +100,27 @@ template <class T, int NT, class P> BARACUDA_D void qkv_int8_few(const P& p) {
     };
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      Vec<T, 8> of_x[NT];
+      u32 of_w[2][2][4];  // [product][tile][word of the fragment]
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+#pragma unroll
+        for (int s = 0; s < 2; ++s) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) of_w[j][s][e] = pair(2 * s + e % 2, 8 * half + 4 * j + e / 2 * 2);
+        }
+      }
 #pragma unroll
       for (int t = 0; t < NT; ++t) {
         const T* const from = x + x_row[t] + (k + 8 * half) * along_x;
-        if constexpr (WHOLE) of_x[t] = load_readonly<8>(from);
-        else of_x[t] = load_strided<T, 8>(from, along_x, left_k - 8 * half);
-      }
+        Vec<T, 8> of_x;
+        if constexpr (WHOLE) of_x = load_readonly<8>(from);
+        else of_x = load_strided<T, 8>(from, along_x, left_k - 8 * half);
+        const u32* const right = reinterpret_cast<const u32*>(&of_x);
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int at = 8 * half + 4 * j;
+        for (int j = 0; j < 2; ++j) {
+          const u32 both[2] = {right[2 * j], right[2 * j + 1]};
 #pragma unroll
-        for (int s = 0; s < 2; ++s) {
-          const u32 of_w[4] = {pair(2 * s, at), pair(2 * s + 1, at), pair(2 * s, at + 2), pair(2 * s + 1, at + 2)};
-#pragma unroll
-          for (int t = 0; t < NT; ++t) {
-            const u32* const words_x = reinterpret_cast<const u32*>(&of_x[t]) + 2 * j;
-            const u32 right[2] = {words_x[0], words_x[1]};
-            mma_m16n8k16<T>(sums[s][t], of_w, right);
-          }
+          for (int s = 0; s < 2; ++s) mma_m16n8k16<T>(sums[s][t], of_w[j][s], both);
         }
       }
     }

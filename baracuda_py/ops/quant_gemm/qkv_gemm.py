@@ -9,7 +9,7 @@ from typing import Any
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Kernel, Params, Plan, Problem, Scalar, Step, UnsupportedError,
-    Variant, Vjp, choice, derived, extent, functional, integer, operand, output, scalar,
+    Variant, Vjp, choice, derived, extent, functional, integer, operand, output, scalar, where,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import BYTES, Benchmark
@@ -202,7 +202,8 @@ def _stored(p: Problem) -> Geometry | str:
     if blocks >= 2**31:
         return f"needs {blocks} blocks, a grid has 2**31 - 1"
     values = {name: own[0][name] for name in _SHARED} | {name: [one[name] for one in own] for name in _OWN}
-    step = Step(tile.kernel, (blocks, 1, 1), values | {"first": first}, tile.axes, smem=tile.smem)
+    kernel = "eight" if tile.rows == 8 and tile.kernel == "rows" else tile.kernel
+    step = Step(kernel, (blocks, 1, 1), values | {"first": first}, tile.axes, smem=tile.smem)
     return Geometry((step,), layout=layout_of(p))
 
 
@@ -252,6 +253,11 @@ _UNPACKED = tuple(
 )  # fmt: skip
 
 
+_ROWS = "qkv_gemm_rows<{KIND}, {T}, {NT}>"
+# Two blocks a multiprocessor are worth a word of the stack.
+_FOUR_BYTES = where(kind=(K.INT8, K.UINT8, K.INT4, K.UINT4, K.NF4, K.FP8_E4M3))
+
+
 class QkvGemmPlan(Plan):
     """q, k, v = x @ Wᵀ + bias by three stored matrices of any widths: the projections before attention, fused.
 
@@ -271,12 +277,15 @@ class QkvGemmPlan(Plan):
     variants = (
         Variant(
             "rows", _stored, source="quant_gemm/qkv_gemm_rows.cu", elements=HALVES, prelude=format_header,
-            kernels=(Kernel("rows", "qkv_gemm_rows<{KIND}, {T}, {NT}>", PARAMS, {"NT": TILES}, min_blocks=1),),
+            kernels=(
+                Kernel("eight", _ROWS, PARAMS, {"NT": TILES[:1]}, min_blocks=2),
+                Kernel("rows", _ROWS, PARAMS, {"NT": TILES[1:]}, min_blocks=1),
+            ),
             guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         Variant(
             "simt", _stored, source="quant_gemm/qkv_gemm_simt.cu", elements=(E.F32,), prelude=format_header,
-            kernels=(Kernel("simt", "qkv_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2),),
+            kernels=(Kernel("simt", "qkv_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2, spills=_FOUR_BYTES),),
             guarantee=replace(GUARANTEE, batch_invariant=True),
         ),
         *_UNPACKED,

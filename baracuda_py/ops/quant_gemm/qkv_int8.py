@@ -13,19 +13,20 @@ from ...core import (
     Relative, Scalar, Step, Variant, View, Vjp, extent, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core import element as element_field
-from ...core.benchmark import BYTES, Benchmark
+from ...core.benchmark import BYTES, EAGER, Benchmark
 from ...core.checked import INT32
 from ...core.element import HALVES
 from ...core.variant import aligned
 from ...schedules.gemm import Operand, product_kernels, product_steps, wide_view
 from ...schedules.products import Place
 from ..gemm.gemm import GemmArgs, GemmDescriptor, rows_apart
-from .block_gemm import ELEMENTS, TILES, many
+from .block_gemm import ELEMENTS, many
 from .qkv_gemm import PARTS, layout_of
 from .unpacked import DENSE, held_view
 
 E = ElementKind
 _WARPS, _COLUMNS, _RUN = 8, 32, 16  # as in kernels/quant_gemm/qkv_int8_few.cu
+TILES = (1, 2)  # of 8 rows of x, that a block may have
 _ANY, _ALONG_N, _ALONG_K = range(3)
 
 
@@ -111,6 +112,16 @@ def reference(desc: QkvInt8Descriptor, *, x: Any, apart: bool = False, **given: 
     return made
 
 
+def in_torch(torch: Any, desc: QkvInt8Descriptor, *, x: Any, **given: Any) -> Any:
+    """The formula, the products by torch.matmul."""
+    made = {}
+    for part in PARTS:
+        y = torch.matmul(x, given[f"w_{part}"].to(x.dtype)) * given[f"scale_{part}"]
+        y = y if (scales := given[f"scales_{part}"]) is None else y * scales
+        made[f"y_{part}"] = (y if (bias := given[f"bias_{part}"]) is None else y + bias).to(x.dtype)
+    return made
+
+
 _VECTORS = ("scales", "bias")
 FEW = Params(
     "QkvInt8Params", x="ptr", **{f"{name}_{part}": "ptr" for name in ("w", *_VECTORS, "y") for part in PARTS},
@@ -136,7 +147,7 @@ def _layout(w: View) -> int:
 def _few(p: Problem) -> Geometry | str:
     """One launch: the blocks of three products, one after the other."""
     desc, blocks, first = p.desc, 0, []
-    tiles = next((n for n in TILES if desc.m <= 8 * n), TILES[-1])
+    tiles = 1 if desc.m <= 8 else TILES[-1]
     for n in desc.widths:
         first.append(blocks)
         blocks += -(-desc.m // (8 * tiles)) * -(-n // _COLUMNS)
@@ -228,7 +239,7 @@ class QkvInt8Plan(Plan):
     variants = (
         Variant(
             "few", _few, source="quant_gemm/qkv_int8_few.cu", elements=HALVES,
-            kernels=(Kernel("few", "qkv_int8_few<{T}, {NT}>", FEW, {"NT": TILES}, min_blocks=1),),
+            kernels=(Kernel("few", "qkv_int8_few<{T}, {NT}>", FEW, {"NT": TILES}, min_blocks=2),),
             guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         *(
@@ -242,9 +253,10 @@ class QkvInt8Plan(Plan):
         ),
     )  # fmt: skip
     vjp = Vjp("QkvInt8BackwardPlan", grads={"x": "dx"})
+    torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(f"[{m}, 4096] x [4096, 4096 + 1024 + 1024] f16", m=m, n_q=4096, n_k=1024, n_v=1024, k=4096,
-                  element="float16", work=BYTES, peers=())
+                  element="float16", work=BYTES, peers=(EAGER,))
         for m in (1, 16, 512)
     )  # fmt: skip
 

@@ -45,9 +45,9 @@ def reference(desc: QkvInt8BackwardDescriptor, *, store: Any = unrounded, **give
     with np.errstate(all="ignore"):
         for part in PARTS:
             dy, scales = given[f"dy_{part}"], given[f"scales_{part}"]
-            w = given[f"w_{part}"].astype(np.float32) * np.float32(given[f"scale_{part}"])
-            w = w if scales is None else w * scales.astype(np.float32)
-            total = total + np.matmul(dy, store(w.astype(dy.dtype)).T)
+            w = given[f"w_{part}"].astype(dy.dtype) * dy.dtype.type(np.float32(given[f"scale_{part}"]))
+            w = w if scales is None else w * scales.astype(dy.dtype)
+            total = total + np.matmul(dy, store(w).T)
     return {"dx": total}
 
 
