@@ -512,6 +512,20 @@ from .ops.quant_gemm.packed_gemm import PackedGemmDescriptor as PackedGemmDescri
 from .ops.quant_gemm.packed_gemm import PackedGemmKind as PackedGemmKind
 from .ops.quant_gemm.packed_gemm import PackedGemmPlan as PackedGemmPlan
 from .ops.quant_gemm.packed_gemm import TernaryGemmPlan as TernaryGemmPlan
+from .ops.quant_gemm.qkv_gemm import QkvGemmArgs as QkvGemmArgs
+from .ops.quant_gemm.qkv_gemm import QkvGemmDescriptor as QkvGemmDescriptor
+from .ops.quant_gemm.qkv_gemm import QkvGemmPlan as QkvGemmPlan
+from .ops.quant_gemm.qkv_gemm import QkvStoredArgs as QkvStoredArgs
+from .ops.quant_gemm.qkv_gemm_backward import QkvGemmBackwardArgs as QkvGemmBackwardArgs
+from .ops.quant_gemm.qkv_gemm_backward import QkvGemmBackwardDescriptor as QkvGemmBackwardDescriptor
+from .ops.quant_gemm.qkv_gemm_backward import QkvGemmBackwardPlan as QkvGemmBackwardPlan
+from .ops.quant_gemm.qkv_int8 import QkvInt8Args as QkvInt8Args
+from .ops.quant_gemm.qkv_int8 import QkvInt8Descriptor as QkvInt8Descriptor
+from .ops.quant_gemm.qkv_int8 import QkvInt8Matrices as QkvInt8Matrices
+from .ops.quant_gemm.qkv_int8 import QkvInt8Plan as QkvInt8Plan
+from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardArgs as QkvInt8BackwardArgs
+from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardDescriptor as QkvInt8BackwardDescriptor
+from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardPlan as QkvInt8BackwardPlan
 from .ops.quant_gemm.quantized_linear import QuantizedLinearArgs as QuantizedLinearArgs
 from .ops.quant_gemm.quantized_linear import QuantizedLinearDescriptor as QuantizedLinearDescriptor
 from .ops.quant_gemm.quantized_linear import QuantizedLinearPlan as QuantizedLinearPlan
@@ -2679,10 +2693,20 @@ def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Ar
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
-def qkv_project_int4(x: Array, w_q: Array, w_k: Array, w_v: Array, scales_q: Array, scales_k: Array, scales_v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """q, k, v = x @ W of float16 x [m, k] and three int4 matrices packed as `matmul_int4` takes them, in float16."""
-def qkv_project_int8(x: Array, w_q: Array, w_k: Array, w_v: Array, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """q, k, v = scale · (x @ W) of float16 x [m, k] and three int8 matrices [k, n], each n any number, in float16."""
+def qkv_gemm(codes_q: Array, codes_k: Array, codes_v: Array, x: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, zeros_q: Array | None = None, zeros_k: Array | None = None, zeros_v: Array | None = None, index_q: Array | None = None, index_k: Array | None = None, index_v: Array | None = None, bias_q: Array | None = None, bias_k: Array | None = None, bias_v: Array | None = None, *, kind: FormatKind | str = ..., m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, out_element: DType | None = None, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """q, k, v = x @ Wᵀ + bias by three stored matrices of any widths: the projections before attention, fused."""
+def qkv_gemm_backward(codes_q: Array, codes_k: Array, codes_v: Array, dy_q: Array, dy_k: Array, dy_v: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, zeros_q: Array | None = None, zeros_k: Array | None = None, zeros_v: Array | None = None, index_q: Array | None = None, index_k: Array | None = None, index_v: Array | None = None, *, kind: FormatKind | str = ..., m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, out_element: DType | None = None, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy_q @ W_q + dy_k @ W_k + dy_v @ W_v of `QkvGemmPlan`, each W unpacked into the workspace."""
+def qkv_int8(w_q: Array, w_k: Array, w_v: Array, x: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, bias_q: Array | None = None, bias_k: Array | None = None, bias_v: Array | None = None, *, m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """q, k, v = scale · (x @ W) · scales + bias by three int8 matrices of any widths, which stay int8 in memory."""
+def qkv_int8_backward(w_q: Array, w_k: Array, w_v: Array, dy_q: Array, dy_k: Array, dy_v: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, *, m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy_q @ W_qᵀ + dy_k @ W_kᵀ + dy_v @ W_vᵀ of `QkvInt8Plan`, each W times its scales, in the workspace."""
+def qkv_project(x: Array, w_q: Any, w_k: Any, w_v: Any, *, kind: FormatKind | str, bias: Any = None, out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """q, k, v = x @ Wᵀ + bias by three matrices [n, k] stored in one format of `FormatKind`: x [*, k], each [*, n]."""
+def qkv_project_int4(x: Array, w_q: Array, w_k: Array, w_v: Array, scales_q: Array, scales_k: Array, scales_v: Array, *, bias: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """q, k, v = x @ W + bias of float16 x [*, k] and three int4 matrices as `matmul_int4` takes them, in float16."""
+def qkv_project_int8(x: Array, w_q: Array, w_k: Array, w_v: Array, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, *, scales: Any = None, bias: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """q, k, v = scale · (x @ W) · scales + bias of float16 x [*, k] and int8 matrices [k, n], in float16."""
 def qlinear_matmul(a: Array, a_scale: Array, a_zero_point: Array | None, b: Array, b_scale: Array, b_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y ≈ a @ b of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearMatMul): shapes as in `int_mm`."""
 def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -860,6 +860,11 @@ from baracuda_py import put_along_axis as put_along_axis
 from baracuda_py import putmask as putmask
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
+from baracuda_py import qkv_gemm as qkv_gemm
+from baracuda_py import qkv_gemm_backward as qkv_gemm_backward
+from baracuda_py import qkv_int8 as qkv_int8
+from baracuda_py import qkv_int8_backward as qkv_int8_backward
+from baracuda_py import qkv_project as qkv_project
 from baracuda_py import qkv_project_int4 as qkv_project_int4
 from baracuda_py import qkv_project_int8 as qkv_project_int8
 from baracuda_py import qlinear_matmul as qlinear_matmul

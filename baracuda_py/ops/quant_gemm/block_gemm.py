@@ -89,7 +89,8 @@ PARAMS = Params(
 )  # fmt: skip
 
 
-def _launch(p: Problem, kernel: str, rows: int, columns: int, axes: Mapping[str, Any], smem: int) -> Geometry | str:
+def product_values(p: Problem) -> dict[str, Any] | str:
+    """The values of `PARAMS`, or why no kernel takes operands that lie so."""
     desc, values = p.desc, stored_values(p)
     if isinstance(values, str):
         return values
@@ -101,31 +102,53 @@ def _launch(p: Problem, kernel: str, rows: int, columns: int, axes: Mapping[str,
         if found is None:
             return f"{name} must have a batch of one stride, got strides {view.strides} of shape {view.shape}"
         steps[f"{name}_steps"] = found.strides
-    blocks = math.prod(desc.batch_shape) * -(-desc.m // rows) * -(-desc.n // columns)
-    if blocks >= 2**31:
-        return f"needs {blocks} blocks, a grid has 2**31 - 1"
     values |= steps | {
         "m": desc.m, "n": desc.n, "k": desc.k, "bias_step": 0 if p.bias is None else p.bias.strides[0],
         "chunk_bytes": int(desc.kind.row.bytes(desc.k) * _CHUNK // max(desc.k, 1)),
         "wide_out": desc.out_element is not desc.element or desc.element is E.F32,
     }  # fmt: skip
-    step = Step(kernel, (blocks, 1, 1), values, axes, smem=smem)
+    return values
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block of a kernel makes: rows and columns of y, which instance does, and its shared memory."""
+
+    kernel: str
+    rows: int
+    columns: int
+    axes: Mapping[str, Any]
+    smem: int = 0
+
+    def blocks(self, desc: Any) -> int:
+        """How many a product takes."""
+        return int(math.prod(desc.batch_shape) * -(-desc.m // self.rows) * -(-desc.n // self.columns))
+
+
+def tile_of(x: View) -> Tile | str:
+    """The tile for rows [*batch, m, k] of x, or why there is none."""
+    if x.element is E.F32:
+        return Tile("simt", _SIMT_ROWS, _SIMT_WARPS, {})
+    if not 0 <= x.strides[-2] * _ROWS <= INT32:
+        return f"needs rows of x that lie forwards within 2**31 elements, got strides {x.strides}"
+    tiles = next((n for n in TILES if x.shape[-2] <= 8 * n), TILES[-1])
+    columns = 16 if tiles == 1 else 32
+    return Tile("rows", 8 * tiles, columns, {"NT": tiles}, _WARPS * columns * 8 * tiles * 4)
+
+
+def _stored(p: Problem) -> Geometry | str:
+    """One launch over the weights as they are stored."""
+    values, tile = product_values(p), tile_of(p.x)
+    if isinstance(values, str) or isinstance(tile, str):
+        return values if isinstance(values, str) else str(tile)
+    blocks = tile.blocks(p.desc)
+    if blocks >= 2**31:
+        return f"needs {blocks} blocks, a grid has 2**31 - 1"
+    step = Step(tile.kernel, (blocks, 1, 1), values, tile.axes, smem=tile.smem)
     return Geometry((step,), layout="contiguous" if all(view.dense for view in p.flat()) else "strided")
 
 
-def _rows(p: Problem) -> Geometry | str:
-    if not 0 <= p.x.strides[-2] * _ROWS <= INT32:
-        return f"needs rows of x that lie forwards within 2**31 elements, got strides {p.x.strides}"
-    tiles = next((n for n in TILES if p.desc.m <= 8 * n), TILES[-1])
-    columns = 16 if tiles == 1 else 32
-    return _launch(p, "rows", 8 * tiles, columns, {"NT": tiles}, _WARPS * columns * 8 * tiles * 4)
-
-
-def _simt(p: Problem) -> Geometry | str:
-    return _launch(p, "simt", _SIMT_ROWS, _SIMT_WARPS, {}, 0)
-
-
-def _views(p: Problem) -> dict[str, View | None]:
+def dense_views(p: Problem) -> dict[str, View | None]:
     """The operands of the dense product."""
     w = Operand(Place("@workspace"), weights_view(p.desc)).t.view
     return {"a": p.x, "b": w, "y": p.y, "bias": p.bias}
@@ -134,7 +157,7 @@ def _views(p: Problem) -> dict[str, View | None]:
 def _unpacked(row: Variant) -> Callable[[Problem], Geometry | str]:
     def geometry(p: Problem) -> Geometry | str:
         desc = p.desc
-        dense = product_problem(p, _views(p), desc.m, desc.n, desc.k, desc.out_element)
+        dense = product_problem(p, dense_views(p), desc.m, desc.n, desc.k, desc.out_element)
         named = {"a": "x", "y": "y", "bias": "bias"}
         given = {to: Operand(Place(name), p.views[name]) for to, name in named.items() if p.views[name] is not None}
         return unpacked(p, BlockGemmArgs, row, given, "t", dense.desc)
@@ -142,7 +165,7 @@ def _unpacked(row: Variant) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
-def _many(p: Problem) -> bool:
+def many(p: Problem) -> bool:
     """Whether there are more rows of x than are multiplied by weights as they are stored."""
     return bool(p.desc.m > (2 * _SIMT_ROWS if p.desc.element is E.F32 else _ROWS))
 
@@ -158,7 +181,7 @@ _UNPACKED = tuple(
     Variant(
         f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu", kernels=dense_kernels(row),
         elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
-        prelude=format_header, guarantee=GUARANTEE, first=_many, refuses=refuses(row),
+        prelude=format_header, guarantee=GUARANTEE, first=many, refuses=refuses(row),
     )
     for row in DENSE
 )  # fmt: skip
@@ -184,12 +207,12 @@ class BlockGemmPlan(Plan):
     apart = True
     variants = (
         Variant(
-            "rows", _rows, source="quant_gemm/block_gemm_rows.cu", elements=HALVES, prelude=format_header,
+            "rows", _stored, source="quant_gemm/block_gemm_rows.cu", elements=HALVES, prelude=format_header,
             kernels=(Kernel("rows", "block_gemm_rows<{KIND}, {T}, {NT}>", PARAMS, {"NT": TILES}, min_blocks=1),),
             guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         Variant(
-            "simt", _simt, source="quant_gemm/block_gemm_simt.cu", elements=(E.F32,), prelude=format_header,
+            "simt", _stored, source="quant_gemm/block_gemm_simt.cu", elements=(E.F32,), prelude=format_header,
             kernels=(Kernel("simt", "block_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2),),
             guarantee=replace(GUARANTEE, batch_invariant=True),
         ),

@@ -64,12 +64,12 @@ def product_problem(p: Problem, views: Mapping[str, View | None], m: int, n: int
 
 def unpacked(
     p: Problem, args: type[Args], row: Variant, operands: Mapping[str, Operand], weights: str, desc: GemmDescriptor,
-    used: int = 0,
+    used: int = 0, factors: tuple[float, float] = (1.0, 0.0),
 ) -> Geometry | str:  # fmt: skip
     """Unpacks the weights, and multiplies by a row of `GemmPlan`.
 
     operands: those of the product but `weights`, which is b = Wᵀ ("t") or b = W ("n"). used: bytes of workspace that
-    are taken.
+    are taken. factors: alpha and beta, where the operands have a c.
     """
     view = weights_view(p.desc)
     place = Place("@workspace", used)
@@ -80,7 +80,7 @@ def unpacked(
     used += aligned(rows * view.strides[-2] * view.element.itemsize)
     held = Operand(place, view)
     given = {**operands, "b": held.t if weights == "t" else held}
-    found = product_steps(p, args, (row,), GemmArgs, desc, given, used, (1.0, 0.0))
+    found = product_steps(p, args, (row,), GemmArgs, desc, given, used, factors)
     if isinstance(found, str):
         return found
     steps, nbytes, _ = found

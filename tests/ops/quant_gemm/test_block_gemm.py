@@ -217,22 +217,6 @@ def test_matmul_int4_is_right_for_odd_widths_and_several_groups(n: int, groups: 
     assert np.array_equal(bc.matmul_int4(a, packed.reshape(k // 8, n), scales), got)
 
 
-def test_projections_of_unequal_widths() -> None:
-    rng, k, widths = np.random.default_rng(5), 256, (6, 3, 5)
-    x = rng.standard_normal((4, k)).astype(np.float16)
-    qs = [rng.integers(-8, 8, (k, n)) for n in widths]
-    scales = [rng.uniform(0.01, 0.1, (2, n)).astype(np.float16) for n in widths]
-    made = bc.qkv_project_int4(x, *map(words, qs), *scales)
-    for got, q, scale in zip(made, qs, scales, strict=True):
-        assert np.array_equal(got, bc.matmul_int4(x, words(q), scale).astype(np.float16))
-    bytes_ = [rng.integers(-128, 128, (k, n), dtype=np.int8) for n in widths]
-    for got, w, scale in zip(
-        bc.qkv_project_int8(x, *bytes_, 0.5, 0.01, 2.0**-7), bytes_, (0.5, 0.01, 2.0**-7), strict=True
-    ):
-        want = x.astype(np.float64) @ w.astype(np.float64) * np.float32(scale)
-        assert got.dtype == np.float16 and np.allclose(got.astype(np.float64), want, rtol=2e-3, atol=2e-2)
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
