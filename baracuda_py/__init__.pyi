@@ -562,6 +562,11 @@ from .ops.quantize.quantize import QuantizeArgs as QuantizeArgs
 from .ops.quantize.quantize import QuantizeDescriptor as QuantizeDescriptor
 from .ops.quantize.quantize import QuantizePlan as QuantizePlan
 from .ops.quantize.stored import StoredArgs as StoredArgs
+from .ops.quantize.swizzle_scales import SwizzleScalesArgs as SwizzleScalesArgs
+from .ops.quantize.swizzle_scales import SwizzleScalesDescriptor as SwizzleScalesDescriptor
+from .ops.quantize.swizzle_scales import SwizzleScalesPlan as SwizzleScalesPlan
+from .ops.quantize.swizzle_scales import UnswizzleScalesArgs as UnswizzleScalesArgs
+from .ops.quantize.swizzle_scales import UnswizzleScalesPlan as UnswizzleScalesPlan
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -3221,6 +3226,8 @@ def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int 
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def swizzle_scales(x: Array, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the scales x [*, rows, columns] in tiles of 128 × 4, as block-scaled products on Blackwell read them."""
 def t(x: Array) -> Array:
     """The transpose of a matrix as a view; what has fewer axes is returned as it is (torch.t)."""
 def take(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3379,6 +3386,8 @@ def unsqueeze(x: Array, axis: Any) -> Array:
     """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
 def unstack(x: Array, axis: int = 0) -> list[Array]:
     """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
+def unswizzle_scales(x: Array, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y [*, rows, columns] = the scales whose tiles are x: the inverse of `SwizzleScalesPlan` (from_blocked)."""
 def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
 def update_slice_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -1124,6 +1124,7 @@ from baracuda_py import swiglu_backward as swiglu_backward
 from baracuda_py import swiglu_oai as swiglu_oai
 from baracuda_py import swiglu_oai_backward as swiglu_oai_backward
 from baracuda_py import swish as swish
+from baracuda_py import swizzle_scales as swizzle_scales
 from baracuda_py import take as take
 from baracuda_py import take_along_axis as take_along_axis
 from baracuda_py import take_along_dim as take_along_dim
@@ -1186,6 +1187,7 @@ from baracuda_py import unique_values as unique_values
 from baracuda_py import unpack_signs as unpack_signs
 from baracuda_py import unpackbits as unpackbits
 from baracuda_py import unravel_index as unravel_index
+from baracuda_py import unswizzle_scales as unswizzle_scales
 from baracuda_py import unwrap as unwrap
 from baracuda_py import update_slice_at as update_slice_at
 from baracuda_py import var as var
