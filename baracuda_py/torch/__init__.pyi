@@ -1208,6 +1208,7 @@ from baracuda_py import view_scatter as view_scatter
 from baracuda_py import view_scatter_backward as view_scatter_backward
 from baracuda_py import vocab_parallel_embedding as vocab_parallel_embedding
 from baracuda_py import vstack as vstack
+from baracuda_py import w4a8_gemm as w4a8_gemm
 from baracuda_py import wald as wald
 from baracuda_py import weibull as weibull
 from baracuda_py import weibull_min as weibull_min
