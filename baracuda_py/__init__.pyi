@@ -2278,6 +2278,8 @@ def matmul_tc_bf16(a: Array, b: Array, *, out: Out = None, stream: Stream = None
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
 def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
+def matmul_w4a8(x: Array, codes: Array, scales: Array, zeros: Array | None = None, *, x_scale: Array | None = None, bias: Array | None = None, kind: FormatKind | str | None = None, out_element: Any = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x_scale · (x @ Wᵀ) + bias of int8 x [*, k] by weights W [n, k] of 4 bits: the result is [*, n] (W4A8)."""
 def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
 def matrix_transpose(x: Array) -> Array:

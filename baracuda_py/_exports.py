@@ -1516,6 +1516,7 @@ EXPORTS = {
     "matmul_tc_async": "ops.gemm.kaio",
     "matmul_tc_bf16": "ops.gemm.kaio",
     "matmul_tc_bf16_async": "ops.gemm.kaio",
+    "matmul_w4a8": "ops.quant_gemm.w4a8_functions",
     "matrix_power": "ops.gemm.chains",
     "matrix_transpose": "ops.layout.views",
     "matvec": "ops.gemm.products",

@@ -678,6 +678,7 @@ from baracuda_py import matmul_tc as matmul_tc
 from baracuda_py import matmul_tc_async as matmul_tc_async
 from baracuda_py import matmul_tc_bf16 as matmul_tc_bf16
 from baracuda_py import matmul_tc_bf16_async as matmul_tc_bf16_async
+from baracuda_py import matmul_w4a8 as matmul_w4a8
 from baracuda_py import matrix_power as matrix_power
 from baracuda_py import matvec as matvec
 from baracuda_py import max as max

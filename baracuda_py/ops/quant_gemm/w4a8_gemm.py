@@ -16,8 +16,6 @@ from ...core import (
 from ...core import element as element_field
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
-from ...core.element import cast as cast_values
-from ...core.element import decode, encode
 from ...schedules import w4a8 as schedule
 from ..quantize.format import stream
 from ..quantize.format_kinds import FormatKind
@@ -74,11 +72,11 @@ class W4A8GemmArgs(Args):
 def reference(
     desc: W4A8GemmDescriptor, *, x: Any, codes: Any, scales: Any, zeros: Any, scale_x: Any, bias: Any
 ) -> Mapping[str, Any]:
-    """NumPy: sums of groups exact, then float32 in the order of k."""
+    """NumPy: sums of groups exact, then float32 in the order of k, whatever the floats come in."""
     single = np.float32
     w = stream(codes, 4, desc.k).astype(np.int64)
     w = (w ^ 8) - 8 if desc.kind is FormatKind.INT4 else w
-    by = decode(scales, desc.scale_element).astype(single)
+    by = scales.astype(single)
     y = np.zeros((*desc.batch_shape, desc.m, desc.n), single)
     with np.errstate(all="ignore"):
         for g in range(desc.k // desc.group):
@@ -88,24 +86,27 @@ def reference(
             left = x[..., g * desc.group : (g + 1) * desc.group].astype(np.float64)  # whose sums are exact
             sums = np.matmul(left, np.swapaxes(part, -1, -2).astype(np.float64)).astype(single)
             y = y + sums * by[..., None, :, g]
-        y = y if scale_x is None else y * scale_x[..., None]
-        y = y if bias is None else y + decode(bias, desc.element).astype(single)
-    return {"y": np.array(encode(cast_values(y, desc.element), desc.element))}
+        y = y if scale_x is None else y * scale_x.astype(single)[..., None]
+        y = y if bias is None else y + bias.astype(single)
+    return {"y": y.astype(np.result_type(single, *(v.dtype for v in (scales, scale_x, bias) if v is not None)))}
 
 
 def in_torch(
     torch: Any, desc: W4A8GemmDescriptor, *, x: Any, codes: Any, scales: Any, zeros: Any, scale_x: Any, bias: Any
 ) -> Any:
-    """The definition in float64."""
+    """Products of integers in float64, which are exact, and the groups' sums in float32 one after the other."""
     if 0 in (desc.m, desc.n, desc.k, *desc.batch_shape):
         return NotImplemented
     w = torch.stack((codes & 15, codes >> 4), -1).reshape(*desc.batch_shape, desc.n, desc.k).to(torch.int32)
     w = ((w ^ 8) - 8 if desc.kind is FormatKind.INT4 else w).double()
     if zeros is not None:
         w = w - zeros.double().clamp(max=MOST_ZERO).repeat_interleave(desc.group, -1)
-    y = torch.matmul(x.double(), (w * scales.double().repeat_interleave(desc.group, -1)).transpose(-1, -2))
-    y = y if scale_x is None else y * scale_x.double()[..., None]
-    return y if bias is None else y + bias.double()
+    y = torch.zeros(())
+    parts = zip(x.double().split(desc.group, -1), w.split(desc.group, -1), scales.float().unbind(-1), strict=True)
+    for left, right, scale in parts:
+        y = y + torch.matmul(left, right.transpose(-1, -2)).float() * scale[..., None, :]
+    y = y if scale_x is None else y * scale_x.float()[..., None]
+    return y if bias is None else y + bias.float()
 
 
 def _with(design: Callable[..., Geometry | str]) -> Callable[[Problem], Geometry | str]:
@@ -136,7 +137,6 @@ class W4A8GemmPlan(Plan):
     descriptor = W4A8GemmDescriptor
     args = W4A8GemmArgs
     reference = staticmethod(reference)
-    raw = True
     value_policy = "a zero point above 127 counts as 127"
     variants = (
         Variant(
