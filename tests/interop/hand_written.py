@@ -214,6 +214,9 @@ GIVEN: dict[str, Callable[[], Call]] = {
     ),
     **dict.fromkeys(("int_mm", "matmul_int8", "matmul_integer"), lambda: ([*_bytes()], {})),
     "quantized_matmul": lambda: ([made(2, 64), _codes(3, 32), made(3, 2, seed=1)], {"kind": "int4"}),
+    "matmul_w4a8": lambda: (
+        [_codes(2, 64).view(np.int8), _codes(3, 32), made(3, 2, seed=1)], {"x_scale": made(2)}
+    ),
     "matmul_int4": lambda: ([made(2, 16, dtype=np.float16), *_words()], {}),
     "qkv_project": lambda: (
         [made(2, 64), *[[_codes(n, 32), made(n, 2, seed=1)] for n in (3, 1, 2)]], {"kind": "int4"}

@@ -37,9 +37,11 @@ APART = {  # operands whose values are not in the result, or not in each of seve
 WHOLE = {
     "one_hot",
     "packbits",
+    "swizzle_scales",
     "ternary_unpack",
     "unpack_signs",
     "unpackbits",
+    "unswizzle_scales",
 }  # of indices and bits, whatever else their plans take
 
 
