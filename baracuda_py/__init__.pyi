@@ -555,6 +555,12 @@ from .ops.quantize.hadamard_backward import HadamardBackwardPlan as HadamardBack
 from .ops.quantize.hadamard_quantize import HadamardQuantizeArgs as HadamardQuantizeArgs
 from .ops.quantize.hadamard_quantize import HadamardQuantizeDescriptor as HadamardQuantizeDescriptor
 from .ops.quantize.hadamard_quantize import HadamardQuantizePlan as HadamardQuantizePlan
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeArgs as LearnableFakeQuantizeArgs
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardArgs as LearnableFakeQuantizeBackwardArgs
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardDescriptor as LearnableFakeQuantizeBackwardDescriptor
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardPlan as LearnableFakeQuantizeBackwardPlan
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeDescriptor as LearnableFakeQuantizeDescriptor
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizePlan as LearnableFakeQuantizePlan
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeArgs as Mxfp8CastTransposeArgs
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeDescriptor as Mxfp8CastTransposeDescriptor
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposePlan as Mxfp8CastTransposePlan
@@ -1583,6 +1589,10 @@ def fake_quantize(x: Array, scale: Any, zero_points: Array | None = None, *, qua
     """(clamp(round(x / scale) + zero point, quant_min, quant_max) - zero point) scale; its gradient is dy in the range."""
 def fake_quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy where the integer of x is in the range, else 0: the gradient of `fake_quantize`."""
+def fake_quantize_learnable_per_channel_affine(x: Array, scale: Array, zero_point: Array, axis: int, quant_min: int, quant_max: int, grad_factor: Scalar = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`learnable_fake_quantize` of places along `axis` (torch._fake_quantize_learnable_per_channel_affine)."""
+def fake_quantize_learnable_per_tensor_affine(x: Array, scale: Array, zero_point: Array, quant_min: int, quant_max: int, grad_factor: Scalar = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`learnable_fake_quantize` with arrays of one item (torch._fake_quantize_learnable_per_tensor_affine)."""
 def fake_quantize_per_channel_affine(x: Array, scale: Array, zero_point: Array | None, axis: int, quant_min: int, quant_max: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`fake_quantize` with a scale and zero point for each place along `axis` (torch's function of this name)."""
 def fake_quantize_per_tensor_affine(x: Array, scale: Any, zero_point: Any, quant_min: int, quant_max: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2101,6 +2111,10 @@ def leaky_relu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def leaky_relu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def learnable_fake_quantize(x: Array, scale: Array, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, grad_factor: Scalar = 1.0, block_shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`fake_quantize` with gradients of x, scale and zero_points, which are floats: learned step sizes."""
+def learnable_fake_quantize_backward(dy: Array, x: Array, scales: Array, zero_points: Array | None = None, *, shape: int | Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, quant_min: int = -128, quant_max: int = 127, grad_factor: Scalar = 1.0, return_dx: bool = True, return_dscales: bool = True, return_dzero_points: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `LearnableFakeQuantizePlan`, with v = x / scale, r = round(v), and r's range low to high."""
 def left_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def legendre_polynomial_p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -364,6 +364,8 @@ from baracuda_py import factorial as factorial
 from baracuda_py import factorial_backward as factorial_backward
 from baracuda_py import fake_quantize as fake_quantize
 from baracuda_py import fake_quantize_backward as fake_quantize_backward
+from baracuda_py import fake_quantize_learnable_per_channel_affine as fake_quantize_learnable_per_channel_affine
+from baracuda_py import fake_quantize_learnable_per_tensor_affine as fake_quantize_learnable_per_tensor_affine
 from baracuda_py import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
 from baracuda_py import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
 from baracuda_py import feature_alpha_dropout as feature_alpha_dropout
@@ -596,6 +598,8 @@ from baracuda_py import leaky_relu as leaky_relu
 from baracuda_py import leaky_relu_backward as leaky_relu_backward
 from baracuda_py import leaky_relu_glu as leaky_relu_glu
 from baracuda_py import leaky_relu_glu_backward as leaky_relu_glu_backward
+from baracuda_py import learnable_fake_quantize as learnable_fake_quantize
+from baracuda_py import learnable_fake_quantize_backward as learnable_fake_quantize_backward
 from baracuda_py import left_shift as left_shift
 from baracuda_py import legendre_polynomial_p as legendre_polynomial_p
 from baracuda_py import lerp as lerp

@@ -24,6 +24,15 @@ from .affine import AffineFields, affine_params, draw_scope, infer_block_shape, 
 E = ElementKind
 
 
+def check_range(desc: Any) -> None:
+    """The ends of the range of integers are in order, and differences of them numbers of the accumulator."""
+    most = 2**51 if desc.element is E.F64 else 2**22
+    if not -most <= desc.quant_min <= desc.quant_max <= most:
+        raise InvalidProblemError(
+            f"quant_min, quant_max must be in order, within {most} of 0, got {desc.quant_min}, {desc.quant_max}"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class FakeQuantizeDescriptor(AffineFields, Descriptor):
     """x and y have shape `shape`; blocks, scales and zero points (int32) are as in `AffineFields`.
@@ -37,11 +46,7 @@ class FakeQuantizeDescriptor(AffineFields, Descriptor):
 
     def validate(self) -> None:
         self.check(self.element, E.I32)
-        most = 2**51 if self.element is E.F64 else 2**22
-        if not -most <= self.quant_min <= self.quant_max <= most:
-            raise InvalidProblemError(
-                f"quant_min, quant_max must be in order, within {most} of 0, got {self.quant_min}, {self.quant_max}"
-            )
+        check_range(self)
 
 
 def _scales(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
