@@ -561,6 +561,9 @@ from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardD
 from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardPlan as LearnableFakeQuantizeBackwardPlan
 from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeDescriptor as LearnableFakeQuantizeDescriptor
 from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizePlan as LearnableFakeQuantizePlan
+from .ops.quantize.moving_average_qparams import MovingAverageQParamsArgs as MovingAverageQParamsArgs
+from .ops.quantize.moving_average_qparams import MovingAverageQParamsDescriptor as MovingAverageQParamsDescriptor
+from .ops.quantize.moving_average_qparams import MovingAverageQParamsPlan as MovingAverageQParamsPlan
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeArgs as Mxfp8CastTransposeArgs
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeDescriptor as Mxfp8CastTransposeDescriptor
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposePlan as Mxfp8CastTransposePlan
@@ -1585,7 +1588,7 @@ def factorial_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy factorial'(x) element by element; see `UnaryBackwardPlan`."""
 def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
     """A CUDA device that is not there: `fake_device(8.6)`. Choosing and compiling work, loading does not."""
-def fake_quantize(x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def fake_quantize(x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(clamp(round(x / scale) + zero point, quant_min, quant_max) - zero point) scale; its gradient is dy in the range."""
 def fake_quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy where the integer of x is in the range, else 0: the gradient of `fake_quantize`."""
@@ -1691,6 +1694,8 @@ def full(shape: Any, value: Scalar, element: Any = None, *, like: Any = None) ->
     """An array of one value (torch.full, numpy.full)."""
 def full_like(x: Array, value: Scalar, element: Any = None) -> Array:
     """An array of x's shape, and its element where none is given, of one value (torch.full_like)."""
+def fused_moving_avg_obs_fake_quant(x: Array, observer_on: bool, fake_quant_on: bool, running_min: Array, running_max: Array, scale: Array, zero_point: Array, averaging_const: Scalar, quant_min: int, quant_max: int, ch_axis: int, per_row_fake_quant: bool = False, symmetric_quant: bool = False, *, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """x fake quantised by a range that moves with it (torch.fused_moving_avg_obs_fake_quant); see `FakeQuantizePlan`."""
 def gamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gamma(x) element by element; see `UnaryPlan`."""
 def gamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2379,6 +2384,8 @@ def moveaxis(x: Array, source: Any, destination: Any) -> Array:
     """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
 def movedim(x: Array, source: Any, destination: Any) -> Array:
     """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
+def moving_average_qparams(low: Array, high: Array, running_min: Array, running_max: Array, scale: Array, zero_point: Array, *, channels: int = ..., quant_min: int = -128, quant_max: int = 127, symmetric: bool = False, averaging_const: Scalar = 0.01, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array]:
+    """running = running + averaging_const (new - running) of the ends of a range; its scale and zero point."""
 def mse_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """mse_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def mse_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -411,6 +411,7 @@ from baracuda_py import fresnel_s_backward as fresnel_s_backward
 from baracuda_py import frexp as frexp
 from baracuda_py import frexp_backward as frexp_backward
 from baracuda_py import frobenius_norm as frobenius_norm
+from baracuda_py import fused_moving_avg_obs_fake_quant as fused_moving_avg_obs_fake_quant
 from baracuda_py import gamma as gamma
 from baracuda_py import gamma_backward as gamma_backward
 from baracuda_py import gammainc as gammainc
@@ -726,6 +727,7 @@ from baracuda_py import modified_bessel_k1_backward as modified_bessel_k1_backwa
 from baracuda_py import modulated_layer_norm as modulated_layer_norm
 from baracuda_py import moe_permute as moe_permute
 from baracuda_py import moe_unpermute as moe_unpermute
+from baracuda_py import moving_average_qparams as moving_average_qparams
 from baracuda_py import mse_loss as mse_loss
 from baracuda_py import mse_loss_backward as mse_loss_backward
 from baracuda_py import msort as msort

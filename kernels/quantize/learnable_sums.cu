@@ -6,6 +6,7 @@
 // thread for each block then makes the gradients of them.
 #include <baracuda/reduce_axes.cuh>
 #include "quantize/learnable.cuh"
+#include "quantize/put_float.cuh"
 #include "reduce/sums.cuh"
 
 namespace baracuda {
