@@ -56,6 +56,9 @@ from .ops.attention.cache.kv_cache_append import KvCacheAppendPlan as KvCacheApp
 from .ops.attention.cache.paged_kv_append import PagedKvAppendArgs as PagedKvAppendArgs
 from .ops.attention.cache.paged_kv_append import PagedKvAppendDescriptor as PagedKvAppendDescriptor
 from .ops.attention.cache.paged_kv_append import PagedKvAppendPlan as PagedKvAppendPlan
+from .ops.attention.cache.paged_kv_append_fp8 import PagedKvAppendFp8Args as PagedKvAppendFp8Args
+from .ops.attention.cache.paged_kv_append_fp8 import PagedKvAppendFp8Descriptor as PagedKvAppendFp8Descriptor
+from .ops.attention.cache.paged_kv_append_fp8 import PagedKvAppendFp8Plan as PagedKvAppendFp8Plan
 from .ops.attention.cache.rope_kv_append import RopeKvAppendArgs as RopeKvAppendArgs
 from .ops.attention.cache.rope_kv_append import RopeKvAppendDescriptor as RopeKvAppendDescriptor
 from .ops.attention.cache.rope_kv_append import RopeKvAppendPlan as RopeKvAppendPlan
@@ -524,6 +527,9 @@ from .ops.quantize.choose_qparams import RangeKind as RangeKind
 from .ops.quantize.dequantize import DequantizeArgs as DequantizeArgs
 from .ops.quantize.dequantize import DequantizeDescriptor as DequantizeDescriptor
 from .ops.quantize.dequantize import DequantizePlan as DequantizePlan
+from .ops.quantize.dequantize_backward import DequantizeBackwardArgs as DequantizeBackwardArgs
+from .ops.quantize.dequantize_backward import DequantizeBackwardDescriptor as DequantizeBackwardDescriptor
+from .ops.quantize.dequantize_backward import DequantizeBackwardPlan as DequantizeBackwardPlan
 from .ops.quantize.dynamic_quantize import DynamicQuantizeArgs as DynamicQuantizeArgs
 from .ops.quantize.dynamic_quantize import DynamicQuantizeDescriptor as DynamicQuantizeDescriptor
 from .ops.quantize.dynamic_quantize import DynamicQuantizePlan as DynamicQuantizePlan
@@ -1367,6 +1373,8 @@ def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = N
     """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
 def dequantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'float32', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`."""
+def dequantize_backward(dy: Array, x: Array, scales: Array | None = None, zero_points: Array | None = None, *, shape: int | Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dscale = the sum of dy (q - zero point) over the elements that share a scale: of `DequantizePlan`, in scales."""
 def dequantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - zero_points) scale, one for each block of the last axes; see `quantize_per_block`."""
 def dequantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2574,6 +2582,8 @@ def pad_in_dim(x: Array, padding_value: Any, padding_config: Any, *, out: Out = 
     """x with (before, after, between) elements of `padding_value` along each axis (jax.lax.pad), below 0 taken away."""
 def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
+def paged_kv_append_fp8(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', layout: str = 'hnd', stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`paged_kv_append` of float16, bfloat16 or float32 into caches of fp8 bytes (uint8, or an fp8 dtype)."""
 def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance)."""
 def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:

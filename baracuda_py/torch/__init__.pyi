@@ -266,6 +266,7 @@ from baracuda_py import dense_gemm as dense_gemm
 from baracuda_py import dense_to_jagged as dense_to_jagged
 from baracuda_py import depth_to_space as depth_to_space
 from baracuda_py import dequantize as dequantize
+from baracuda_py import dequantize_backward as dequantize_backward
 from baracuda_py import dequantize_per_block as dequantize_per_block
 from baracuda_py import dequantize_per_channel as dequantize_per_channel
 from baracuda_py import dequantize_per_group as dequantize_per_group
@@ -815,6 +816,7 @@ from baracuda_py import pad as pad
 from baracuda_py import pad_backward as pad_backward
 from baracuda_py import pad_in_dim as pad_in_dim
 from baracuda_py import paged_kv_append as paged_kv_append
+from baracuda_py import paged_kv_append_fp8 as paged_kv_append_fp8
 from baracuda_py import pairwise_distance as pairwise_distance
 from baracuda_py import pairwise_distance_backward as pairwise_distance_backward
 from baracuda_py import pareto as pareto

@@ -17,7 +17,8 @@ template <int CODE, class T> struct CodeTerms {
   using Q = stored_t<CODE>;
   using Value = A;
   static constexpr int operands = 3;  // dy, x, and where the zero point is
-  static constexpr int width = 16 / static_cast<int>(max(sizeof(T), sizeof(Q))), batch = 2;
+  static constexpr int width = 16 / static_cast<int>(max(sizeof(T), sizeof(Q)));
+  static constexpr int batch = is_packed(CODE) || CODE == code_u16 ? 1 : 2;  // those take more registers
   template <int N> using Chunk = Chunks<N, T, Q>;
   const CodeSumsParams& p;
   const T* dy;

@@ -24,7 +24,7 @@ from ...schedules.map import THREADS, map_params
 from ...schedules.reduce import reduce_kernels, reduce_params
 from ..elementwise.cast import CODES
 from .affine import BlockFields, draw_runs, draw_scope, infer_block_shape, over_blocks
-from .block_sums import finish, finish_kernel, finish_params, sums_of_blocks
+from .block_sums import finish, finish_kernel, finish_params, over_blocks_sums, sums_of_blocks
 from .fake_quantize import check_range
 
 E = ElementKind
@@ -241,22 +241,12 @@ def backward_reference(
         held = np.clip(r, low, high)
         made = {"dx": np.where(inside, dy, 0)}
         if "dscales" in wanted:
-            sums = _over(desc, dy * np.where(inside, held - v, held))
+            sums = over_blocks_sums(desc, dy * np.where(inside, held - v, held))
             made["dscales"] = sums * factor
         if "dzero_points" in wanted:
-            sums = _over(desc, np.where(inside, 0, dy))
+            sums = over_blocks_sums(desc, np.where(inside, 0, dy))
             made["dzero_points"] = -(scales * sums) * factor
     return {name: value for name, value in made.items() if name in wanted}
-
-
-def _over(desc: BlockFields, terms: Any) -> Any:
-    """The sums of blocks."""
-    sums = np.broadcast_to(terms, desc.shape)
-    for axis, (count, size) in enumerate(zip(desc.scale_shape, desc.block, strict=True)):
-        empty = (*sums.shape[:axis], 1, *sums.shape[axis + 1 :])
-        starts = np.arange(count) * size
-        sums = np.add.reduceat(sums, starts, axis) if desc.shape[axis] else np.zeros(empty, sums.dtype)
-    return sums
 
 
 SUMS = reduce_params(
