@@ -544,6 +544,9 @@ from .ops.quant_gemm.sparse24 import Sparse24PrunePlan as Sparse24PrunePlan
 from .ops.quant_gemm.sparse24_gemm import Sparse24GemmArgs as Sparse24GemmArgs
 from .ops.quant_gemm.sparse24_gemm import Sparse24GemmDescriptor as Sparse24GemmDescriptor
 from .ops.quant_gemm.sparse24_gemm import Sparse24GemmPlan as Sparse24GemmPlan
+from .ops.quant_gemm.w4a8_gemm import W4A8GemmArgs as W4A8GemmArgs
+from .ops.quant_gemm.w4a8_gemm import W4A8GemmDescriptor as W4A8GemmDescriptor
+from .ops.quant_gemm.w4a8_gemm import W4A8GemmPlan as W4A8GemmPlan
 from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
 from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
 from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
@@ -607,6 +610,11 @@ from .ops.quantize.quantize import QuantizeArgs as QuantizeArgs
 from .ops.quantize.quantize import QuantizeDescriptor as QuantizeDescriptor
 from .ops.quantize.quantize import QuantizePlan as QuantizePlan
 from .ops.quantize.stored import StoredArgs as StoredArgs
+from .ops.quantize.swizzle_scales import SwizzleScalesArgs as SwizzleScalesArgs
+from .ops.quantize.swizzle_scales import SwizzleScalesDescriptor as SwizzleScalesDescriptor
+from .ops.quantize.swizzle_scales import SwizzleScalesPlan as SwizzleScalesPlan
+from .ops.quantize.swizzle_scales import UnswizzleScalesArgs as UnswizzleScalesArgs
+from .ops.quantize.swizzle_scales import UnswizzleScalesPlan as UnswizzleScalesPlan
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -1156,7 +1164,7 @@ def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array
 def block_gemm_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy @ W of `BlockGemmPlan`, W unpacked into the workspace and rounded to x's element."""
 def block_quantize(x: Array, *, kind: FormatKind | str = 'nf4', group: int | None = None, scale: Scalar = 1.0, scale_element: DType | None = None, zero_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(codes, scales), of asymmetric formats (codes, scales, zeros), of x [*, n, k]; see `BlockQuantizePlan`."""
+    """(codes, scales), of asymmetric formats (codes, scales, zeros), of GGUF's codes alone, of x [*, n, k]."""
 def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2337,6 +2345,8 @@ def matmul_tc_bf16(a: Array, b: Array, *, out: Out = None, stream: Stream = None
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
 def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
+def matmul_w4a8(x: Array, codes: Array, scales: Array, zeros: Array | None = None, *, x_scale: Array | None = None, bias: Array | None = None, kind: FormatKind | str | None = None, out_element: Any = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x_scale · (x @ Wᵀ) + bias of int8 x [*, k] by weights W [n, k] of 4 bits: the result is [*, n] (W4A8)."""
 def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
 def matrix_transpose(x: Array) -> Array:
@@ -3306,6 +3316,8 @@ def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int 
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def swizzle_scales(x: Array, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the scales x [*, rows, columns] in tiles of 128 × 4, as block-scaled products on Blackwell read them."""
 def syrk(a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha · a @ aᵀ + beta · c of matrices [*, n, k], or with `trans` alpha · aᵀ @ a + beta · c of [*, k, n]."""
 def syrk_backward(dy: Array, a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -3468,6 +3480,8 @@ def unsqueeze(x: Array, axis: Any) -> Array:
     """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
 def unstack(x: Array, axis: int = 0) -> list[Array]:
     """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
+def unswizzle_scales(x: Array, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y [*, rows, columns] = the scales whose tiles are x: the inverse of `SwizzleScalesPlan` (from_blocked)."""
 def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
 def update_slice_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3516,6 +3530,8 @@ def vsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 0 (torch.vsplit, numpy.vsplit)."""
 def vstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
+def w4a8_gemm(x: Array, codes: Array, scales: Array, zeros: Array | None = None, scale_x: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scale_x · Σ over groups of k of scales · Σ x (w - zeros) + bias: int8 x, weights w of 4 bits (W4A8)."""
 def wald(mean: Array | float, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution wald of mean, scale, numbers or arrays."""
 def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:

@@ -689,6 +689,7 @@ from baracuda_py import matmul_tc as matmul_tc
 from baracuda_py import matmul_tc_async as matmul_tc_async
 from baracuda_py import matmul_tc_bf16 as matmul_tc_bf16
 from baracuda_py import matmul_tc_bf16_async as matmul_tc_bf16_async
+from baracuda_py import matmul_w4a8 as matmul_w4a8
 from baracuda_py import matrix_power as matrix_power
 from baracuda_py import matvec as matvec
 from baracuda_py import max as max
@@ -1144,6 +1145,7 @@ from baracuda_py import swiglu_backward as swiglu_backward
 from baracuda_py import swiglu_oai as swiglu_oai
 from baracuda_py import swiglu_oai_backward as swiglu_oai_backward
 from baracuda_py import swish as swish
+from baracuda_py import swizzle_scales as swizzle_scales
 from baracuda_py import syrk as syrk
 from baracuda_py import syrk_backward as syrk_backward
 from baracuda_py import take as take
@@ -1208,6 +1210,7 @@ from baracuda_py import unique_values as unique_values
 from baracuda_py import unpack_signs as unpack_signs
 from baracuda_py import unpackbits as unpackbits
 from baracuda_py import unravel_index as unravel_index
+from baracuda_py import unswizzle_scales as unswizzle_scales
 from baracuda_py import unwrap as unwrap
 from baracuda_py import update_slice_at as update_slice_at
 from baracuda_py import var as var
@@ -1228,6 +1231,7 @@ from baracuda_py import view_scatter as view_scatter
 from baracuda_py import view_scatter_backward as view_scatter_backward
 from baracuda_py import vocab_parallel_embedding as vocab_parallel_embedding
 from baracuda_py import vstack as vstack
+from baracuda_py import w4a8_gemm as w4a8_gemm
 from baracuda_py import wald as wald
 from baracuda_py import weibull as weibull
 from baracuda_py import weibull_min as weibull_min
