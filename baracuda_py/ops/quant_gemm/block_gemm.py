@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
+    ArchSku, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
     Relative, Step, Variant, View, Vjp, derived, extent, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
@@ -26,6 +26,9 @@ from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import (
     StoredArgs, StoredFields, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
 )  # fmt: skip
+from .block_gemm_wgmma import KERNELS as WGMMA_KERNELS
+from .block_gemm_wgmma import WIDE
+from .block_gemm_wgmma import geometry as wgmma_geometry
 from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked, weights_view
 
 E = ElementKind
@@ -33,6 +36,7 @@ ELEMENTS = (*HALVES, E.F32)
 TILES = (1, 2, 4)  # of 8 rows of x, that a block of the tensor-core kernel may have
 _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
 _WARPS, _CHUNK = 8, 128
+_MOST_TILED = 4096  # rows of x up to which decoding them again costs less than unpacked weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +170,11 @@ def many(p: Problem) -> bool:
     return bool(p.desc.m > (2 * _SIMT_ROWS if p.desc.element is E.F32 else _ROWS))
 
 
+def _tiled(p: Problem) -> bool:
+    """Whether so many rows of x go by tiles of weights as they are stored, which are decoded for every `WIDE` rows."""
+    return _many(p) and p.desc.m <= (_MOST_TILED if p.index is None else WIDE)
+
+
 # Sums in float32 in another order; tensor cores truncate what they add.
 GUARANTEE = Guarantee(Relative(4, mean=3))
 _UNPACKED = tuple(
@@ -185,8 +194,9 @@ class BlockGemmPlan(Plan):
     or float32. A weight is what `block_dequantize` gives: the format's own float32 arithmetic, rounded once to x's
     element. Products are exact in float32 (f32: rounded), sums in float32, bias added there, y rounded once. W has no
     gradient, nor has bias; that of x is `BlockGemmBackwardPlan`'s. Up to 64 rows (16 of f32), each dense and 16-byte
-    aligned, meet W as it is stored, in an order of sums that k alone fixes; others go through W unpacked in the
-    workspace, n · k elements. With `batch_invariant=True` all rows take the first way.
+    aligned, meet W as it is stored, in an order of sums that k alone fixes; on sm_90 up to 4096 such rows of f16 and
+    bf16 do, with few rows in parts of k whose sums lie in the workspace. Others go through W unpacked in the workspace,
+    n · k elements. With `batch_invariant=True` all rows take the first way.
     """
 
     op = "quant_gemm.block_gemm"
@@ -206,6 +216,10 @@ class BlockGemmPlan(Plan):
             kernels=(Kernel("simt", "block_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2),),
             guarantee=replace(GUARANTEE, batch_invariant=True),
         ),
+        Variant(
+            "wgmma", wgmma_geometry, source="quant_gemm/block_gemm_wgmma.cu", elements=HALVES, prelude=format_header,
+            kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=GUARANTEE, first=_tiled,
+        ),
         *_UNPACKED,
     )  # fmt: skip
     vjp = Vjp("BlockGemmBackwardPlan", grads={"x": "dx"})
@@ -223,8 +237,8 @@ class BlockGemmPlan(Plan):
             "m": draw.sizes(1, 5, 9, 17, 0, rare=(8, 33, 64, 65)),
             "out_element": draw.choice((draw.element, E.F32)),
         }
-        if draw.rarely():  # the wide tiles of the dense product
-            sizes |= {"m": 130, "n": 264}
+        if draw.rarely():  # the wide tiles of the dense product, and those of stored weights
+            sizes |= draw.choice(({"m": 130, "n": 264}, {"m": 250, "n": 250}))
         return BlockGemmDescriptor(**sizes, element=draw.element)
 
     @classmethod
