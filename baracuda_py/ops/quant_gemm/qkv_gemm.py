@@ -374,8 +374,8 @@ def qkv_case(draw: Any) -> dict[str, Any]:
         "n_q": n, "n_k": draw.choice((n, 3, 0, 17)), "n_v": draw.choice((2, n, 33)),
         "m": draw.sizes(1, 5, 9, 17, 0, rare=(8, 33, 65)), "out_element": draw.choice((draw.element, E.F32)),
     }  # fmt: skip
-    if draw.rarely():  # the wide tiles of the dense product
-        sizes |= {"m": 130, "n_q": 264}
+    if draw.rarely():  # the wide tiles of the dense product, and those of stored weights
+        sizes |= draw.choice(({"m": 130, "n_q": 264}, {"m": 250, "n_q": 250}))
     return sizes
 
 
