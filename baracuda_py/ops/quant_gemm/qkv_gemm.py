@@ -42,7 +42,7 @@ from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked
 E = ElementKind
 K = FormatKind
 KINDS = (K.INT8, K.UINT8, K.INT4, K.UINT4, K.NF4, K.FP8_E4M3, K.Q4_0, K.Q8_0, K.Q4_K, K.Q6_K)
-"""Formats that the fused product takes: each is 18 kernels."""
+"""Formats that the fused product takes, each of which is two dozen kernels."""
 PARTS = ("q", "k", "v")
 _SCALED = tuple(kind for kind in KINDS if kind.row.scales)
 _ZEROED = tuple(kind for kind in KINDS if kind.row.zeros)
