@@ -172,7 +172,7 @@ def many(p: Problem) -> bool:
 
 def _tiled(p: Problem) -> bool:
     """Whether so many rows of x go by tiles of weights as they are stored, which are decoded for every `WIDE` rows."""
-    return _many(p) and p.desc.m <= (_MOST_TILED if p.index is None else WIDE)
+    return many(p) and p.desc.m <= (_MOST_TILED if p.index is None else WIDE)
 
 
 # Sums in float32 in another order; tensor cores truncate what they add.
