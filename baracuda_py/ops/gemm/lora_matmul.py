@@ -16,7 +16,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
     Problem, Step, Variant, View, Vjp, element, extent, functional, operand, output,
 )  # fmt: skip
-from ...core.benchmark import Benchmark
+from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INDICES
 from ...core.variant import aligned
 from .gemm import rows_apart
@@ -131,14 +131,25 @@ def reference(
     return {"y": y if base is None else np.where(owners[:, None] < 0, base, base + y)}
 
 
+def _owners(torch: Any, desc: LoraMatmulDescriptor, ids: Any, offsets: Any) -> Any:
+    """`adapters_of` of tensors."""
+    ids = torch.where((ids >= 0) & (ids < desc.adapters), ids, -1)
+    if offsets is None:
+        return ids
+    bounds = torch.cummax(offsets.long().clamp(0, desc.tokens), 0)[0]
+    place = torch.searchsorted(bounds, torch.arange(desc.tokens, device=ids.device), right=True) - 1
+    ids = torch.cat(
+        [ids.new_full((1,), -1), ids, ids.new_full((1,), -1)]
+    )  # before the first segment, and after the last
+    return ids[place + 1]
+
+
 def in_torch(
     torch: Any, desc: LoraMatmulDescriptor, *, x: Any, a: Any, b: Any, ids: Any, offsets: Any, scale: Any, ranks: Any,
     base: Any,
 ) -> Any:  # fmt: skip
     """Products of each token with its own matrices."""
-    owners = torch.as_tensor(
-        adapters_of(desc, ids.cpu().numpy(), None if offsets is None else offsets.cpu().numpy()), device=x.device
-    )
+    owners = _owners(torch, desc, ids.long(), offsets)
     if not desc.adapters:
         return (x @ a.new_zeros(desc.in_features, desc.out_features)) if base is None else base + 0
     own = owners.clamp(min=0)
@@ -238,6 +249,12 @@ def ids_fit(desc: Any, offsets: Any) -> None:
         )
 
 
+def even_segments(torch: Any, desc: Any) -> dict[str, Any]:
+    """Segments of as many tokens, one for each adapter, for benchmarks."""
+    offsets = torch.arange(desc.num_ids + 1, dtype=torch.int32) * (desc.tokens // desc.num_ids)
+    return {"offsets": offsets, "ids": torch.arange(desc.num_ids, dtype=torch.int32) % desc.adapters}
+
+
 class LoraMatmulPlan(Plan):
     """y[t] = base[t] + scale[i] (x[t] @ a[i]ᵀ) @ b[i]ᵀ with the adapter i of token t (Punica's BGMV), or of the segment
     that the token is in (SGMV).
@@ -264,9 +281,11 @@ class LoraMatmulPlan(Plan):
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark("64 tokens, 16 adapters of rank 16, [4096, 4096] bf16", tokens=64, in_features=4096,
-                  out_features=4096, adapters=16, max_rank=16, num_ids=64, element="bfloat16", also=("base",)),
+                  out_features=4096, adapters=16, max_rank=16, num_ids=64, element="bfloat16", also=("base",),
+                  target=None, peers=(EAGER,)),
         Benchmark("4096 tokens, 16 adapters of rank 32, [4096, 4096] bf16", tokens=4096, in_features=4096,
-                  out_features=4096, adapters=16, max_rank=32, num_ids=4096, element="bfloat16", also=("base",)),
+                  out_features=4096, adapters=16, max_rank=32, num_ids=16, element="bfloat16", also=("base",),
+                  make=even_segments, target=None, peers=(EAGER,)),
     )  # fmt: skip
 
     @staticmethod

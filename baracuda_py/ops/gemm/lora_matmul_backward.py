@@ -10,11 +10,11 @@ from ...core import (
     Args, Array, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Plan, Problem, Variant, functional,
     operand, output,
 )  # fmt: skip
-from ...core.benchmark import Benchmark
+from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INDICES
 from .lora_matmul import (
-    KERNELS, POLICY, LoraMatmulDescriptor, adapters_of, ids_fit, launches, lora_case, product, random_bounds,
-    random_ids, random_ranks,
+    KERNELS, POLICY, LoraMatmulDescriptor, adapters_of, even_segments, ids_fit, launches, lora_case, product,
+    random_bounds, random_ids, random_ranks,
 )  # fmt: skip
 
 
@@ -75,7 +75,8 @@ class LoraMatmulBackwardPlan(Plan):
     )  # fmt: skip
     benchmarks = (
         Benchmark("4096 tokens, 16 adapters of rank 32, [4096, 4096] bf16", tokens=4096, in_features=4096,
-                  out_features=4096, adapters=16, max_rank=32, num_ids=4096, element="bfloat16", also=("dx",)),
+                  out_features=4096, adapters=16, max_rank=32, num_ids=16, element="bfloat16", also=("dx",),
+                  make=even_segments, target=None, peers=(EAGER,)),
     )  # fmt: skip
 
     @staticmethod
