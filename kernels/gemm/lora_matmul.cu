@@ -8,74 +8,18 @@
 // second kernel adds them. Over the rank a thread adds in its order. Sums are in A = acc_t<T>.
 //
 // p.wide: a bit for each matrix whose last axis has stride 1 and whose rows start 16-byte aligned.
-#include <baracuda/index.cuh>
-#include <baracuda/math.cuh>
-#include <baracuda/reduce.cuh>
-#include <baracuda/vector.cuh>
+#include "gemm/lora.cuh"
 
 namespace baracuda {
 
-constexpr int lora_threads = 256, lora_warps = lora_threads / warp_size, lora_tile = 8, lora_chunk = 512, lora_vec = 8;
-
-BARACUDA_D i64 lora_integer(const void* from, int wide, i64 at) {
-  return wide ? static_cast<const i64*>(from)[at] : static_cast<const i32*>(from)[at];
-}
-
-// The segment of token t, by one warp: that before the first bound beyond t. -1 before the first and after the last.
-template <class P> BARACUDA_D i64 lora_segment(const P& p, i64 t) {
-#pragma unroll 1
-  for (i64 base = 0; base <= p.segments; base += warp_size) {
-    const i64 i = base + lane_id();
-    const bool beyond = i <= p.segments && lora_integer(p.offsets, p.wide_offsets, i * p.offsets_step) > t;
-    const u32 found = __ballot_sync(full_warp, beyond);
-    if (found != 0) return base + __ffs(static_cast<int>(found)) - 2;
-  }
-  return -1;
-}
-
-// A tile of tokens: the adapter of each, -1 for none. Warp w finds that of token w.
-struct LoraTile {
-  i64 first;
-  int count;
-  const int* adapters;
-  template <class P> BARACUDA_D LoraTile(const P& p, i64 tile) : first(tile * p.tile) {
-    __shared__ int found[lora_tile];
-    count = static_cast<int>(min<i64>(p.tile, p.tokens - first));
-    const int warp = static_cast<int>(threadIdx.x) / warp_size;
-    if (warp < count) {
-      const i64 place = p.offsets == nullptr ? first + warp : lora_segment(p, first + warp);
-      i64 adapter = place < 0 ? -1 : lora_integer(p.ids, p.wide_ids, place * p.ids_step);
-      if (adapter < 0 || adapter >= p.adapters) adapter = -1;
-      if (lane_id() == 0) found[warp] = static_cast<int>(adapter);
-    }
-    adapters = found;
-    __syncthreads();
-  }
-  // The token after the last neighbour of token `from` with its adapter.
-  BARACUDA_D int run(int from) const {
-    int to = from + 1;
-    while (to < count && adapters[to] == adapters[from]) ++to;
-    return to;
-  }
-};
-
-template <class P> BARACUDA_D int lora_rank(const P& p, i64 adapter) {
-  if (adapter < 0) return 0;
-  if (p.ranks == nullptr) return static_cast<int>(p.rank);
-  return static_cast<int>(max<i64>(0, min(p.rank, lora_integer(p.ranks, p.wide_ranks, adapter * p.ranks_step))));
-}
-
-// Eight elements, 0 from `left` on.
-template <class T> BARACUDA_D Vec<T, lora_vec> lora_load(const T* from, i64 step, i64 left, bool wide) {
-  return wide && left >= lora_vec ? load<lora_vec>(from) : load_strided<T, lora_vec>(from, step, left, cast<T>(0.0f));
-}
+constexpr int lora_threads = 256, lora_warps = lora_threads / warp_size, lora_tile = 8, lora_chunk = 512;
 
 // p.copy: where x goes, too, if anywhere.
 template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
   using A = acc_t<T>;
   __shared__ __align__(16) T xs[lora_tile][lora_chunk];
   const i64 index = blockIdx.x, split = index % p.splits;
-  const LoraTile tile(p, index / p.splits);
+  const LoraTile<lora_tile> tile(p, index / p.splits);
   const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_id();
   const i64 begin = split * p.each, end = min(p.chunks, begin + p.each);
   A* const parts = static_cast<A*>(p.parts) + (split * p.tokens + tile.first) * p.rank;
@@ -133,7 +77,7 @@ template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
   using A = acc_t<T>;
   BARACUDA_DYNAMIC_SMEM(A, hs);  // [token][rank, to a multiple of 8]
   const i64 columns = div_up(p.n, i64(lora_threads)), index = blockIdx.x;
-  const LoraTile tile(p, index / columns);
+  const LoraTile<lora_tile> tile(p, index / columns);
   const int pitch = static_cast<int>(round_up(p.rank, i64(lora_vec)));
 #pragma unroll 1
   for (int e = threadIdx.x; e < tile.count * pitch; e += lora_threads) {

@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
-    Problem, Step, Variant, View, Vjp, element, extent, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan,
+    Variant, Vjp, element, extent, functional, operand, output,
 )  # fmt: skip
-from ...core.benchmark import Benchmark
+from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INDICES
-from ...core.variant import aligned
 from .gemm import rows_apart
 from .groups import settled
+from . import lora_rows as rows
 
-THREADS = 256
-_TILE, _CHUNK, _MOST_RANK = 8, 512, 512  # tokens of a block, elements of k of a piece; kernels/gemm/lora_matmul.cu, too
+_MOST_RANK = 512
 POLICY = (
     "a token whose adapter is outside [0, adapters) has none, and its y is base; ranks are clamped to [0, max_rank], "
     "offsets to [0, tokens] and to the largest offset before them, and tokens of no segment have no adapter"
@@ -131,14 +130,25 @@ def reference(
     return {"y": y if base is None else np.where(owners[:, None] < 0, base, base + y)}
 
 
+def _owners(torch: Any, desc: LoraMatmulDescriptor, ids: Any, offsets: Any) -> Any:
+    """`adapters_of` of tensors."""
+    ids = torch.where((ids >= 0) & (ids < desc.adapters), ids, -1)
+    if offsets is None:
+        return ids
+    bounds = torch.cummax(offsets.long().clamp(0, desc.tokens), 0)[0]
+    place = torch.searchsorted(bounds, torch.arange(desc.tokens, device=ids.device), right=True) - 1
+    ids = torch.cat(
+        [ids.new_full((1,), -1), ids, ids.new_full((1,), -1)]
+    )  # before the first segment, and after the last
+    return ids[place + 1]
+
+
 def in_torch(
     torch: Any, desc: LoraMatmulDescriptor, *, x: Any, a: Any, b: Any, ids: Any, offsets: Any, scale: Any, ranks: Any,
     base: Any,
 ) -> Any:  # fmt: skip
     """Products of each token with its own matrices."""
-    owners = torch.as_tensor(
-        adapters_of(desc, ids.cpu().numpy(), None if offsets is None else offsets.cpu().numpy()), device=x.device
-    )
+    owners = _owners(torch, desc, ids.long(), offsets)
     if not desc.adapters:
         return (x @ a.new_zeros(desc.in_features, desc.out_features)) if base is None else base + 0
     own = owners.clamp(min=0)
@@ -151,84 +161,6 @@ def in_torch(
     return made if base is None else base + made
 
 
-FIELDS = {
-    **dict.fromkeys(("ids", "offsets", "ranks"), "ptr"),
-    **dict.fromkeys(
-        ("tokens", "k", "n", "adapters", "rank", "segments", "chunks", "each", "splits", "ids_step", "offsets_step",
-         "ranks_step"), "i64"),
-    **dict.fromkeys(("tile", "wide", "wide_ids", "wide_offsets", "wide_ranks"), "i32"),
-    "parts": "workspace",
-}  # fmt: skip
-SHRINK = Params(
-    "LoraShrinkParams", x="ptr", a="ptr", copy="ptr", x_step="i64[2]", a_step="i64[3]", copy_step="i64[2]", **FIELDS
-)
-EXPAND = Params(
-    "LoraExpandParams", b="ptr", scale="ptr", base="ptr", y="ptr", b_step="i64[3]", base_step="i64[2]",
-    y_step="i64[2]", scale_step="i64", **FIELDS,
-)  # fmt: skip
-KERNELS = (
-    Kernel("shrink", "lora_shrink<{T}>", SHRINK, threads=THREADS),
-    Kernel("expand", "lora_expand<{T}>", EXPAND, threads=THREADS),
-)
-
-
-def _swapped(view: View) -> View:
-    """Matrices with their two axes in turn."""
-    (count, m, n), (s, t, u) = view.shape, view.strides
-    return View(view.ptr, (count, n, m), (s, u, t), view.element)
-
-
-def launches(p: Problem, x: str, y: str, copy: str | None = None, backward: bool = False) -> Geometry | str:
-    """Both products of x into y by the operands' names; `backward`: by the transposes of b and a. copy: where x goes,
-    too."""
-    desc = p.desc
-    first, second = ("b", "a") if backward else ("a", "b")
-    a, b = p.views[first], p.views[second]
-    a, b = (_swapped(a), _swapped(b)) if backward else (a, b)
-    k, n = (desc.out_features, desc.in_features) if backward else (desc.in_features, desc.out_features)
-    tile = _TILE if desc.tokens > 64 else 1
-    tiles, chunks = -(-desc.tokens // tile), -(-k // _CHUNK)
-    each = max(chunks, 1) if tiles >= 2 * p.device.sms else 1
-    splits, columns = -(-chunks // each), -(-n // THREADS)
-    if max(tiles * splits, tiles * columns) >= 2**31:
-        return f"needs {max(tiles * splits, tiles * columns)} blocks, a grid has 2**31 - 1"
-
-    def integers(name: str) -> dict[str, Any]:
-        view = p.views[name]
-        wide, step = (0, 0) if view is None else (int(view.element is ElementKind.I64), view.strides[0])
-        return {f"wide_{name}": wide, f"{name}_step": step}
-
-    def wide(view: View | None, bit: int) -> int:
-        return 0 if view is None or view.strides[-1] != 1 or not view.aligned(16) else 1 << bit
-
-    def step(name: str | None) -> list[int]:
-        return [0, 0] if name is None or p.views[name] is None else list(p.views[name].strides)
-
-    facts = {
-        "tokens": desc.tokens, "k": k, "n": n, "adapters": desc.adapters, "rank": desc.max_rank, "parts": 0,
-        "segments": desc.num_ids, "chunks": chunks, "each": each, "splits": splits, "tile": tile,
-        **integers("ids"), **integers("offsets"), **integers("ranks"),
-    }  # fmt: skip
-    out = p.views.get(copy) if copy else None
-    shrink = {
-        **facts, "x": x, "a": first, "copy": "@null" if out is None else copy, "x_step": step(x),
-        "a_step": list(a.strides), "copy_step": step(copy),
-        "wide": wide(p.views[x], 0) | wide(a, 1) | wide(out, 2),
-    }  # fmt: skip
-    base = None if backward else "base"
-    expand = {
-        **facts, "b": second, "y": y, "base": "@null" if base is None else base, "base_step": step(base),
-        "y_step": step(y), "b_step": list(b.strides), "scale_step": 0 if p.scale is None else p.scale.strides[0],
-        "wide": wide(b, 0),
-    }  # fmt: skip
-    steps = [Step("shrink", (tiles * splits, 1, 1), shrink, {}, THREADS)] if tiles * splits else []
-    if p.views[y] is not None and tiles * columns:
-        held = tile * -(-desc.max_rank // 8) * 8 * desc.acc.itemsize
-        steps.append(Step("expand", (tiles * columns, 1, 1), expand, {}, THREADS, held))
-    layout = "contiguous" if all(v.dense for v in p.flat()) else "strided"
-    return Geometry(tuple(steps), aligned(splits * desc.tokens * desc.max_rank * desc.acc.itemsize), layout)
-
-
 def ids_fit(desc: Any, offsets: Any) -> None:
     """Without offsets there is an adapter for each token."""
     if offsets is None and desc.num_ids != desc.tokens:
@@ -238,14 +170,35 @@ def ids_fit(desc: Any, offsets: Any) -> None:
         )
 
 
+def even_segments(torch: Any, desc: Any) -> dict[str, Any]:
+    """Segments of as many tokens, one for each adapter, for benchmarks."""
+    offsets = torch.arange(desc.num_ids + 1, dtype=torch.int32) * (desc.tokens // desc.num_ids)
+    return {"offsets": offsets, "ids": torch.arange(desc.num_ids, dtype=torch.int32) % desc.adapters}
+
+
+def variants_of(names: rows.Names) -> tuple[Variant, ...]:
+    """The rows of the plan and of its gradient."""
+    return (
+        Variant(
+            "mma", lambda p: rows.tensor_cores(p, names), source="gemm/lora_mma.cu", kernels=rows.MMA_KERNELS,
+            elements=rows.HALVES, guarantee=Guarantee(Forward(256)),
+        ),
+        Variant(
+            "tokens", lambda p: rows.launches(p, names), source="gemm/lora_matmul.cu", kernels=rows.KERNELS,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+    )  # fmt: skip
+
+
 class LoraMatmulPlan(Plan):
     """y[t] = base[t] + scale[i] (x[t] @ a[i]ᵀ) @ b[i]ᵀ with the adapter i of token t (Punica's BGMV), or of the segment
     that the token is in (SGMV).
 
-    Tokens may name adapters in any order; neighbours of one adapter share its reads. The sums over in_features are of
-    pieces of 512, each by a warp in an order of its own, and added in their order; those over the rank go by rank.
-    float32 (float64 of float64) holds them and the row of x @ aᵀ. So a token's bits depend neither on the others nor on
-    how many there are. Two launches.
+    Tokens may name adapters in any order; neighbours of one adapter share its reads. Sums and the row of x @ aᵀ are in
+    float32 (float64 of float64), and two launches make them. From 128 tokens on tensor cores multiply 16-bit elements
+    ("mma"), with x @ aᵀ as the sum of two of them; they are fast where neighbours have one adapter. Else ("tokens") the
+    sums over in_features are of pieces of 512, added in their order, and those over the rank go by rank, so a token's
+    bits depend neither on the others nor on how many there are.
     """
 
     op = "gemm.lora_matmul"
@@ -255,18 +208,15 @@ class LoraMatmulPlan(Plan):
     apart = True
     value_policy = POLICY
     vjp = Vjp("LoraMatmulBackwardPlan", grads={"x": "dx", "base": "dbase"})
-    variants = (
-        Variant(
-            "tokens", lambda p: launches(p, "x", "y"), source="gemm/lora_matmul.cu", kernels=KERNELS,
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
-        ),
-    )  # fmt: skip
+    variants = variants_of(rows.FORWARD)
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark("64 tokens, 16 adapters of rank 16, [4096, 4096] bf16", tokens=64, in_features=4096,
-                  out_features=4096, adapters=16, max_rank=16, num_ids=64, element="bfloat16", also=("base",)),
+                  out_features=4096, adapters=16, max_rank=16, num_ids=64, element="bfloat16", also=("base",),
+                  target=None, peers=(EAGER,)),
         Benchmark("4096 tokens, 16 adapters of rank 32, [4096, 4096] bf16", tokens=4096, in_features=4096,
-                  out_features=4096, adapters=16, max_rank=32, num_ids=4096, element="bfloat16", also=("base",)),
+                  out_features=4096, adapters=16, max_rank=32, num_ids=16, element="bfloat16", also=("base",),
+                  make=even_segments, target=None, peers=(EAGER,)),
     )  # fmt: skip
 
     @staticmethod
@@ -286,7 +236,7 @@ class LoraMatmulPlan(Plan):
 
 def lora_case(draw: Any) -> dict[str, Any]:
     """Few tokens, or enough of them for tiles; k of one piece or several."""
-    tokens = draw.sizes(5, 0, 1, 12, rare=(70,))
+    tokens = draw.sizes(5, 0, 1, 12, rare=(70, 130))
     return {
         "tokens": tokens, "in_features": draw.sizes(24, 0, 1, 67, rare=(520, 1100)),
         "out_features": draw.sizes(40, 0, 1, 5, rare=(260,)), "adapters": draw.integer(0, 3),

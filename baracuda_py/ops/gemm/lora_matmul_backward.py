@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import (
-    Args, Array, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Plan, Problem, Variant, functional,
+    Args, Array, ElementKind, InvalidProblemError, Plan, functional,
     operand, output,
 )  # fmt: skip
-from ...core.benchmark import Benchmark
+from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INDICES
+from . import lora_rows as rows
 from .lora_matmul import (
-    KERNELS, POLICY, LoraMatmulDescriptor, adapters_of, ids_fit, launches, lora_case, product, random_bounds,
-    random_ids, random_ranks,
+    POLICY, LoraMatmulDescriptor, adapters_of, even_segments, ids_fit, lora_case, product,
+    random_bounds, random_ids, random_ranks,
+    variants_of,
 )  # fmt: skip
 
 
@@ -50,14 +52,10 @@ def reference(
     return made
 
 
-def _geometry(p: Problem) -> Geometry | str:
-    return launches(p, "dy", "dx", "dbase", backward=True)
-
-
 class LoraMatmulBackwardPlan(Plan):
     """dx[t] = scale[i] (dy[t] @ b[i]) @ a[i] and dbase = dy of `LoraMatmulPlan`, in the same two launches.
 
-    The order of sums is the forward's, pieces of 512 of out_features, then by rank. Gradients of a and b are refused.
+    The rows and their orders of sums are the forward's. Gradients of a and b are refused.
     """
 
     op = "gemm.lora_matmul_backward"
@@ -67,15 +65,11 @@ class LoraMatmulBackwardPlan(Plan):
     reference = staticmethod(reference)
     apart = True
     value_policy = POLICY
-    variants = (
-        Variant(
-            "tokens", _geometry, source="gemm/lora_matmul.cu", kernels=KERNELS,
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
-        ),
-    )  # fmt: skip
+    variants = variants_of(rows.BACKWARD)
     benchmarks = (
         Benchmark("4096 tokens, 16 adapters of rank 32, [4096, 4096] bf16", tokens=4096, in_features=4096,
-                  out_features=4096, adapters=16, max_rank=32, num_ids=4096, element="bfloat16", also=("dx",)),
+                  out_features=4096, adapters=16, max_rank=32, num_ids=16, element="bfloat16", also=("dx",),
+                  make=even_segments, target=None, peers=(EAGER,)),
     )  # fmt: skip
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -89,6 +90,29 @@ def test_a_token_alone_is_the_token_in_a_batch() -> None:
     some = emulated(100, "float32", x=x[20:23], a=a, b=b, ids=ids[20:23])
     assert some.tobytes() == whole[20:23].tobytes()
     assert emulated(100, "float32", x=x, a=a, b=b, ids=ids).tobytes() == whole.tobytes()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+def test_many_tokens_on_tensor_cores(element: str) -> None:
+    """Whole and partial tiles of tokens, rank and columns; runs that end within a tile; what is beyond ranks is NaN."""
+    dtype = np.dtype(getattr(ml_dtypes, element, element))
+    x, base = (RNG.standard_normal(s).astype(dtype) for s in ((150, 72), (150, 70)))
+    a, b = ((RNG.standard_normal(s) / 4).astype(dtype) for s in ((3, 72, 72), (3, 70, 72)))
+    ids, ranks = np.repeat([2, -1, 0, 1, 2], [40, 20, 30, 50, 10]), np.array([72, 66, 5])
+    clean = {"a": a.copy(), "b": b.copy()}
+    for i, rank in enumerate(ranks):
+        a[i, rank:], b[i, :, rank:] = np.nan, np.nan
+        clean["a"][i, rank:] = clean["b"][i, :, rank:] = 0
+    y = emulated(100, element, x=x, a=a, b=b, ids=ids, ranks=ranks, scale=SCALE, base=base).astype(np.float64)
+    want = base.astype(np.float64)
+    for t, i in enumerate(ids):
+        if i >= 0:
+            down, up = (clean[n][i].astype(np.float64) for n in ("a", "b"))
+            want[t] += SCALE[i] * (up @ (down @ x[t].astype(np.float64)))
+    eps = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[element]
+    assert (np.abs(y - want) <= eps * np.abs(want) + 1e-4).all()
+    assert (y[40:60] == base[40:60].astype(np.float64)).all()
 
 
 def test_refusals() -> None:

@@ -100,6 +100,14 @@ def same_bits(a: np.ndarray, cc: float, sms: int, row: str, blocks: int) -> None
     assert name == row and np.tril(y).tobytes() == np.tril(want).tobytes()
 
 
+@pytest.mark.usefixtures("emulation")
+def test_every_band_of_tiles_is_computed() -> None:
+    """21 rows of tiles are two bands of eight, and one of five."""
+    a = RNG.integers(-3, 4, (1290, 2)).astype(np.float32)
+    y, row, _ = emulated(bc.SyrkPlan, bc.SyrkDescriptor(n=1290, k=2, element="float32"), 2, a=a)
+    assert row == "simt" and np.array_equal(y, a @ a.T)
+
+
 def test_tiles_cover_the_lower_triangle() -> None:
     for n, rows, cols in ((1, 64, 64), (130, 64, 64), (257, 128, 256), (1000, 128, 256), (640, 128, 128)):
         below = {(i // rows, j // cols) for i in range(n) for j in range(i + 1)}
