@@ -484,6 +484,16 @@ from .ops.quant_gemm.block_gemm import BlockGemmPlan as BlockGemmPlan
 from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardArgs as BlockGemmBackwardArgs
 from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardDescriptor as BlockGemmBackwardDescriptor
 from .ops.quant_gemm.block_gemm_backward import BlockGemmBackwardPlan as BlockGemmBackwardPlan
+from .ops.quant_gemm.grouped_block_gemm import GroupedBlockGemmArgs as GroupedBlockGemmArgs
+from .ops.quant_gemm.grouped_block_gemm import GroupedBlockGemmDescriptor as GroupedBlockGemmDescriptor
+from .ops.quant_gemm.grouped_block_gemm import GroupedBlockGemmPlan as GroupedBlockGemmPlan
+from .ops.quant_gemm.grouped_block_gemm_backward import GroupedBlockGemmBackwardArgs as GroupedBlockGemmBackwardArgs
+from .ops.quant_gemm.grouped_block_gemm_backward import GroupedBlockGemmBackwardDescriptor as GroupedBlockGemmBackwardDescriptor
+from .ops.quant_gemm.grouped_block_gemm_backward import GroupedBlockGemmBackwardPlan as GroupedBlockGemmBackwardPlan
+from .ops.quant_gemm.grouped_int_gemm import GroupedIntGemmArgs as GroupedIntGemmArgs
+from .ops.quant_gemm.grouped_int_gemm import GroupedIntGemmDescriptor as GroupedIntGemmDescriptor
+from .ops.quant_gemm.grouped_int_gemm import GroupedIntGemmKind as GroupedIntGemmKind
+from .ops.quant_gemm.grouped_int_gemm import GroupedIntGemmPlan as GroupedIntGemmPlan
 from .ops.quant_gemm.int_gemm import IntGemmArgs as IntGemmArgs
 from .ops.quant_gemm.int_gemm import IntGemmDescriptor as IntGemmDescriptor
 from .ops.quant_gemm.int_gemm import IntGemmKind as IntGemmKind
@@ -1100,15 +1110,15 @@ def blackman_window(n: int, periodic: bool = True, element: Any = None, *, like:
     """0.42 - ½ cos(2π i / N) + 0.08 cos(4π i / N) (torch.blackman_window)."""
 def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
-def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """dmatrices[i] = dy where matrix i stands in y."""
-def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x @ Wᵀ + bias, W a stored matrix in any format of `FormatKind`: weight-only quantised linear layers."""
-def block_gemm_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., batch_shape: int | Sequence[int] = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def block_gemm_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy @ W of `BlockGemmPlan`, W unpacked into the workspace and rounded to x's element."""
 def block_quantize(x: Array, *, kind: FormatKind | str = 'nf4', group: int | None = None, scale: Scalar = 1.0, scale_element: DType | None = None, zero_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(codes, scales), of asymmetric formats (codes, scales, zeros), of x [*, n, k]; see `BlockQuantizePlan`."""
@@ -1787,6 +1797,10 @@ def greater_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None,
     """y = ge(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def group_norm(x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each of num_groups groups of a sample's channels."""
+def grouped_block_gemm(codes: Array, x: Array, offsets: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = x[r] @ W[e]ᵀ + bias[e] for the rows r of each expert e, W stored in any format of `FormatKind`."""
+def grouped_block_gemm_backward(codes: Array, dy: Array, offsets: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[r] = dy[r] @ W[e] of `GroupedBlockGemmPlan`, all of W unpacked into the workspace and rounded to x's element."""
 def grouped_gemm(a: Array, b: Array, offsets: Array, bias: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[r] = a[r] @ b[g] + bias[g] for the rows r of each group g (torch.nn.functional.grouped_mm, jax.lax.ragged_dot)."""
 def grouped_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., return_da: bool = True, return_db: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1797,6 +1811,8 @@ def grouped_inner_gemm(a: Array, b: Array, offsets: Array, *, total: int = ..., 
     """y[g] = a[:, r] @ b[r] over the rows r of each group g: the products that a ragged axis is summed in."""
 def grouped_inner_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of `GroupedInnerGemmPlan`: da[:, r] = dy[g] @ b[r]ᵀ, db[r] = a[:, r]ᵀ @ dy[g]."""
+def grouped_int_gemm(x: Array, weight: Array, offsets: Array, x_scales: Array | None = None, scales: Array | None = None, bias: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: GroupedIntGemmKind | str = ..., n: int = ..., k: int = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = x_scales[r] · scales[e] · (x[r] @ W[e]ᵀ) + bias[e] of int8, for the rows r of each expert e."""
 def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
 def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
