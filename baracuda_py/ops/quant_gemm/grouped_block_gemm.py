@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Array, Descriptor, ElementKind, Geometry, Kernel, Params, Plan, Problem, Step, Variant, Vjp, functional, operand,
-    output,
+    Array, Descriptor, ElementKind, Geometry, InvalidProblemError, Kernel, Params, Plan, Problem, Step, Variant, Vjp,
+    functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
@@ -189,11 +189,9 @@ class GroupedBlockGemmPlan(Grouped, Plan):
     )  # fmt: skip
     vjp = Vjp("GroupedBlockGemmBackwardPlan", grads={"x": "dx"})
     benchmarks = tuple(
-        Benchmark(f"{kind} [{total}, {k}] by {experts} of [{n}, {k}] bf16", kind=kind, total=total, experts=experts,
-                  n=n, k=k, group=group, element="bfloat16", make=even_offsets, peers=())
-        for kind, group in (("uint4", 128), ("nf4", 64))
-        for experts, n, k in ((8, 14336, 4096), (128, 1536, 2048))
-        for total in (16, 128, 8192)
+        Benchmark(f"uint4 [{total}, {k}] by {experts} of [{n}, {k}] bf16", kind="uint4", total=total, experts=experts,
+                  n=n, k=k, group=128, element="bfloat16", make=even_offsets, peers=())
+        for experts, n, k, total in ((8, 14336, 4096, 16), (8, 14336, 4096, 8192), (128, 1536, 2048, 128))
     )  # fmt: skip
 
     @staticmethod
@@ -225,10 +223,15 @@ class GroupedBlockGemmPlan(Grouped, Plan):
 
 def infer_experts(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
     """n, k and how many experts there are, of weights whose codes are given."""
+    codes, x = tuple(shapes["codes"]), shapes.get("x") or ()
+    if len(codes) != 3:
+        raise InvalidProblemError(f"codes must be rows of bytes of each expert, [experts, n, bytes], got shape {codes}")
+    if len(x) == 2 and facts.get("k") is None:
+        facts["k"] = x[1]
+    if facts.get("experts") is None:
+        facts["experts"] = codes[0]
     infer_stored(shapes, facts)
-    batch = facts.pop("batch_shape", ())
-    if len(batch) == 1 and facts.get("experts") is None:
-        facts["experts"] = batch[0]
+    facts.pop("batch_shape", None)
 
 
 grouped_block_gemm = functional(GroupedBlockGemmPlan)

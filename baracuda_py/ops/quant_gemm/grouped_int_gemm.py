@@ -272,8 +272,7 @@ class GroupedIntGemmPlan(Grouped, Plan):
             k=k, element="int8", out_element="bfloat16", also=("scales",), make=_bench_operands, work=FLOPS,
             target=None, peers=(),
         )
-        for experts, n, k in ((8, 14336, 4096), (128, 1536, 2048))
-        for total in (16, 128, 8192)
+        for experts, n, k, total in ((8, 14336, 4096, 16), (8, 14336, 4096, 8192), (128, 1536, 2048, 128))
     )  # fmt: skip
 
     @staticmethod
@@ -283,9 +282,10 @@ class GroupedIntGemmPlan(Grouped, Plan):
             return GroupedIntGemmDescriptor(kind=draw.kind, total=2, experts=1, n=9, k=k, element=draw.element)
         experts = draw.integer(0, 4)
         return GroupedIntGemmDescriptor(
-            kind=draw.kind, total=draw.sizes(1, 7, 33, 130, 0), experts=experts,
-            num_offsets=experts + draw.integer(0, 1), n=draw.sizes(1, 5, 64, 129), k=draw.sizes(0, 1, 67, 128, 272),
-            out_element=draw.choice(draw.kind.outputs), element=draw.element,
+            kind=draw.kind, total=draw.sizes(1, 7, 33, 130, 0, rare=(300,)), experts=experts,
+            num_offsets=experts + draw.integer(0, 1), n=draw.sizes(1, 5, 64, 129, rare=(264,)),
+            k=draw.sizes(0, 1, 67, 128, 272), out_element=draw.choice(draw.kind.outputs),
+            element=draw.element,
         )  # fmt: skip
 
     @classmethod
