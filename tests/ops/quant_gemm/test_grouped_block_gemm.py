@@ -35,10 +35,10 @@ def inputs(total: int, experts: int, n: int, k: int, element: str) -> dict[str, 
 
 
 def emulate(plan: Any, desc: Any, out: str, shape: tuple[int, int], given: dict[str, Any], preference: Any) -> Any:
-    """An output that nothing was written to before, from an emulated device of few multiprocessors."""
+    """An output with nothing in it before, from one emulated multiprocessor, whose blocks walk several tiles."""
     y = np.full(shape, np.nan, desc.element.dtype)
     with emulating():
-        chosen = plan.select(desc, preference, device=emulated_device(8.0, 3))
+        chosen = plan.select(desc, preference, device=emulated_device(8.0, 1))
         args = chosen.args(**{name: pointer_view(a) for name, a in {**given, out: y}.items()})
         chosen.run(args)
         return y, chosen.plan_layout(args)[0].name
@@ -59,20 +59,22 @@ def by_experts(desc_fields: dict[str, Any], parts: dict[str, Any], given: dict[s
 
 
 CASES = [
-    ("int4", 288, 96, "float16", "rows"), ("nf4", 264, 24, "bfloat16", "rows"), ("q4_0", 160, None, "float16", "rows"),
-    ("uint4", 72, 8, "float32", "simt"),
+    ("int4", 150, 288, 96, "float16", "rows"), ("nf4", 37, 264, 24, "bfloat16", "rows"),
+    ("q4_0", 37, 160, None, "float16", "rows"), ("uint4", 37, 72, 8, "float32", "simt"),
 ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize(("kind", "k", "group", "element", "row"), CASES)
-def test_rows_meet_the_weights_of_their_expert(kind: str, k: int, group: int | None, element: str, row: str) -> None:
+@pytest.mark.parametrize(("kind", "n", "k", "group", "element", "row"), CASES)
+def test_rows_meet_the_weights_of_their_expert(
+    kind: str, n: int, k: int, group: int | None, element: str, row: str
+) -> None:
     """Experts of no row, of a part of a tile and of several; rows behind the last; columns that fill no tile."""
-    fields, parts = stored(kind, 4, 37, k, group)
-    given = inputs(64, 4, 37, k, element)
+    fields, parts = stored(kind, 4, n, k, group)
+    given = inputs(64, 4, n, k, element)
     ends = np.array([3, 3, 44, 60])
-    desc = bc.GroupedBlockGemmDescriptor(**fields, total=64, experts=4, n=37, k=k, element=element)
-    y, name = emulate(bc.GroupedBlockGemmPlan, desc, "y", (64, 37), {**parts, **given, "offsets": ends}, None)
+    desc = bc.GroupedBlockGemmDescriptor(**fields, total=64, experts=4, n=n, k=k, element=element)
+    y, name = emulate(bc.GroupedBlockGemmPlan, desc, "y", (64, n), {**parts, **given, "offsets": ends}, None)
     want, scale = by_experts(fields, parts, given, ends)
     rounding = 2.0 ** -{"float16": 11, "bfloat16": 8, "float32": 24}[element]
     assert name == row and not y[60:].any()

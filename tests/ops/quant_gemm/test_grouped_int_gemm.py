@@ -29,7 +29,7 @@ def slices(offsets: Any, total: int, experts: int) -> list[slice]:
 
 
 def run(place: str, request: pytest.FixtureRequest, kind: str, out: str, given: dict[str, Any]) -> tuple[Any, str]:
-    """y, and the row of the table that made it."""
+    """y, and the row of the table that made it; on one emulated multiprocessor, where blocks walk several tiles."""
     total, (experts, n, k) = len(given["x"]), given["weight"].shape
     y = np.full((total, n), 77, ElementKind.of(out).dtype)
     desc = bc.GroupedIntGemmDescriptor(
@@ -42,7 +42,7 @@ def run(place: str, request: pytest.FixtureRequest, kind: str, out: str, given: 
         return y, plan.sku.variant
     request.getfixturevalue("emulation")
     with emulating():
-        plan = bc.GroupedIntGemmPlan.select(desc, device=emulated_device(8.0, 3))
+        plan = bc.GroupedIntGemmPlan.select(desc, device=emulated_device(8.0, 1))
         args = plan.args(**{name: pointer_view(a) for name, a in {**given, "y": y}.items()})
         plan.run(args)
         return y, plan.plan_layout(args)[0].name
