@@ -223,7 +223,7 @@ class GroupedBlockGemmPlan(Grouped, Plan):
 
 def infer_experts(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
     """n, k and how many experts there are, of weights whose codes are given."""
-    codes, x = tuple(shapes["codes"]), shapes.get("x") or ()
+    codes, x = tuple(shapes["codes"]), tuple(shapes.get("x") or ())
     if len(codes) != 3:
         raise InvalidProblemError(f"codes must be rows of bytes of each expert, [experts, n, bytes], got shape {codes}")
     if len(x) == 2 and facts.get("k") is None:
