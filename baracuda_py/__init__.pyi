@@ -248,9 +248,18 @@ from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardArgs a
 from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardDescriptor as GroupedInnerGemmBackwardDescriptor
 from .ops.gemm.grouped_inner_gemm_backward import GroupedInnerGemmBackwardPlan as GroupedInnerGemmBackwardPlan
 from .ops.gemm.groups import GroupedDescriptor as GroupedDescriptor
+from .ops.gemm.lora_matmul import LoraMatmulArgs as LoraMatmulArgs
+from .ops.gemm.lora_matmul import LoraMatmulDescriptor as LoraMatmulDescriptor
+from .ops.gemm.lora_matmul import LoraMatmulPlan as LoraMatmulPlan
+from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardArgs as LoraMatmulBackwardArgs
+from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardDescriptor as LoraMatmulBackwardDescriptor
+from .ops.gemm.lora_matmul_backward import LoraMatmulBackwardPlan as LoraMatmulBackwardPlan
 from .ops.gemm.multi_gemm import MultiGemmArgs as MultiGemmArgs
 from .ops.gemm.multi_gemm import MultiGemmDescriptor as MultiGemmDescriptor
 from .ops.gemm.multi_gemm import MultiGemmPlan as MultiGemmPlan
+from .ops.gemm.syrk import SyrkArgs as SyrkArgs
+from .ops.gemm.syrk import SyrkDescriptor as SyrkDescriptor
+from .ops.gemm.syrk import SyrkPlan as SyrkPlan
 from .ops.indexing.block_diag import BlockDiagArgs as BlockDiagArgs
 from .ops.indexing.block_diag import BlockDiagBackwardArgs as BlockDiagBackwardArgs
 from .ops.indexing.block_diag import BlockDiagBackwardDescriptor as BlockDiagBackwardDescriptor
@@ -414,6 +423,13 @@ from .ops.loss.pointwise_loss import PointwiseLossPlan as PointwiseLossPlan
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardArgs as PointwiseLossBackwardArgs
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardDescriptor as PointwiseLossBackwardDescriptor
 from .ops.loss.pointwise_loss_backward import PointwiseLossBackwardPlan as PointwiseLossBackwardPlan
+from .ops.loss.policy_loss import PolicyLossArgs as PolicyLossArgs
+from .ops.loss.policy_loss import PolicyLossDescriptor as PolicyLossDescriptor
+from .ops.loss.policy_loss import PolicyLossKind as PolicyLossKind
+from .ops.loss.policy_loss import PolicyLossPlan as PolicyLossPlan
+from .ops.loss.policy_loss_backward import PolicyLossBackwardArgs as PolicyLossBackwardArgs
+from .ops.loss.policy_loss_backward import PolicyLossBackwardDescriptor as PolicyLossBackwardDescriptor
+from .ops.loss.policy_loss_backward import PolicyLossBackwardPlan as PolicyLossBackwardPlan
 from .ops.loss.rnnt_loss import RnntLossArgs as RnntLossArgs
 from .ops.loss.rnnt_loss import RnntLossDescriptor as RnntLossDescriptor
 from .ops.loss.rnnt_loss import RnntLossPlan as RnntLossPlan
@@ -506,6 +522,20 @@ from .ops.quant_gemm.packed_gemm import PackedGemmDescriptor as PackedGemmDescri
 from .ops.quant_gemm.packed_gemm import PackedGemmKind as PackedGemmKind
 from .ops.quant_gemm.packed_gemm import PackedGemmPlan as PackedGemmPlan
 from .ops.quant_gemm.packed_gemm import TernaryGemmPlan as TernaryGemmPlan
+from .ops.quant_gemm.qkv_gemm import QkvGemmArgs as QkvGemmArgs
+from .ops.quant_gemm.qkv_gemm import QkvGemmDescriptor as QkvGemmDescriptor
+from .ops.quant_gemm.qkv_gemm import QkvGemmPlan as QkvGemmPlan
+from .ops.quant_gemm.qkv_gemm import QkvStoredArgs as QkvStoredArgs
+from .ops.quant_gemm.qkv_gemm_backward import QkvGemmBackwardArgs as QkvGemmBackwardArgs
+from .ops.quant_gemm.qkv_gemm_backward import QkvGemmBackwardDescriptor as QkvGemmBackwardDescriptor
+from .ops.quant_gemm.qkv_gemm_backward import QkvGemmBackwardPlan as QkvGemmBackwardPlan
+from .ops.quant_gemm.qkv_int8 import QkvInt8Args as QkvInt8Args
+from .ops.quant_gemm.qkv_int8 import QkvInt8Descriptor as QkvInt8Descriptor
+from .ops.quant_gemm.qkv_int8 import QkvInt8Matrices as QkvInt8Matrices
+from .ops.quant_gemm.qkv_int8 import QkvInt8Plan as QkvInt8Plan
+from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardArgs as QkvInt8BackwardArgs
+from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardDescriptor as QkvInt8BackwardDescriptor
+from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardPlan as QkvInt8BackwardPlan
 from .ops.quant_gemm.quantized_linear import QuantizedLinearArgs as QuantizedLinearArgs
 from .ops.quant_gemm.quantized_linear import QuantizedLinearDescriptor as QuantizedLinearDescriptor
 from .ops.quant_gemm.quantized_linear import QuantizedLinearPlan as QuantizedLinearPlan
@@ -1226,6 +1256,8 @@ def clip(x: Array, min: Array | float | None = None, max: Array | float | None =
     """`clamp` by NumPy's name; with neither bound x itself is copied, as numpy.clip does."""
 def clipped_policy_loss(policy: Array, old: Array, advantages: Array, reference: Array | None = None, *, clip_low: float = 0.2, clip_high: float = 0.2, beta: float = 0.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The clipped surrogate of PPO and GRPO: -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(policy - old)."""
+def clipped_value_loss(values: Array, old: Array, returns: Array, mask: Array | None = None, *, epsilon_low: float = 0.2, epsilon_high: float | None = None, reduction: str = 'token_mean', return_clip_fraction: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """max((v - R)², (clip(v, old - epsilon_low, old + epsilon_high) - R)²) / 2: PPO's loss of values."""
 def clone(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def clz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1308,6 +1340,8 @@ def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweight
     """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
 def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
+def cpo_loss(chosen: Array, rejected: Array, nll: Array | None = None, *, beta: float = 0.1, alpha: float = 1.0, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """CPO (Xu et al. 2024): `dpo_loss` without a reference model, + alpha nll of the chosen answers where it is given."""
 def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, return_entropy: bool = False, return_argmax: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Cross entropy of logits against classes, or probabilities of the classes (torch.nn.functional.cross_entropy)."""
 def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1815,6 +1849,8 @@ def grouped_int_gemm(x: Array, weight: Array, offsets: Array, x_scales: Array | 
     """y[r] = x_scales[r] · scales[e] · (x[r] @ W[e]ᵀ) + bias[e] of int8, for the rows r of each expert e."""
 def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
+def grpo_loss(policy: Array, old: Array, advantages: Array, reference: Array | None = None, mask: Array | None = None, *, epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float | None = None, beta: float | None = None, kl_estimator: str = 'k3', loss_type: str = 'grpo', importance_sampling_level: str = 'token', max_completion_length: int | None = None, return_clip_fraction: bool = False, return_approx_kl: bool = False, return_kl: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The clipped surrogate of `ppo_loss` + beta KL(policy ‖ reference), advantages [sequences] (Shao et al. 2024)."""
 def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def gumbel(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2236,6 +2272,10 @@ def logsumexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequenc
     """The logsumexp of x along `axis` (all axes by default); see `ReducePlan`."""
 def logsumexp_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of logsumexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def lora_matmul(x: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, base: Array | None = None, *, tokens: int = ..., in_features: int = ..., out_features: int = ..., adapters: int = ..., max_rank: int = ..., num_ids: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t] = base[t] + scale[i] (x[t] @ a[i]ᵀ) @ b[i]ᵀ with the adapter i of token t (Punica's BGMV), or of the segment that the token is in (SGMV)."""
+def lora_matmul_backward(dy: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, *, tokens: int = ..., in_features: int = ..., out_features: int = ..., adapters: int = ..., max_rank: int = ..., num_ids: int = ..., return_dx: bool = True, return_dbase: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[t] = scale[i] (dy[t] @ b[i]) @ a[i] and dbase = dy of `LoraMatmulPlan`, in the same two launches."""
 def lp_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def lp_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2615,6 +2655,8 @@ def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, p
     """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def polar_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of polar; see `ComplexPairBackwardPlan`."""
+def policy_loss_backward(dloss: Array, policy: Array, old: Array, advantages: Array, reference: Array | None = None, mask: Array | None = None, entropy: Array | None = None, *, kind: PolicyLossKind | str = ..., batch: int = ..., tokens: int = ..., reduction: Literal['none', 'sum', 'token_mean', 'sequence_mean', 'length_mean'] = 'token_mean', epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float = 0.0, beta: float = 0.0, kl_estimator: Literal['k1', 'k2', 'k3'] = 'k3', importance_sampling_level: Literal['token', 'sequence'] = 'token', entropy_coef: float = 0.0, max_length: int | None = None, return_dpolicy: bool = True, return_dentropy: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dpolicy and dentropy of `PolicyLossPlan`; of the kind 'value' dpolicy is the gradient of the values."""
 def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps)."""
 def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2639,6 +2681,8 @@ def pow_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, retur
     """(da, db) of y = pow(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def power(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = pow(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def ppo_loss(policy: Array, old: Array, advantages: Array, mask: Array | None = None, entropy: Array | None = None, *, epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float | None = None, entropy_coef: float | None = None, reduction: str = 'token_mean', return_clip_fraction: bool = False, return_approx_kl: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """-min(r A, clip(r, 1 - epsilon_low, 1 + epsilon_high) A) of tokens, r = exp(policy - old) (Schulman et al. 2017)."""
 def prelu(x: Array, weight: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x where x > 0, else weight x (torch.nn.functional.prelu); weight has one number, or one a channel (axis 1)."""
 def prelu_backward(dy: Array, x: Array, weight: Array, *, return_dx: bool = True, return_dweight: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2665,10 +2709,20 @@ def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Ar
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
 def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
-def qkv_project_int4(x: Array, w_q: Array, w_k: Array, w_v: Array, scales_q: Array, scales_k: Array, scales_v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """q, k, v = x @ W of float16 x [m, k] and three int4 matrices packed as `matmul_int4` takes them, in float16."""
-def qkv_project_int8(x: Array, w_q: Array, w_k: Array, w_v: Array, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """q, k, v = scale · (x @ W) of float16 x [m, k] and three int8 matrices [k, n], each n any number, in float16."""
+def qkv_gemm(codes_q: Array, codes_k: Array, codes_v: Array, x: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, zeros_q: Array | None = None, zeros_k: Array | None = None, zeros_v: Array | None = None, index_q: Array | None = None, index_k: Array | None = None, index_v: Array | None = None, bias_q: Array | None = None, bias_k: Array | None = None, bias_v: Array | None = None, *, kind: FormatKind | str = ..., m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, out_element: DType | None = None, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """q, k, v = x @ Wᵀ + bias by three stored matrices of any widths: the projections before attention, fused."""
+def qkv_gemm_backward(codes_q: Array, codes_k: Array, codes_v: Array, dy_q: Array, dy_k: Array, dy_v: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, zeros_q: Array | None = None, zeros_k: Array | None = None, zeros_v: Array | None = None, index_q: Array | None = None, index_k: Array | None = None, index_v: Array | None = None, *, kind: FormatKind | str = ..., m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, out_element: DType | None = None, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy_q @ W_q + dy_k @ W_k + dy_v @ W_v of `QkvGemmPlan`, each W unpacked into the workspace."""
+def qkv_int8(w_q: Array, w_k: Array, w_v: Array, x: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, bias_q: Array | None = None, bias_k: Array | None = None, bias_v: Array | None = None, *, m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """q, k, v = scale · (x @ W) · scales + bias by three int8 matrices of any widths, which stay int8 in memory."""
+def qkv_int8_backward(w_q: Array, w_k: Array, w_v: Array, dy_q: Array, dy_k: Array, dy_v: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, *, m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy_q @ W_qᵀ + dy_k @ W_kᵀ + dy_v @ W_vᵀ of `QkvInt8Plan`, each W times its scales, in the workspace."""
+def qkv_project(x: Array, w_q: Any, w_k: Any, w_v: Any, *, kind: FormatKind | str, bias: Any = None, out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """q, k, v = x @ Wᵀ + bias by three matrices [n, k] stored in one format of `FormatKind`: x [*, k], each [*, n]."""
+def qkv_project_int4(x: Array, w_q: Array, w_k: Array, w_v: Array, scales_q: Array, scales_k: Array, scales_v: Array, *, bias: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """q, k, v = x @ W + bias of float16 x [*, k] and three int4 matrices as `matmul_int4` takes them, in float16."""
+def qkv_project_int8(x: Array, w_q: Array, w_k: Array, w_v: Array, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, *, scales: Any = None, bias: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """q, k, v = scale · (x @ W) · scales + bias of float16 x [*, k] and int8 matrices [k, n], in float16."""
 def qlinear_matmul(a: Array, a_scale: Array, a_zero_point: Array | None, b: Array, b_scale: Array, b_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y ≈ a @ b of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearMatMul): shapes as in `int_mm`."""
 def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3237,6 +3291,10 @@ def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int 
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def syrk(a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ aᵀ + beta · c of matrices [*, n, k], or with `trans` alpha · aᵀ @ a + beta · c of [*, k, n]."""
+def syrk_backward(dy: Array, a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, dc) of `syrk`: alpha (dy + dyᵀ) @ a, and beta (dy + dyᵀ) below the diagonal, beta dy on it, 0 above."""
 def t(x: Array) -> Array:
     """The transpose of a matrix as a view; what has fewer axes is returned as it is (torch.t)."""
 def take(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

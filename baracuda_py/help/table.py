@@ -43,6 +43,11 @@ b = rng.standard_normal((2, 4, 5), dtype=np.float32)
 _LOGITS = f"{_RNG}logits = rng.standard_normal((3, 4), dtype=np.float32)\nclasses = np.array([0, 3, 1])\n"
 _LOGPS = f"{_RNG}chosen, rejected, other, reference = -rng.uniform(0.5, 2.0, (4, 3)).astype(np.float32)\n"
 
+_TOKENS = f"""{_RNG}policy, old, reference = -rng.uniform(0.5, 2.0, (3, 2, 4)).astype(np.float32)
+advantages = np.array([1.0, -1.0], dtype=np.float32)
+mask = np.array([[True] * 4, [True, True, False, False]])
+"""
+
 TABLE: dict[str, str] = {
     "adaptive_log_softmax_with_loss": f"""{_X}target = np.array([0, 5, 1])
 head, down = rng.standard_normal((3, 4), dtype=np.float32), rng.standard_normal((2, 4), dtype=np.float32)
@@ -76,6 +81,8 @@ y = bc.batch_paged_prefill(q, k_cache, v_cache, qo_indptr, page_table=page_table
     "cdist_backward": f"""{_ROWS}y = bc.cdist(x1, x2)
 dx1, dx2 = bc.cdist_backward(np.ones_like(y), x1, x2, y)""",
     "clipped_policy_loss": f"{_LOGPS}loss = bc.clipped_policy_loss(chosen, other, rejected, reference, beta=0.04)",
+    "clipped_value_loss": f"{_TOKENS}loss = bc.clipped_value_loss(policy, old, reference, mask)",
+    "cpo_loss": f"{_LOGPS}loss = bc.cpo_loss(chosen, rejected)",
     "cross_entropy": f"{_LOGITS}loss = bc.cross_entropy(logits, classes)",
     "ctc_loss": f"""{_RNG}log_probs = bc.log_softmax(rng.standard_normal((6, 2, 4), dtype=np.float32))
 targets = np.array([[1, 2], [3, 3]])
@@ -94,6 +101,7 @@ dlog_probs = bc.ctc_loss_backward(np.ones_like(loss), *given, log_alpha, nll)"""
     "distillation_loss": f"{_ROWS}loss = bc.distillation_loss(x1, x2, temperature=2.0)",
     "dpo_loss": f"{_LOGPS}loss = bc.dpo_loss(chosen, rejected, other, reference)",
     "gaussian_nll_loss": f"{_ROWS}loss = bc.gaussian_nll_loss(x1, x2, 0.5)",
+    "grpo_loss": f"{_TOKENS}loss = bc.grpo_loss(policy, old, advantages, reference, mask, epsilon_high=0.28)",
     "info_nce_loss": f"{_ROWS}loss = bc.info_nce_loss(x1, x2)",
     "jaccard_loss": f"{_X}loss = bc.jaccard_loss(bc.sigmoid(x), (x > 0).astype(np.float32), axis=-1)",
     "kto_loss": f"{_LOGPS}loss = bc.kto_loss(chosen, reference, np.array([1, 0, 1], dtype=np.float32))",
@@ -216,6 +224,10 @@ y, offsets, places = bc.moe_permute(x, experts, num_experts=3)""",
 rows, offsets, places = bc.moe_permute(x, experts, num_experts=3)
 y = bc.moe_unpermute(rows, places, np.full((3, 2), 0.5, np.float32))""",
     "segment_reduce": f"""{_X}y = bc.segment_reduce(x, "max", lengths=np.array([1, 2]))""",
+    "ppo_loss": f"{_TOKENS}loss = bc.ppo_loss(policy, old, advantages, mask)",
+    "syrk": f"{_X}y = bc.syrk(x)",
+    "syrk_backward": f"""{_X}dy, c = np.ones((3, 3), np.float32), np.ones((3, 3), np.float32)
+dx, dc = bc.syrk_backward(dy, x, c)""",
     "prelu": f"{_X}y = bc.prelu(x, np.float32([0.25]))",
     "prelu_backward": f"{_ROWS}dx, dweight = bc.prelu_backward(x2, x1, np.float32([0.25]))",
     "renorm": f"{_X}y = bc.renorm(x, 2, 0, 1.0)",

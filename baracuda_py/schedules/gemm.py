@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..core.args import Args, arrays_of, scalars_of
 from ..core.device import Device
@@ -18,6 +18,8 @@ from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, LibraryStep, Problem, Step, Variant
 from .products import Place
+
+Factors: TypeAlias = "tuple[float | str, float]"
 
 MATRICES = ("a", "b", "up", "c", "residual", "y", "pre", "up_pre")
 VECTORS = ("bias", "up_bias", "row_bias", "scale_a", "scale_b")
@@ -133,13 +135,14 @@ def _own(row: Variant, kernel: str) -> str:
 
 def product_steps(
     p: Problem, args: type[Args], rows: Iterable[Variant], gemm: type[Args], desc: Any, operands: Mapping[str, Operand],
-    base: int, factors: tuple[float, float] | None = None,
+    base: int, factors: Factors | None = None,
 ) -> tuple[tuple[Step | LibraryStep, ...], int, str] | str:  # fmt: skip
     """The launches of alpha · a b + beta · c by the first row of `GemmPlan` that takes it, their workspace, its name.
 
     p, args: the plan's own problem and operands. rows: those to ask, whose `product_kernels` the plan's row has. gemm,
     desc: the operands and the descriptor of the product. operands: its a, b and y, and c, which may be y. base: the
-    first byte of workspace that is free. factors: alpha and beta; by default the plan's scalar `alpha`, and no c.
+    first byte of workspace that is free. factors: alpha and beta, alpha may be the name of a scalar of the plan; by
+    default the plan's scalar `alpha`, and no c.
     """
     names = [spec.name for spec in arrays_of(gemm)]
     views = {name: operands[name].view if name in operands else None for name in names}
@@ -162,14 +165,16 @@ def product_steps(
     return f"no product of {', '.join(f'{n} {o.view.shape} {o.view.strides}' for n, o in operands.items())}: {why}"
 
 
-def moved_step(
-    step: Step, kernel: Kernel, places: Mapping[str, Place], base: int, factors: tuple[float, float] | None
-) -> Step:
+def moved_step(step: Step, kernel: Kernel, places: Mapping[str, Place], base: int, factors: Factors | None) -> Step:
     """A step of a product whose operands are at `places`, its workspace at byte `base`."""
     params = dict(step.params)
     if factors is not None:
         known = zip(("alpha", "beta"), factors, strict=True)
-        params |= {f"{name}_value": value for name, value in known if name in kernel.params.scalars}
+        params |= {
+            f"{name}_{'ptr' if isinstance(value, str) else 'value'}": value
+            for name, value in known
+            if name in kernel.params.scalars
+        }
     for slot in kernel.params.pointers:
         if slot.kind == "workspace":
             params[slot.name] = int(params.get(slot.name) or 0) + base
@@ -191,12 +196,12 @@ def moved_step(
 
 def _moved_call(
     step: LibraryStep, names: Sequence[str], args: type[Args], places: Mapping[str, Place], base: int, found: Geometry,
-    factors: tuple[float, float] | None,
+    factors: Factors | None,
 ) -> LibraryStep:  # fmt: skip
     """A library's call likewise."""
     own = [s.name for s in arrays_of(args)]
-    alpha = [s.name for s in scalars_of(args)].index("alpha") if factors is None else 0
-    fixed = None if factors is None else tuple((0, value) for value in factors)
+    alpha, beta = factors or ("alpha", 0.0)
+    scalar = [s.name for s in scalars_of(args)].index(alpha) if isinstance(alpha, str) else None
     index = {name: own.index(place.name) if place.name in own else None for name, place in places.items()}
 
     def prepare(device: Device) -> Callable[..., None]:
@@ -210,7 +215,8 @@ def _moved_call(
                 return (workspace if i is None else pointers[i]) + places[name].offset
 
             moved = tuple([at(name) for name in names])
-            run(moved, fixed or (scalars[alpha], (0, 0.0)), workspace + base, found.workspace, stream)
+            known = (0, alpha) if scalar is None else scalars[scalar]
+            run(moved, (known, (0, beta)), workspace + base, found.workspace, stream)
 
         return call
 

@@ -197,6 +197,7 @@ from baracuda_py import clamp_max as clamp_max
 from baracuda_py import clamp_min as clamp_min
 from baracuda_py import clip as clip
 from baracuda_py import clipped_policy_loss as clipped_policy_loss
+from baracuda_py import clipped_value_loss as clipped_value_loss
 from baracuda_py import clone as clone
 from baracuda_py import clz as clz
 from baracuda_py import col2im as col2im
@@ -236,6 +237,7 @@ from baracuda_py import cosine_similarity_backward as cosine_similarity_backward
 from baracuda_py import count_nonzero as count_nonzero
 from baracuda_py import cov as cov
 from baracuda_py import cov_backward as cov_backward
+from baracuda_py import cpo_loss as cpo_loss
 from baracuda_py import cross_entropy as cross_entropy
 from baracuda_py import cross_entropy_backward as cross_entropy_backward
 from baracuda_py import cross_entropy_of_classes as cross_entropy_of_classes
@@ -469,6 +471,7 @@ from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
 from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
 from baracuda_py import grouped_int_gemm as grouped_int_gemm
 from baracuda_py import grouped_mm as grouped_mm
+from baracuda_py import grpo_loss as grpo_loss
 from baracuda_py import gt as gt
 from baracuda_py import gumbel as gumbel
 from baracuda_py import gumbel_softmax as gumbel_softmax
@@ -657,6 +660,8 @@ from baracuda_py import lognormal as lognormal
 from baracuda_py import logsigmoid as logsigmoid
 from baracuda_py import logsumexp as logsumexp
 from baracuda_py import logsumexp_backward as logsumexp_backward
+from baracuda_py import lora_matmul as lora_matmul
+from baracuda_py import lora_matmul_backward as lora_matmul_backward
 from baracuda_py import lp_pool1d as lp_pool1d
 from baracuda_py import lp_pool2d as lp_pool2d
 from baracuda_py import lp_pool3d as lp_pool3d
@@ -832,6 +837,7 @@ from baracuda_py import poisson_nll_loss as poisson_nll_loss
 from baracuda_py import poisson_nll_loss_backward as poisson_nll_loss_backward
 from baracuda_py import polar as polar
 from baracuda_py import polar_backward as polar_backward
+from baracuda_py import policy_loss_backward as policy_loss_backward
 from baracuda_py import poly_norm as poly_norm
 from baracuda_py import poly_norm_backward as poly_norm_backward
 from baracuda_py import polygamma as polygamma
@@ -844,6 +850,7 @@ from baracuda_py import positive_backward as positive_backward
 from baracuda_py import pow as pow
 from baracuda_py import pow_backward as pow_backward
 from baracuda_py import power as power
+from baracuda_py import ppo_loss as ppo_loss
 from baracuda_py import prelu as prelu
 from baracuda_py import prelu_backward as prelu_backward
 from baracuda_py import prod as prod
@@ -856,6 +863,11 @@ from baracuda_py import put_along_axis as put_along_axis
 from baracuda_py import putmask as putmask
 from baracuda_py import qk_norm_rope as qk_norm_rope
 from baracuda_py import qk_norm_rope_backward as qk_norm_rope_backward
+from baracuda_py import qkv_gemm as qkv_gemm
+from baracuda_py import qkv_gemm_backward as qkv_gemm_backward
+from baracuda_py import qkv_int8 as qkv_int8
+from baracuda_py import qkv_int8_backward as qkv_int8_backward
+from baracuda_py import qkv_project as qkv_project
 from baracuda_py import qkv_project_int4 as qkv_project_int4
 from baracuda_py import qkv_project_int8 as qkv_project_int8
 from baracuda_py import qlinear_matmul as qlinear_matmul
@@ -1127,6 +1139,8 @@ from baracuda_py import swiglu_backward as swiglu_backward
 from baracuda_py import swiglu_oai as swiglu_oai
 from baracuda_py import swiglu_oai_backward as swiglu_oai_backward
 from baracuda_py import swish as swish
+from baracuda_py import syrk as syrk
+from baracuda_py import syrk_backward as syrk_backward
 from baracuda_py import take as take
 from baracuda_py import take_along_axis as take_along_axis
 from baracuda_py import take_along_dim as take_along_dim

@@ -8,11 +8,11 @@
 
 namespace baracuda {
 
-// The block's tile of ROWS of x by COLS of y: numbered along the rows, then the columns, then the batch.
+// The tile of ROWS of x by COLS of y of one block: numbered along the rows, then the columns, then the batch.
 template <int ROWS, int COLS> struct BlockGemmTile {
   i64 m0, n0, batch;
-  template <class P> BARACUDA_D explicit BlockGemmTile(const P& p) {
-    const u32 tiles_m = div_up(p.m, i64(ROWS)), tiles_n = div_up(p.n, i64(COLS)), block = blockIdx.x;
+  template <class P> BARACUDA_D BlockGemmTile(const P& p, u32 block) {
+    const u32 tiles_m = div_up(p.m, i64(ROWS)), tiles_n = div_up(p.n, i64(COLS));
     m0 = i64(block % tiles_m) * ROWS;
     n0 = i64(block / tiles_m % tiles_n) * COLS;
     batch = block / tiles_m / tiles_n;

@@ -1,6 +1,6 @@
 #pragma once
-// block_gemm_rows   the sums of a tile of x Wᵀ by stored weights that are read once for up to 32 rows of x, of f16 or
-//                   bf16 with sums in float: decoded in registers, multiplied by tensor cores.
+// block_gemm_rows   the tile of a product by stored weights that tensor cores make: up to 32 rows of x, of f16 or bf16
+//                   with sums in float, by weights that are decoded in registers.
 //
 // W is the left operand of mma.sync: 16 of its rows by 16 of k, times 16 of k of 8 rows of x. Which k stands in which
 // place of a fragment is free as long as both agree: of a chunk of 128, lane (g, q) has the run 32 q … 32 q + 31 of the
@@ -15,17 +15,6 @@ namespace baracuda {
 
 constexpr int block_gemm_threads = 256, block_gemm_warps = 8, block_gemm_chunk = 128;
 
-// Rows of x and of W in a tile.
-template <int NT> constexpr int block_gemm_rows_m = 8 * NT;
-template <int NT> constexpr int block_gemm_rows_n = NT == 1 ? 16 : 32;
-
-// A tile: x at its first row, the rows of W from n0 on, and how many of each exist, one at least.
-template <class T> struct BlockGemmRows {
-  const T* x;
-  i64 x_step, batch, n0;
-  int left_m, left_n;
-};
-
 // How many values are taken at once.
 template <int N> struct Values {
   static constexpr int count = N;
@@ -37,21 +26,24 @@ template <class T, int N> BARACUDA_D void to_fragments(const float (&x)[N], int 
   for (int j = 0; j < N; j += 2) words[j / 4][j % 4 + half] = pack_pair<T>(x[j], x[j + 1]);
 }
 
-// Calls put(row, column, sum) for all places of the tile. P has k, and chunk_bytes: those of a chunk of codes. All threads
-// of the block call; before they do so again, or write to the dynamic shared memory, they meet.
-template <class F, class T, int NT, class P, class Put>
-BARACUDA_D void block_gemm_rows_tile(const P& p, const Stored& stored, const BlockGemmRows<T>& tile, const Put& put) {
-  constexpr int rows = block_gemm_rows_m<NT>, columns = block_gemm_rows_n<NT>, MT = columns / 16;
-  constexpr int parts = MT * NT * 4, chain = 8, ahead = 3;
+// How many columns of y a block has, beside 8 NT rows.
+constexpr int block_gemm_columns(int nt) { return nt == 1 ? 16 : 32; }
+template <int NT> using BlockGemmRowsTile = BlockGemmTile<8 * NT, block_gemm_columns(NT)>;
+
+template <class F, class T, int NT, class P>
+BARACUDA_D void block_gemm_rows_tile(const P& p, const Stored& stored, const BlockGemmRowsTile<NT>& tile) {
+  constexpr int columns = block_gemm_columns(NT), MT = columns / 16, rows = 8 * NT, parts = MT * NT * 4, chain = 8,
+                ahead = 3;
   BARACUDA_DYNAMIC_SMEM(float, totals);  // [warp][part of a lane's sums][lane]
   const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_id(), g = lane / 4, q = lane % 4;
-  const int left_m = tile.left_m, left_n = tile.left_n;
+  const int left_m = static_cast<int>(min<i64>(rows, p.m - tile.m0));
+  const int left_n = static_cast<int>(min<i64>(columns, p.n - tile.n0));
   // Of rows that are not there others are read: nobody takes their sums.
   const auto stored_row = [&](int r) { return StoredRow(stored, tile.batch, tile.n0 + min(r, left_n - 1)); };
-  const T* const x = tile.x;
+  const T* const x = static_cast<const T*>(p.x) + tile.batch * p.x_steps[0] + tile.m0 * p.x_steps[1];
   u32 x_row[NT];
 #pragma unroll
-  for (int t = 0; t < NT; ++t) x_row[t] = min(8 * t + g, left_m - 1) * static_cast<u32>(tile.x_step);
+  for (int t = 0; t < NT; ++t) x_row[t] = min(8 * t + g, left_m - 1) * static_cast<u32>(p.x_steps[1]);
   float sums[MT][NT][4] = {};
   float* const own = totals + warp * parts * warp_size + lane;
 #pragma unroll
@@ -140,7 +132,7 @@ BARACUDA_D void block_gemm_rows_tile(const P& p, const Stored& stored, const Blo
     Vec<float, block_gemm_warps> all;
 #pragma unroll
     for (int i = 0; i < block_gemm_warps; ++i) all[i] = totals[(i * parts + place) * warp_size + from];
-    put(row, column, tree_reduce<Sum>(all));
+    put_sum<T>(p, tile.batch, tile.m0 + row, tile.n0 + column, tree_reduce<Sum>(all));
   }
 }
 

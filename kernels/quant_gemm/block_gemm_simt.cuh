@@ -1,6 +1,6 @@
 #pragma once
-// block_gemm_simt   the sums of a row of W and up to 8 rows of x by stored weights, in float, by one warp. A lane has the
-//                   parts of 8 of k l, l + 32, … in order, and the lanes are added as a tree: the order depends on k
+// block_gemm_simt   the tile of a product by stored weights in float. A warp has a row of W and 8 rows of x; a lane has
+//                   the parts of 8 of k l, l + 32, … in order, and the lanes are added as a tree: the order depends on k
 //                   alone.
 #include "quant_gemm/block_gemm.cuh"
 #include <baracuda/reduce.cuh>
@@ -9,20 +9,24 @@ namespace baracuda {
 
 constexpr int block_gemm_simt_rows = 8, block_gemm_simt_warps = 8;
 
-// Calls put(row, sum) for the `left` rows of x, one at least, that are `step` apart.
-template <class F, class T, class Put>
-BARACUDA_D void block_gemm_simt_row(const Stored& w, const StoredRow& row, i64 depth, const T* x, i64 step, int left,
-                                    const Put& put) {
+using BlockGemmSimtTile = BlockGemmTile<block_gemm_simt_rows, block_gemm_simt_warps>;
+
+template <class F, class T, class P>
+BARACUDA_D void block_gemm_simt_tile(const P& p, const Stored& w, const BlockGemmSimtTile& tile) {
   constexpr int rows = block_gemm_simt_rows;
-  const int lane = lane_id();
+  const i64 n = tile.n0 + threadIdx.x / warp_size;
+  if (n >= p.n) return;
+  const StoredRow row(w, tile.batch, n);
+  const T* const x = static_cast<const T*>(p.x) + tile.batch * p.x_steps[0] + tile.m0 * p.x_steps[1];
+  const int left = static_cast<int>(min<i64>(rows, p.m - tile.m0)), lane = lane_id();
   float sums[rows] = {};
 #pragma unroll 1
-  for (i64 k = lane * format_part; k < depth; k += warp_size * format_part) {
+  for (i64 k = lane * format_part; k < p.k; k += warp_size * format_part) {
     float weights[format_part];
     F::decode(w, row, k, weights);
 #pragma unroll
     for (int r = 0; r < rows; ++r) {  // of rows that are not there the last is taken: nobody takes its sum
-      const auto values = load_readonly<format_part>(x + min(r, left - 1) * step + k);
+      const auto values = load_readonly<format_part>(x + min(r, left - 1) * p.x_steps[1] + k);
 #pragma unroll
       for (int j = 0; j < format_part; ++j) sums[r] = math::fma(weights[j], to_acc(values[j]), sums[r]);
     }
@@ -30,7 +34,7 @@ BARACUDA_D void block_gemm_simt_row(const Stored& w, const StoredRow& row, i64 d
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
     const float sum = warp_reduce<Sum>(sums[r]);
-    if (lane == r && r < left) put(r, sum);
+    if (lane == r && r < left) put_sum<T>(p, tile.batch, tile.m0 + r, n, sum);
   }
 }
 

@@ -7,20 +7,14 @@
 namespace baracuda {
 
 template <class F, class T, int NT, class P> BARACUDA_D void grouped_block_gemm_rows(const P& p) {
-  constexpr int rows = block_gemm_rows_m<NT>, columns = block_gemm_rows_n<NT>;
+  using Tile = BlockGemmRowsTile<NT>;
+  constexpr int rows = 8 * NT, columns = block_gemm_columns(NT);
   const Stored stored(p);
   expert_tiles<rows, columns, block_gemm_threads>(
       p,
       [&](const GroupTile& at) {
-        const BlockGemmRows<T> tile{static_cast<const T*>(p.x) + at.m0 * p.x_step,
-                                    p.x_step,
-                                    at.group,
-                                    at.n0,
-                                    static_cast<int>(min<i64>(rows, at.end - at.m0)),
-                                    static_cast<int>(min<i64>(columns, p.n - at.n0))};
-        block_gemm_rows_tile<F, T, NT>(p, stored, tile, [&](int row, int column, float sum) {
-          put_expert_sum<T>(p, at.group, at.m0 + row, at.n0 + column, sum);
-        });
+        const ExpertProduct<T> own(p, at);
+        block_gemm_rows_tile<F, T, NT>(own, stored, tile_of_expert<Tile>(own, at));
       },
       [&](const GroupTile& at) { put_no_expert<T, rows, columns>(p, at); });
 }

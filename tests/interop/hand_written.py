@@ -21,6 +21,13 @@ def made(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+_MASK = np.arange(8).reshape(2, 4) % 3 < 2
+
+
+def _tokens(count: int) -> list[Any]:
+    return [-np.abs(made(2, 4, seed=i)) for i in range(count)]
+
+
 def _codes(*shape: int) -> np.ndarray:
     return np.random.default_rng(4).integers(0, 256, shape, dtype=np.uint8)
 
@@ -208,6 +215,9 @@ GIVEN: dict[str, Callable[[], Call]] = {
     **dict.fromkeys(("int_mm", "matmul_int8", "matmul_integer"), lambda: ([*_bytes()], {})),
     "quantized_matmul": lambda: ([made(2, 64), _codes(3, 32), made(3, 2, seed=1)], {"kind": "int4"}),
     "matmul_int4": lambda: ([made(2, 16, dtype=np.float16), *_words()], {}),
+    "qkv_project": lambda: (
+        [made(2, 64), *[[_codes(n, 32), made(n, 2, seed=1)] for n in (3, 1, 2)]], {"kind": "int4"}
+    ),
     "qkv_project_int4": lambda: (
         [made(2, 16, dtype=np.float16), *[_words()[0]] * 3, *[_words()[1]] * 3], {}
     ),
@@ -282,6 +292,8 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "matrix_power": lambda: ([made(4, 4), 3], {}),
     "matvec": lambda: ([made(2, 4, 6), made(6)], {}),
     "multi_dot": lambda: ([[made(4, 6), made(6, 3), made(3)]], {}),
+    "syrk": lambda: ([made(4, 6), made(4, 4)], {"alpha": 0.5}),
+    "syrk_backward": lambda: ([made(4, 4), made(4, 6), made(4, 4, seed=1)], {}),
     "tensordot": lambda: ([made(4, 6), made(6, 5), 1], {}),
     "vecmat": lambda: ([made(2, 4), made(4, 6)], {}),
     "inner_backward": lambda: ([made(4, 3), made(4, 6), made(3, 6)], {}),
@@ -315,6 +327,9 @@ GIVEN: dict[str, Callable[[], Call]] = {
         [made(4, 6), np.array([0, 3, 6, 1]), made(4, 6), [[made(3, 6), made(4, 3)]]],
         {},
     ),
+    "clipped_value_loss": lambda: ([*_tokens(3), _MASK], {}),
+    "grpo_loss": lambda: ([*_tokens(2), made(2), *_tokens(1), _MASK], {}),
+    "ppo_loss": lambda: ([*_tokens(2), made(2, 4), _MASK], {}),
     "load_balancing_loss": lambda: ([made(4, 6), made_index(4, 2)], {}),
     "local_response_norm": lambda: ([made(2, 4, 4), 3], {}),
     "local_response_norm_backward": lambda: ([made(2, 4, 4), made(2, 4, 4, seed=1), 3], {}),

@@ -28,6 +28,7 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "convert_element_type": [1], "piecewise": [0], "poly_norm_backward": [1, 2],
     "quantized_linear_backward": [1],
     "sparse24_matmul_backward": [1, 2, 3], "sparse24_prune_backward": [1], "spectral_norm_step": [1],
+    "syrk_backward": [1, 2],
     "fake_quantize_per_channel_affine": [0],  # of steps of 0.5 the estimator is no derivative
     **{name: [0] for name in ("ball", "rademacher", "rand", "rand_like", "randint", "randint_like", "randn",
                               "randn_like")},

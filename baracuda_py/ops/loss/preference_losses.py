@@ -1,4 +1,4 @@
-"""Losses of log-probabilities: DPO, CPO, SimPO, ORPO and KTO of whole answers, PPO and GRPO of tokens.
+"""Losses of log-probabilities of answers: DPO, CPO, SimPO, ORPO and KTO; and the clipped surrogate of PPO, any shape.
 
 Each is one formula, reduced while it is computed: one launch, and a gradient of one launch for each operand. Operands
 broadcast. reduction is "mean", "sum" or "none". 16-bit floats are computed and added in float32.
@@ -74,8 +74,7 @@ def simpo_loss(
 ) -> Any:  # fmt: skip
     """SimPO (Meng et al. 2024): -(1 - ε) log σ(z) - ε log σ(-z), z = beta (chosen - rejected) - gamma.
 
-    chosen and rejected are log-probabilities of answers, divided by their lengths. With gamma = 0 and sums in their
-    place it is CPO's (Xu et al. 2024).
+    chosen and rejected are log-probabilities of answers, divided by their lengths.
     """
     if unknown:
         raise unexpected(simpo_loss, unknown)
@@ -130,6 +129,39 @@ def kto_loss(
     return reduced_formula(text, reduction, operands, options, **numbers)
 
 
+_CPO = {
+    "sigmoid": _SIGMOID.format(z="beta * (chosen - rejected)"), "hinge": "maximum(1 - beta * (chosen - rejected), 0)",
+    "ipo": "square((chosen - rejected) - 0.5 / beta)",
+}  # fmt: skip
+
+
+@entry(ReducePlan)
+def cpo_loss(
+    chosen: Array, rejected: Array, nll: Array | None = None, *, beta: float = 0.1, alpha: float = 1.0,
+    label_smoothing: float = 0.0, kind: str = "sigmoid", reduction: str = "mean", out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """CPO (Xu et al. 2024): `dpo_loss` without a reference model, + alpha nll of the chosen answers where it is given.
+
+    chosen and rejected are log-probabilities of answers, nll the mean cross entropies of the chosen ones. With
+    h = chosen - rejected: kind "sigmoid": -(1 - ε) log σ(beta h) - ε log σ(-beta h), ε the label smoothing; "hinge":
+    max(0, 1 - beta h); "ipo": (h - 1 / (2 beta))².
+    """
+    if unknown:
+        raise unexpected(cpo_loss, unknown)
+    if kind not in _CPO:
+        raise InvalidProblemError(f"kind must be one of {list(_CPO)}, got {shown(kind)}")
+    if kind != "sigmoid" and label_smoothing:
+        raise InvalidProblemError(f'label_smoothing is for kind "sigmoid", got kind {shown(kind)}')
+    text, operands, numbers = _CPO[kind], {"chosen": chosen, "rejected": rejected}, {"beta": beta}
+    if kind == "sigmoid":
+        numbers["smoothing"] = label_smoothing
+    if nll is not None:
+        text, operands["nll"], numbers["alpha"] = f"{text} + alpha * nll", nll, alpha
+    options = {"out": out, "stream": stream, "preference": preference}
+    return reduced_formula(text, reduction, operands, options, **numbers)
+
+
 _RATIO = "exp(policy - old)"
 _CLIPPED = f"-minimum({_RATIO} * advantages, minimum(maximum({_RATIO}, 1 - low), 1 + high) * advantages)"
 
@@ -143,7 +175,8 @@ def clipped_policy_loss(
     """The clipped surrogate of PPO and GRPO: -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(policy - old).
 
     policy and old are log-probabilities of tokens, advantages A broadcast to them. With `reference`, those of the
-    reference model, beta (exp(d) - d - 1) is added, d = reference - policy (Shao et al. 2024).
+    reference model, beta (exp(d) - d - 1) is added, d = reference - policy (Shao et al. 2024). Operands have any shape;
+    `ppo_loss` and `grpo_loss` have masks and reductions over sequences.
     """
     if unknown:
         raise unexpected(clipped_policy_loss, unknown)

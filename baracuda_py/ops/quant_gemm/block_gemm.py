@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
+    ArchSku, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
     Relative, Step, Variant, View, Vjp, derived, extent, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
@@ -26,6 +26,9 @@ from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import (
     StoredArgs, StoredFields, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
 )  # fmt: skip
+from .block_gemm_wgmma import KERNELS as WGMMA_KERNELS
+from .block_gemm_wgmma import WIDE
+from .block_gemm_wgmma import geometry as wgmma_geometry
 from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked, weights_view
 
 E = ElementKind
@@ -33,6 +36,7 @@ ELEMENTS = (*HALVES, E.F32)
 TILES = (1, 2, 4)  # of 8 rows of x, that a block of the tensor-core kernel may have
 _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
 _WARPS, _CHUNK = 8, 128
+_MOST_TILED = 4096  # rows of x up to which decoding them again costs less than unpacked weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,8 @@ PARAMS = Params(
 )  # fmt: skip
 
 
-def _launch(p: Problem, kernel: str, rows: int, columns: int, axes: Mapping[str, Any], smem: int) -> Geometry | str:
+def product_values(p: Problem) -> dict[str, Any] | str:
+    """The values of `PARAMS`, or why no kernel takes operands that lie so."""
     desc, values = p.desc, stored_values(p)
     if isinstance(values, str):
         return values
@@ -97,31 +102,53 @@ def _launch(p: Problem, kernel: str, rows: int, columns: int, axes: Mapping[str,
         if found is None:
             return f"{name} must have a batch of one stride, got strides {view.strides} of shape {view.shape}"
         steps[f"{name}_steps"] = found.strides
-    blocks = math.prod(desc.batch_shape) * -(-desc.m // rows) * -(-desc.n // columns)
-    if blocks >= 2**31:
-        return f"needs {blocks} blocks, a grid has 2**31 - 1"
     values |= steps | {
         "m": desc.m, "n": desc.n, "k": desc.k, "bias_step": 0 if p.bias is None else p.bias.strides[0],
         "chunk_bytes": int(desc.kind.row.bytes(desc.k) * _CHUNK // max(desc.k, 1)),
         "wide_out": desc.out_element is not desc.element or desc.element is E.F32,
     }  # fmt: skip
-    step = Step(kernel, (blocks, 1, 1), values, axes, smem=smem)
+    return values
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block of a kernel makes: rows and columns of y, which instance does, and its shared memory."""
+
+    kernel: str
+    rows: int
+    columns: int
+    axes: Mapping[str, Any]
+    smem: int = 0
+
+    def blocks(self, desc: Any) -> int:
+        """How many a product takes."""
+        return int(math.prod(desc.batch_shape) * -(-desc.m // self.rows) * -(-desc.n // self.columns))
+
+
+def tile_of(x: View) -> Tile | str:
+    """The tile for rows [*batch, m, k] of x, or why there is none."""
+    if x.element is E.F32:
+        return Tile("simt", _SIMT_ROWS, _SIMT_WARPS, {})
+    if not 0 <= x.strides[-2] * _ROWS <= INT32:
+        return f"needs rows of x that lie forwards within 2**31 elements, got strides {x.strides}"
+    tiles = next((n for n in TILES if x.shape[-2] <= 8 * n), TILES[-1])
+    columns = 16 if tiles == 1 else 32
+    return Tile("rows", 8 * tiles, columns, {"NT": tiles}, _WARPS * columns * 8 * tiles * 4)
+
+
+def _stored(p: Problem) -> Geometry | str:
+    """One launch over the weights as they are stored."""
+    values, tile = product_values(p), tile_of(p.x)
+    if isinstance(values, str) or isinstance(tile, str):
+        return values if isinstance(values, str) else str(tile)
+    blocks = tile.blocks(p.desc)
+    if blocks >= 2**31:
+        return f"needs {blocks} blocks, a grid has 2**31 - 1"
+    step = Step(tile.kernel, (blocks, 1, 1), values, tile.axes, smem=tile.smem)
     return Geometry((step,), layout="contiguous" if all(view.dense for view in p.flat()) else "strided")
 
 
-def _rows(p: Problem) -> Geometry | str:
-    if not 0 <= p.x.strides[-2] * _ROWS <= INT32:
-        return f"needs rows of x that lie forwards within 2**31 elements, got strides {p.x.strides}"
-    tiles = next((n for n in TILES if p.desc.m <= 8 * n), TILES[-1])
-    columns = 16 if tiles == 1 else 32
-    return _launch(p, "rows", 8 * tiles, columns, {"NT": tiles}, _WARPS * columns * 8 * tiles * 4)
-
-
-def _simt(p: Problem) -> Geometry | str:
-    return _launch(p, "simt", _SIMT_ROWS, _SIMT_WARPS, {}, 0)
-
-
-def _views(p: Problem) -> dict[str, View | None]:
+def dense_views(p: Problem) -> dict[str, View | None]:
     """The operands of the dense product."""
     w = Operand(Place("@workspace"), weights_view(p.desc)).t.view
     return {"a": p.x, "b": w, "y": p.y, "bias": p.bias}
@@ -130,7 +157,7 @@ def _views(p: Problem) -> dict[str, View | None]:
 def _unpacked(row: Variant) -> Callable[[Problem], Geometry | str]:
     def geometry(p: Problem) -> Geometry | str:
         desc = p.desc
-        dense = product_problem(p, _views(p), desc.m, desc.n, desc.k, desc.out_element)
+        dense = product_problem(p, dense_views(p), desc.m, desc.n, desc.k, desc.out_element)
         named = {"a": "x", "y": "y", "bias": "bias"}
         given = {to: Operand(Place(name), p.views[name]) for to, name in named.items() if p.views[name] is not None}
         return unpacked(p, BlockGemmArgs, row, given, "t", dense.desc)
@@ -138,9 +165,14 @@ def _unpacked(row: Variant) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
-def _many(p: Problem) -> bool:
+def many(p: Problem) -> bool:
     """Whether there are more rows of x than are multiplied by weights as they are stored."""
     return bool(p.desc.m > (2 * _SIMT_ROWS if p.desc.element is E.F32 else _ROWS))
+
+
+def _tiled(p: Problem) -> bool:
+    """Whether so many rows of x go by tiles of weights as they are stored, which are decoded for every `WIDE` rows."""
+    return many(p) and p.desc.m <= (_MOST_TILED if p.index is None else WIDE)
 
 
 # Sums in float32 in another order; tensor cores truncate what they add.
@@ -149,7 +181,7 @@ _UNPACKED = tuple(
     Variant(
         f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu", kernels=dense_kernels(row),
         elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
-        prelude=format_header, guarantee=GUARANTEE, first=_many, refuses=refuses(row),
+        prelude=format_header, guarantee=GUARANTEE, first=many, refuses=refuses(row),
     )
     for row in DENSE
 )  # fmt: skip
@@ -162,8 +194,9 @@ class BlockGemmPlan(Plan):
     or float32. A weight is what `block_dequantize` gives: the format's own float32 arithmetic, rounded once to x's
     element. Products are exact in float32 (f32: rounded), sums in float32, bias added there, y rounded once. W has no
     gradient, nor has bias; that of x is `BlockGemmBackwardPlan`'s. Up to 64 rows (16 of f32), each dense and 16-byte
-    aligned, meet W as it is stored, in an order of sums that k alone fixes; others go through W unpacked in the
-    workspace, n · k elements. With `batch_invariant=True` all rows take the first way.
+    aligned, meet W as it is stored, in an order of sums that k alone fixes; on sm_90 up to 4096 such rows of f16 and
+    bf16 do, with few rows in parts of k whose sums lie in the workspace. Others go through W unpacked in the workspace,
+    n · k elements. With `batch_invariant=True` all rows take the first way.
     """
 
     op = "quant_gemm.block_gemm"
@@ -174,14 +207,18 @@ class BlockGemmPlan(Plan):
     apart = True
     variants = (
         Variant(
-            "rows", _rows, source="quant_gemm/block_gemm_rows.cu", elements=HALVES, prelude=format_header,
+            "rows", _stored, source="quant_gemm/block_gemm_rows.cu", elements=HALVES, prelude=format_header,
             kernels=(Kernel("rows", "block_gemm_rows<{KIND}, {T}, {NT}>", PARAMS, {"NT": TILES}, min_blocks=1),),
             guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         Variant(
-            "simt", _simt, source="quant_gemm/block_gemm_simt.cu", elements=(E.F32,), prelude=format_header,
+            "simt", _stored, source="quant_gemm/block_gemm_simt.cu", elements=(E.F32,), prelude=format_header,
             kernels=(Kernel("simt", "block_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2),),
             guarantee=replace(GUARANTEE, batch_invariant=True),
+        ),
+        Variant(
+            "wgmma", wgmma_geometry, source="quant_gemm/block_gemm_wgmma.cu", elements=HALVES, prelude=format_header,
+            kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=GUARANTEE, first=_tiled,
         ),
         *_UNPACKED,
     )  # fmt: skip
@@ -200,8 +237,8 @@ class BlockGemmPlan(Plan):
             "m": draw.sizes(1, 5, 9, 17, 0, rare=(8, 33, 64, 65)),
             "out_element": draw.choice((draw.element, E.F32)),
         }
-        if draw.rarely():  # the wide tiles of the dense product
-            sizes |= {"m": 130, "n": 264}
+        if draw.rarely():  # the wide tiles of the dense product, and those of stored weights
+            sizes |= draw.choice(({"m": 130, "n": 264}, {"m": 250, "n": 250}))
         return BlockGemmDescriptor(**sizes, element=draw.element)
 
     @classmethod

@@ -13,7 +13,7 @@ from ...core import operand, output
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import ElementKind, unrounded
 from ...core.variant import aligned
-from ...schedules.gemm import Operand
+from ...schedules.gemm import Operand, wide_view
 from ...schedules.products import Place
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredArgs, format_header, in_threes, infer_stored
@@ -36,37 +36,45 @@ class BlockGemmBackwardArgs(StoredArgs):
     dx: Array = output("*batch_shape m k")
 
 
-def reference(desc: BlockGemmBackwardDescriptor, *, dy: Any, store: Any = unrounded, **parts: Any) -> Mapping[str, Any]:
+def reference(desc: BlockGemmDescriptor, *, dy: Any, store: Any = unrounded, **parts: Any) -> Mapping[str, Any]:
     """NumPy matmul in the dtype dy comes in; dy of another element is rounded for it."""
     with np.errstate(all="ignore"):
         g = dy if desc.out_element is desc.element else store(dy)
         return {"dx": np.matmul(g, weights(desc, dy.dtype, **parts))}
 
 
-def _rounding(p: Problem) -> tuple[Operand, tuple[Step, ...], int] | str:
-    """dy in the element: itself, or rounded into the workspace, with the launch and the bytes that this takes."""
+def rounding(p: Problem, name: str = "dy", at: int = 0) -> tuple[Operand, tuple[Step, ...], int] | str:
+    """dy, the operand `name`, in the element: itself, or rounded into the workspace from byte `at` on.
+
+    With it the launch that this takes, and the first byte that is free then.
+    """
     desc = p.desc
     if desc.out_element is desc.element:
-        return Operand(Place("dy"), p.dy), (), 0
+        return Operand(Place(name), p.dy), (), at
     threes = in_threes(p.dy)
     rows = None if threes is None else threes.reshaped((threes.shape[0] * desc.m, desc.n))
     if rows is None or rows.strides[1] != 1:
-        return f"dy of float32 must have even rows along memory, got strides {p.dy.strides} of shape {p.dy.shape}"
-    held = held_view(desc.element, (*desc.batch_shape, desc.m, desc.n))
+        return f"{name} of float32 must have even rows along memory, got strides {p.dy.strides} of shape {p.dy.shape}"
+    held, place = held_view(desc.element, (*desc.batch_shape, desc.m, desc.n)), Place("@workspace", at)
     if not held.size:
-        return Operand(Place("@workspace"), held), (), 0
-    pitch = held.strides[-2]
+        return Operand(place, held), (), at
+    to = View(0, rows.shape, held.strides[-2:], held.element)
+    used = at + aligned(rows.shape[0] * held.strides[-2] * desc.element.itemsize)
+    return Operand(place, held), (round_step(name, rows, ("@workspace", at), to),), used
+
+
+def round_step(x: Any, rows: View, y: Any, to: View) -> Step:
+    """The launch that rounds float32 rows along memory: from place x to place y."""
     params = {
-        "x": "dy", "y": ("@workspace", 0), "rows": rows.shape[0], "cols": desc.n, "x_pitch": rows.strides[0],
-        "y_pitch": pitch,
+        "x": x, "y": y, "rows": rows.shape[0], "cols": rows.shape[1], "x_pitch": rows.strides[0],
+        "y_pitch": to.strides[0], "y_step": to.strides[1], "wide": wide_view(to),
     }  # fmt: skip
-    step = Step("round", (-(-rows.shape[0] * -(-desc.n // 8) // 256), 1, 1), params, {"SUM": E.F32})
-    return Operand(Place("@workspace"), held), (step,), aligned(rows.shape[0] * pitch * desc.element.itemsize)
+    return Step("round", (-(-rows.shape[0] * -(-rows.shape[1] // 8) // 256), 1, 1), params, {"SUM": E.F32})
 
 
 def _geometry(row: Variant) -> Callable[[Problem], Geometry | str]:
     def geometry(p: Problem) -> Geometry | str:
-        desc, found = p.desc, _rounding(p)
+        desc, found = p.desc, rounding(p)
         if isinstance(found, str):
             return found
         dy, steps, used = found
@@ -84,8 +92,11 @@ def _narrow(kind: ElementKind) -> dict[str, tuple[ElementKind, ...]]:
     return {"SUM": (E.F32,) if kind is not E.F32 else ()}
 
 
-_PARAMS = Params("BlockGemmRoundParams", x="ptr", y="ptr", rows="i64", cols="i64", x_pitch="i64", y_pitch="i64")
-_ROUND = Kernel(
+_PARAMS = Params(
+    "BlockGemmRoundParams", x="ptr", y="ptr", rows="i64", cols="i64", x_pitch="i64", y_pitch="i64", y_step="i64",
+    wide="i32",
+)  # fmt: skip
+ROUND = Kernel(
     "round", "block_gemm_round<{T}>", _PARAMS, _narrow, source="quant_gemm/block_gemm_round.cu", kindless=True
 )  # fmt: skip
 
@@ -105,7 +116,7 @@ class BlockGemmBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = tuple(
         Variant(
-            row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), _ROUND),
+            row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), ROUND),
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
             prelude=format_header, guarantee=Guarantee(Relative(4, mean=3)),
             refuses=refuses(row),

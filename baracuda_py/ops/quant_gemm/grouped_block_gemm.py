@@ -87,8 +87,8 @@ def reference(
 
 
 _PARAMS = Params(
-    "GroupedBlockGemmParams", x="ptr", bias="ptr", y="ptr", n="i64", k="i64", x_step="i64", y_steps="i64[2]",
-    bias_steps="i64[2]", chunk_bytes="i64", **EXPERTS, **stored_params(),
+    "GroupedBlockGemmParams", x="ptr", bias="ptr", y="ptr", n="i64", k="i64", x_steps="i64[3]", y_steps="i64[3]",
+    bias_steps="i64[2]", chunk_bytes="i64", wide_out="i32", **EXPERTS, **stored_params(),
 )  # fmt: skip
 
 
@@ -99,8 +99,8 @@ def _launch(p: Problem, kernel: str, rows: int, columns: int, axes: Mapping[str,
     if not wide_view(p.x):
         return f"needs x with k along memory in rows that start 16-byte aligned, got strides {p.x.strides}"
     values |= expert_values(p) | {
-        "n": desc.n, "k": desc.k, "x_step": p.x.strides[0], "y_steps": p.y.strides,
-        "bias_steps": (0, 0) if p.bias is None else p.bias.strides,
+        "n": desc.n, "k": desc.k, "x_steps": (0, *p.x.strides), "y_steps": (0, *p.y.strides),
+        "bias_steps": (0, 0) if p.bias is None else p.bias.strides, "wide_out": desc.element is E.F32,
         "chunk_bytes": int(desc.kind.row.bytes(desc.k) * _CHUNK // max(desc.k, 1)),
     }  # fmt: skip
     blocks = expert_blocks(p, rows, columns)

@@ -1,7 +1,8 @@
-"""quantized_matmul, and KAIO's matmul_int4, qkv_project_int4 and qkv_project_int8: floats by weights of few bits."""
+"""quantized_matmul, and KAIO's matmul_int4: floats by weights of few bits."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core import Array, ElementKind, Scalar
@@ -11,8 +12,6 @@ from ...core.outputs import each_of
 from ...core.views import reshaped, rows_of, shape_of, transposed
 from ...interop.arrays import read
 from ..elementwise.array_views import bitcast_convert_type
-from ..elementwise.cast import cast
-from ..gemm.matmul import matmul
 from ..quantize.format_kinds import FormatKind
 from .block_gemm import BlockGemmPlan, block_gemm
 
@@ -33,33 +32,46 @@ def quantized_matmul(
     """
     if unknown:
         raise unexpected(quantized_matmul, unknown)
+    stored = shape_of(codes, "codes")
+    if len(stored) != 2:
+        raise InvalidProblemError(
+            f"codes must be rows of bytes [n, bytes], got shape {stored}; block_gemm takes batches"
+        )
+
+    def product(rows: Any, outs: Sequence[Any]) -> tuple[Any]:
+        return (
+            block_gemm(
+                codes=codes, scales=scales, zeros=zeros, index=index, scale=scale, x=rows, bias=bias, kind=kind,
+                out_element=out_element, out=outs[0], stream=stream, preference=preference,
+            ),
+        )  # fmt: skip
+
+    return by_rows(product, x, (stored[0],), each_of(out, 1))[0]
+
+
+def by_rows(
+    products: Callable[[Any, Sequence[Any]], Sequence[Any]], x: Array, widths: Sequence[int], outs: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Products of x [*, k], each [*, width], by a function of its rows [m, k] and of outputs [m, width] or None."""
     shape = shape_of(x, "x")
     if not shape:
         raise InvalidProblemError("x must have an axis at least, got shape ()")
     rows = rows_of(x, "x")
     if rows is None:
         raise UnsupportedError(f"x of shape {shape} must have even rows; a contiguous copy has them")
-    stored = shape_of(codes, "codes")
-    if len(stored) != 2:
-        raise InvalidProblemError(
-            f"codes must be rows of bytes [n, bytes], got shape {stored}; block_gemm takes batches"
-        )
-    n = stored[0]
-    given = out[0] if isinstance(out, (list, tuple)) and len(out) == 1 else out
-    if given is not None and len(shape) != 2:
-        if shape_of(given, "out") != (*shape[:-1], n):
+    if len(shape) == 2:
+        return tuple(products(rows, outs))
+    seen = []
+    for n, given in zip(widths, outs, strict=True):
+        if given is not None and shape_of(given, "out") != (*shape[:-1], n):
             raise InvalidProblemError(f"out must have shape {(*shape[:-1], n)}, got {shape_of(given, 'out')}")
-        if (seen := rows_of(given, "out")) is None:
+        seen.append(None if given is None else rows_of(given, "out"))
+        if given is not None and seen[-1] is None:
             raise UnsupportedError(f"out of shape {shape_of(given, 'out')} must have even rows")
-    else:
-        seen = given
-    y = block_gemm(
-        codes=codes, scales=scales, zeros=zeros, index=index, scale=scale, x=rows, bias=bias, kind=kind,
-        out_element=out_element, out=seen, stream=stream, preference=preference,
-    )  # fmt: skip
-    if given is not None and seen is not given:
-        return given
-    return y if len(shape) == 2 else reshaped(y, (*shape[:-1], n), "y")
+    return tuple(
+        reshaped(y, (*shape[:-1], n), "y") if given is None else given
+        for y, n, given in zip(products(rows, seen), widths, outs, strict=True)
+    )
 
 
 @entry(BlockGemmPlan, kind=FormatKind.INT4, element=E.F16, out_element=E.F32)
@@ -76,63 +88,21 @@ def matmul_int4(
     """
     if unknown:
         raise unexpected(matmul_int4, unknown)
-    options = {"out": out, "stream": stream, "preference": preference}
-    return _int4("matmul_int4", a, packed, scales, E.F32, options)
+    return block_gemm(
+        **kaio_int4("matmul_int4", a, packed, scales), x=a, kind=FormatKind.INT4, out_element=E.F32, out=out,
+        stream=stream, preference=preference,
+    )  # fmt: skip
 
 
-@entry(BlockGemmPlan, kind=FormatKind.INT4, element=E.F16)
-def qkv_project_int4(
-    x: Array, w_q: Array, w_k: Array, w_v: Array, scales_q: Array, scales_k: Array, scales_v: Array, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
-) -> Any:  # fmt: skip
-    """q, k, v = x @ W of float16 x [m, k] and three int4 matrices packed as `matmul_int4` takes them, in float16.
-
-    The widths may differ (grouped queries) and be any number. Three launches, each of which reads its weights once.
-    """
-    if unknown:
-        raise unexpected(qkv_project_int4, unknown)
-    options, outs = {"stream": stream, "preference": preference}, each_of(out, 3)
-    parts = ((w_q, scales_q), (w_k, scales_k), (w_v, scales_v))
-    return tuple(
-        _int4("qkv_project_int4", x, packed, scales, E.F16, {"out": to, **options})
-        for (packed, scales), to in zip(parts, outs, strict=True)
-    )
-
-
-@entry(BlockGemmPlan, kind=FormatKind.INT8, element=E.F16)
-def qkv_project_int8(
-    x: Array, w_q: Array, w_k: Array, w_v: Array, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0,
-    *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
-) -> Any:  # fmt: skip
-    """q, k, v = scale · (x @ W) of float16 x [m, k] and three int8 matrices [k, n], each n any number, in float16.
-
-    The scale of a matrix, a number or a 0-d float32 array, multiplies its float32 sums, which are rounded once
-    (KAIO's W8A16). The weights are exact in float16, in which they are multiplied: two launches a matrix.
-    """
-    if unknown:
-        raise unexpected(qkv_project_int8, unknown)
-    options, outs = {"stream": stream, "preference": preference}, each_of(out, 3)
-    _expect("qkv_project_int8", "x", x, E.F16)
-    made = []
-    for name, w, scale, to in zip(
-        ("w_q", "w_k", "w_v"), (w_q, w_k, w_v), (scale_q, scale_k, scale_v), outs, strict=True
-    ):
-        _expect("qkv_project_int8", name, w, E.I8)
-        made.append(matmul(x, cast(w, E.F16, **options), alpha=scale, out=to, **options))
-    return tuple(made)
-
-
-def _expect(function: str, name: str, array: Array, kind: ElementKind) -> None:
+def expect(function: str, name: str, array: Array, kind: ElementKind) -> None:
     if (got := read(array, name).element) is not kind:
         raise UnsupportedError(f"{function} takes {name} in {kind}, got {got}")
 
 
-def _int4(
-    function: str, x: Array, packed: Array, scales: Array, out_element: ElementKind, options: dict[str, Any]
-) -> Any:
-    """The product by words of KAIO's packing."""
-    _expect(function, "the left operand", x, E.F16)
-    _expect(function, "the words", packed, E.I32)
+def kaio_int4(function: str, x: Array, packed: Array, scales: Array) -> dict[str, Any]:
+    """The codes and scales [n, …] that words of KAIO's packing and their scales are, for products by x [m, k]."""
+    expect(function, "the left operand", x, E.F16)
+    expect(function, "the words", packed, E.I32)
     shape, of_scales, words = shape_of(x, "a"), shape_of(scales, "scales"), shape_of(packed, "packed")
     if len(shape) != 2 or len(of_scales) != 2 or len(words) != 2:
         raise InvalidProblemError(
@@ -153,6 +123,4 @@ def _int4(
     codes = reshaped(bitcast_convert_type(packed, E.U8), (n, k // 2), "packed")
     if codes is None:
         raise UnsupportedError("packed words must be dense")
-    return block_gemm(
-        codes=codes, scales=transposed(scales, "scales"), x=x, kind=FormatKind.INT4, out_element=out_element, **options
-    )
+    return {"codes": codes, "scales": transposed(scales, "scales")}

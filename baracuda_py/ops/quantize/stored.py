@@ -21,7 +21,7 @@ from .format_kinds import FormatKind
 
 SCALED = tuple(kind for kind in FormatKind if kind.row.scales)
 ZEROED = tuple(kind for kind in FormatKind if kind.row.zeros)
-_ZEROS = tuple(dict.fromkeys(e for kind in ZEROED for e in kind.row.zeros))
+ZERO_ELEMENTS = tuple(dict.fromkeys(e for kind in ZEROED for e in kind.row.zeros))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class StoredMatrix:
     group: int = integer(derived(lambda desc: desc.kind.row.group or max(desc.k, PART)), minimum=1, maximum=INT32)
     row_group: int = integer(derived(lambda desc: 1), minimum=1, maximum=INT32)
     scale_element: ElementKind = element_field(SCALES, derived(lambda desc: (*desc.kind.row.scales, E.F32)[0]))
-    zero_element: ElementKind = element_field(_ZEROS, derived(lambda desc: (*desc.kind.row.zeros, E.F32)[0]))
+    zero_element: ElementKind = element_field(ZERO_ELEMENTS, derived(lambda desc: (*desc.kind.row.zeros, E.F32)[0]))
 
     def validate(self) -> None:
         """k is of whole blocks and groups; elements and groups are those of the format."""

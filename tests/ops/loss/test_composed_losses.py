@@ -47,6 +47,13 @@ def test_simpo_orpo_kto() -> None:
 
     _same(lambda a, b: bct.simpo_loss(a, b, beta=2.5, gamma=0.4), simpo, A, B)
 
+    def cpo(a, b, c):
+        return (-0.9 * F.logsigmoid(0.3 * (a - b)) - 0.1 * F.logsigmoid(-0.3 * (a - b)) + 0.5 * c).mean()
+
+    _same(lambda *o: bct.cpo_loss(*o, beta=0.3, label_smoothing=0.1, alpha=0.5), cpo, A, B, C)
+    _same(lambda *o: bct.cpo_loss(*o, kind="ipo"), lambda a, b: ((a - b - 5) ** 2).mean(), A, B)
+    _same(lambda *o: bct.cpo_loss(*o, kind="hinge"), lambda a, b: F.relu(1 - 0.1 * (a - b)).mean(), A, B)
+
     def odds(a, b):
         return -0.2 * F.logsigmoid((a - torch.log1p(-a.exp())) - (b - torch.log1p(-b.exp()))).mean()
 

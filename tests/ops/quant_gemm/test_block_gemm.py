@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import ElementKind
+from baracuda_py.core.tensor import View
+from baracuda_py.core.variant import Geometry, Problem
+from baracuda_py.ops.quant_gemm.block_gemm_wgmma import geometry
 from baracuda_py.ops.quantize.format_kinds import FormatKind
 from baracuda_py.testing.emulator import emulated_device, emulating
 from baracuda_py.testing.recording import pointer_view
@@ -108,15 +112,69 @@ def test_a_row_has_the_same_bits_beside_any_others() -> None:
         assert run(fields, parts, some, "float16", True)[0].tobytes() == whole[first:last].tobytes()
 
 
-@pytest.mark.parametrize("m", [64, 65, 4096])
-def test_many_rows_go_through_unpacked_weights(m: int) -> None:
+@pytest.mark.parametrize("m", [64, 65, 4096, 4097])
+def test_many_rows_go_through_unpacked_weights_but_by_tiles(m: int) -> None:
     desc = bc.BlockGemmDescriptor(kind="uint4", m=m, n=512, k=512, group=128, element="bfloat16")
-    for capability, name in ((9.0, "unpacked_wgmma"), (8.0, "unpacked_mma")):
+    for capability, name in ((9.0, "wgmma" if m <= 4096 else "unpacked_wgmma"), (8.0, "unpacked_mma")):
         rows = [row.name for row in bc.BlockGemmPlan.variants]
         plan = bc.BlockGemmPlan.select(
             desc, bc.PlanPreference(prefer_backend="bespoke"), device=fake_device(capability)
         )
         assert name in rows and plan.sku.variant == ("rows" if m <= 64 else name)
+
+
+TILED = [  # kind, n, k, group, more, element, m, columns of a tile, parts of k
+    ("uint4", 250, 1056, 32, {"zeros": True}, "float16", 256, 256, 3),  # the last part has fewer stages
+    ("uint4", 136, 272, 8, {"zeros": True, "index": True}, "bfloat16", 66, 128, 1),
+    ("nf4", 129, 72, 24, {}, "bfloat16", 140, 256, 1),  # groups of parts, and k that ends within a run
+    ("q4_0", 264, 1312, None, {}, "float16", 70, 128, 4),
+]
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("kind", "n", "k", "group", "more", "element", "m", "columns", "parts"), TILED)
+def test_tiles_of_stored_weights_give_the_product_of_their_values(
+    kind: str, n: int, k: int, group: int | None, more: dict[str, bool], element: str, m: int, columns: int, parts: int
+) -> None:
+    fields, parts_of = stored(kind, n, k, group, **more)
+    given = inputs(m, n, k, element)
+    got, geometry = tiled(fields, parts_of, given, element)
+    first = geometry.steps[0]
+    assert first.kernel == f"wgmma_{columns}" and first.params["parts"] == parts
+    assert close(got, *wanted(fields, parts_of, given, element))
+
+
+def tiled(fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], element: str) -> Any:
+    """y in float32 by tiles of stored weights on an emulated device of two multiprocessors, and what is launched."""
+    desc = bc.BlockGemmDescriptor(**fields, m=len(given["x"]), element=element, out_element="float32")
+    y = np.full((desc.m, desc.n), np.nan, np.float32)
+    with emulating():
+        plan = bc.BlockGemmPlan.select(desc, device=emulated_device(9.0, 2))
+        args = bc.BlockGemmArgs(**{name: pointer_view(a) for name, a in {**parts, **given, "y": y}.items()})
+        plan.run(args)
+        row, geometry, _ = plan.plan_layout(args)
+        assert row.name == "wgmma"
+        return y, geometry
+
+
+@pytest.mark.parametrize("k", [0, 8, 64, 320, 520, 4096, 14344])
+def test_parts_of_k_are_whole_turns_and_none_is_empty(k: int) -> None:
+    """And how many there are does not depend on the device."""
+    for m in (1, 65, 129, 300, 513, 2048):
+        desc = bc.BlockGemmDescriptor(kind="uint4", m=m, n=1000, k=k, group=8, element="bfloat16")
+        views = dict.fromkeys(("zeros", "index", "bias")) | {
+            "x": View(0, (m, k), (k, 1), desc.element), "y": View(0, (m, 1000), (1000, 1), desc.element),
+            "codes": View(0, desc.codes_shape, (k // 2, 1), ElementKind.U8),
+            "scales": View(0, desc.scales_shape, (k // 8, 1), ElementKind.F32),
+        }  # fmt: skip
+        made = [geometry(Problem(desc, replace(fake_device(9.0), sms=sms), views)) for sms in (2, 114, 132)]
+        assert all(isinstance(one, Geometry) for one in made)
+        values = made[0].steps[0].params
+        parts, each = values["parts"], values["each"]
+        last = -(-k // 64) - (parts - 1) * each
+        assert parts == 1 or (each % 2 == 0 and 0 < last <= each)
+        assert values["lead"] == min(2, last) and len(made[0].steps) == 1 + (parts > 1)
+        assert {(one.steps[0].params["parts"], one.steps[0].params["each"]) for one in made} == {(parts, each)}
 
 
 def test_gradient_of_x_goes_through_the_weights() -> None:
@@ -157,22 +215,6 @@ def test_matmul_int4_is_right_for_odd_widths_and_several_groups(n: int, groups: 
     got = bc.matmul_int4(a, packed, scales)
     assert got.dtype == np.float32 and np.allclose(got, a.astype(np.float64) @ w, rtol=1e-5, atol=1e-5)
     assert np.array_equal(bc.matmul_int4(a, packed.reshape(k // 8, n), scales), got)
-
-
-def test_projections_of_unequal_widths() -> None:
-    rng, k, widths = np.random.default_rng(5), 256, (6, 3, 5)
-    x = rng.standard_normal((4, k)).astype(np.float16)
-    qs = [rng.integers(-8, 8, (k, n)) for n in widths]
-    scales = [rng.uniform(0.01, 0.1, (2, n)).astype(np.float16) for n in widths]
-    made = bc.qkv_project_int4(x, *map(words, qs), *scales)
-    for got, q, scale in zip(made, qs, scales, strict=True):
-        assert np.array_equal(got, bc.matmul_int4(x, words(q), scale).astype(np.float16))
-    bytes_ = [rng.integers(-128, 128, (k, n), dtype=np.int8) for n in widths]
-    for got, w, scale in zip(
-        bc.qkv_project_int8(x, *bytes_, 0.5, 0.01, 2.0**-7), bytes_, (0.5, 0.01, 2.0**-7), strict=True
-    ):
-        want = x.astype(np.float64) @ w.astype(np.float64) * np.float32(scale)
-        assert got.dtype == np.float16 and np.allclose(got.astype(np.float64), want, rtol=2e-3, atol=2e-2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,92 @@
+"""lora_matmul_backward: the gradients of lora_matmul by x and by base."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...core import (
+    Args, Array, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Plan, Problem, Variant, functional,
+    operand, output,
+)  # fmt: skip
+from ...core.benchmark import Benchmark
+from ...core.element import INDICES
+from .lora_matmul import (
+    KERNELS, POLICY, LoraMatmulDescriptor, adapters_of, ids_fit, launches, lora_case, product, random_bounds,
+    random_ids, random_ranks,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraMatmulBackwardDescriptor(LoraMatmulDescriptor):
+    """As `LoraMatmulDescriptor`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LoraMatmulBackwardArgs(Args):
+    """Operands are the forward's; a gradient that is None costs nothing. The adapters have none: they are served."""
+
+    dy: Array = operand("tokens out_features")
+    a: Array = operand("adapters max_rank in_features")
+    b: Array = operand("adapters out_features max_rank")
+    ids: Array = operand("num_ids", element=INDICES, values=random_ids)
+    offsets: Array | None = operand("num_offsets", element=INDICES, optional=True, values=random_bounds)
+    scale: Array | None = operand("adapters", element=ElementKind.F32, optional=True)
+    ranks: Array | None = operand("adapters", element=INDICES, optional=True, values=random_ranks)
+    dx: Array | None = output("tokens in_features", optional=True)
+    dbase: Array | None = output("tokens out_features", optional=True)
+
+
+def reference(
+    desc: LoraMatmulBackwardDescriptor, *, dy: Any, a: Any, b: Any, ids: Any, offsets: Any, scale: Any, ranks: Any,
+    wanted: set[str], apart: bool = False,
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy in the dtype dy comes in, adapter by adapter."""
+    made = {"dbase": dy.copy()} if "dbase" in wanted else {}
+    if "dx" in wanted:
+        owners = adapters_of(desc, ids, offsets)
+        made["dx"] = product(desc, dy, b.swapaxes(1, 2), a.swapaxes(1, 2), owners, scale, ranks, apart)
+    return made
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    return launches(p, "dy", "dx", "dbase", backward=True)
+
+
+class LoraMatmulBackwardPlan(Plan):
+    """dx[t] = scale[i] (dy[t] @ b[i]) @ a[i] and dbase = dy of `LoraMatmulPlan`, in the same two launches.
+
+    The order of sums is the forward's, pieces of 512 of out_features, then by rank. Gradients of a and b are refused.
+    """
+
+    op = "gemm.lora_matmul_backward"
+    direction = "backward"
+    descriptor = LoraMatmulBackwardDescriptor
+    args = LoraMatmulBackwardArgs
+    reference = staticmethod(reference)
+    apart = True
+    value_policy = POLICY
+    variants = (
+        Variant(
+            "tokens", _geometry, source="gemm/lora_matmul.cu", kernels=KERNELS,
+            guarantee=Guarantee(Forward(128), batch_invariant=True),
+        ),
+    )  # fmt: skip
+    benchmarks = (
+        Benchmark("4096 tokens, 16 adapters of rank 32, [4096, 4096] bf16", tokens=4096, in_features=4096,
+                  out_features=4096, adapters=16, max_rank=32, num_ids=4096, element="bfloat16", also=("dx",)),
+    )  # fmt: skip
+
+    @staticmethod
+    def case(draw: Any) -> LoraMatmulBackwardDescriptor:
+        return LoraMatmulBackwardDescriptor(**lora_case(draw), element=draw.element)
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        ids_fit(desc, views["offsets"])
+        if views["dx"] is None and views["dbase"] is None:
+            raise InvalidProblemError("dx and dbase are both None; give one of them at least")
+
+
+lora_matmul_backward = functional(LoraMatmulBackwardPlan)

@@ -1,0 +1,187 @@
+// lora_matmul  y[t] = base[t] + scale[i] B[i] (A[i] x[t]) with the adapter i of token t, of a low rank.
+//   lora_shrink  A[i] x[t] of a tile of tokens, over one piece of k or all of them
+//   lora_expand  the rest: the sum of the pieces, B[i], scale and base
+//
+// A tile is p.tile tokens, 8 at most; neighbours of one adapter share the loads of its matrices. What fixes the order of
+// sums: k is cut into pieces of 512; in a piece lane l of a warp has the elements 8 l …, 8 l + 256 … in the order of k, and
+// the lanes are a tree of neighbours; pieces are added in their order, whether one block has them all (p.each) or the
+// second kernel adds them. Over the rank a thread adds in its order. Sums are in A = acc_t<T>.
+//
+// p.wide: a bit for each matrix whose last axis has stride 1 and whose rows start 16-byte aligned.
+#include <baracuda/index.cuh>
+#include <baracuda/math.cuh>
+#include <baracuda/reduce.cuh>
+#include <baracuda/vector.cuh>
+
+namespace baracuda {
+
+constexpr int lora_threads = 256, lora_warps = lora_threads / warp_size, lora_tile = 8, lora_chunk = 512, lora_vec = 8;
+
+BARACUDA_D i64 lora_integer(const void* from, int wide, i64 at) {
+  return wide ? static_cast<const i64*>(from)[at] : static_cast<const i32*>(from)[at];
+}
+
+// The segment of token t, by one warp: that before the first bound beyond t. -1 before the first and after the last.
+template <class P> BARACUDA_D i64 lora_segment(const P& p, i64 t) {
+#pragma unroll 1
+  for (i64 base = 0; base <= p.segments; base += warp_size) {
+    const i64 i = base + lane_id();
+    const bool beyond = i <= p.segments && lora_integer(p.offsets, p.wide_offsets, i * p.offsets_step) > t;
+    const u32 found = __ballot_sync(full_warp, beyond);
+    if (found != 0) return base + __ffs(static_cast<int>(found)) - 2;
+  }
+  return -1;
+}
+
+// A tile of tokens: the adapter of each, -1 for none. Warp w finds that of token w.
+struct LoraTile {
+  i64 first;
+  int count;
+  const int* adapters;
+  template <class P> BARACUDA_D LoraTile(const P& p, i64 tile) : first(tile * p.tile) {
+    __shared__ int found[lora_tile];
+    count = static_cast<int>(min<i64>(p.tile, p.tokens - first));
+    const int warp = static_cast<int>(threadIdx.x) / warp_size;
+    if (warp < count) {
+      const i64 place = p.offsets == nullptr ? first + warp : lora_segment(p, first + warp);
+      i64 adapter = place < 0 ? -1 : lora_integer(p.ids, p.wide_ids, place * p.ids_step);
+      if (adapter < 0 || adapter >= p.adapters) adapter = -1;
+      if (lane_id() == 0) found[warp] = static_cast<int>(adapter);
+    }
+    adapters = found;
+    __syncthreads();
+  }
+  // The token after the last neighbour of token `from` with its adapter.
+  BARACUDA_D int run(int from) const {
+    int to = from + 1;
+    while (to < count && adapters[to] == adapters[from]) ++to;
+    return to;
+  }
+};
+
+template <class P> BARACUDA_D int lora_rank(const P& p, i64 adapter) {
+  if (adapter < 0) return 0;
+  if (p.ranks == nullptr) return static_cast<int>(p.rank);
+  return static_cast<int>(max<i64>(0, min(p.rank, lora_integer(p.ranks, p.wide_ranks, adapter * p.ranks_step))));
+}
+
+// Eight elements, 0 from `left` on.
+template <class T> BARACUDA_D Vec<T, lora_vec> lora_load(const T* from, i64 step, i64 left, bool wide) {
+  return wide && left >= lora_vec ? load<lora_vec>(from) : load_strided<T, lora_vec>(from, step, left, cast<T>(0.0f));
+}
+
+// p.copy: where x goes, too, if anywhere.
+template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
+  using A = acc_t<T>;
+  __shared__ __align__(16) T xs[lora_tile][lora_chunk];
+  const i64 index = blockIdx.x, split = index % p.splits;
+  const LoraTile tile(p, index / p.splits);
+  const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_id();
+  const i64 begin = split * p.each, end = min(p.chunks, begin + p.each);
+  A* const parts = static_cast<A*>(p.parts) + (split * p.tokens + tile.first) * p.rank;
+#pragma unroll 1
+  for (i64 c = begin; c < end; ++c) {
+    const i64 k0 = c * lora_chunk;
+    __syncthreads();  // all warps are done with the piece before
+#pragma unroll 1
+    for (int e = threadIdx.x; e < tile.count * (lora_chunk / lora_vec); e += lora_threads) {
+      const int i = e / (lora_chunk / lora_vec), k = e % (lora_chunk / lora_vec) * lora_vec;
+      const i64 token = tile.first + i, left = p.k - k0 - k;
+      const T* const from = static_cast<const T*>(p.x) + token * p.x_step[0] + (k0 + k) * p.x_step[1];
+      const auto x = lora_load(from, p.x_step[1], left, p.wide & 1);
+      store(&xs[i][k], x);
+      if (p.copy == nullptr) continue;
+      T* const to = static_cast<T*>(p.copy) + token * p.copy_step[0] + (k0 + k) * p.copy_step[1];
+      if ((p.wide & 4) && left >= lora_vec) store(to, x);
+      else store_strided(to, p.copy_step[1], x, left);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int from = 0, to; from < tile.count; from = to) {
+      to = tile.run(from);
+      const i64 adapter = tile.adapters[from];
+      const int rank = lora_rank(p, adapter), tokens = to - from;
+#pragma unroll 1
+      for (int r = warp; r < rank; r += lora_warps) {
+        const T* const row = static_cast<const T*>(p.a) + adapter * p.a_step[0] + r * p.a_step[1];
+        A sums[lora_tile] = {};
+#pragma unroll
+        for (int k = lane * lora_vec; k < lora_chunk; k += warp_size * lora_vec) {
+          const i64 left = p.k - k0 - k;
+          const auto a = to_acc(lora_load(row + (k0 + k) * p.a_step[2], p.a_step[2], left, p.wide & 2));
+#pragma unroll
+          for (int i = 0; i < lora_tile; ++i) {
+            if (i >= tokens) break;
+            const auto x = to_acc(load<lora_vec>(&xs[from + i][k]));
+#pragma unroll
+            for (int e = 0; e < lora_vec; ++e) sums[i] = math::fma(x[e], a[e], sums[i]);
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < lora_tile; ++i) {
+          if (i >= tokens) break;
+          const A sum = warp_reduce<Sum>(sums[i]);
+          A* const part = parts + (from + i) * p.rank + r;
+          if (lane == 0) *part = c == begin ? sum : *part + sum;  // the same thread wrote it
+        }
+      }
+    }
+  }
+}
+
+template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
+  using A = acc_t<T>;
+  BARACUDA_DYNAMIC_SMEM(A, hs);  // [token][rank, to a multiple of 8]
+  const i64 columns = div_up(p.n, i64(lora_threads)), index = blockIdx.x;
+  const LoraTile tile(p, index / columns);
+  const int pitch = static_cast<int>(round_up(p.rank, i64(lora_vec)));
+#pragma unroll 1
+  for (int e = threadIdx.x; e < tile.count * pitch; e += lora_threads) {
+    const int i = e / pitch, r = e % pitch;
+    const A* const part = static_cast<const A*>(p.parts) + (tile.first + i) * p.rank + r;
+    A sum = A(0);
+    if (r < lora_rank(p, tile.adapters[i])) {
+#pragma unroll 1
+      for (i64 s = 0; s < p.splits; ++s) sum = s == 0 ? part[0] : sum + part[s * p.tokens * p.rank];
+    }
+    hs[e] = sum;
+  }
+  __syncthreads();
+  const i64 n = index % columns * lora_threads + threadIdx.x;
+  if (n >= p.n) return;
+#pragma unroll 1
+  for (int from = 0, to; from < tile.count; from = to) {
+    to = tile.run(from);
+    const i64 adapter = tile.adapters[from];
+    const int rank = lora_rank(p, adapter), tokens = to - from;
+    const T* const row = static_cast<const T*>(p.b) + (adapter < 0 ? 0 : adapter * p.b_step[0]) + n * p.b_step[1];
+    A sums[lora_tile] = {};
+#pragma unroll 1
+    for (int r = 0; r < rank; r += lora_vec) {
+      const auto b = to_acc(lora_load(row + r * p.b_step[2], p.b_step[2], static_cast<i64>(rank - r), p.wide & 1));
+#pragma unroll
+      for (int i = 0; i < lora_tile; ++i) {
+        if (i >= tokens) break;
+        const auto h = load<lora_vec>(hs + (from + i) * pitch + r);
+#pragma unroll
+        for (int e = 0; e < lora_vec; ++e) sums[i] = math::fma(h[e], b[e], sums[i]);
+      }
+    }
+    const A scale = p.scale == nullptr || adapter < 0
+                        ? A(1)
+                        : static_cast<A>(static_cast<const float*>(p.scale)[adapter * p.scale_step]);
+#pragma unroll
+    for (int i = 0; i < lora_tile; ++i) {
+      if (i >= tokens) break;
+      const i64 t = tile.first + from + i;
+      A y = scale * sums[i];
+      if (p.base != nullptr) {
+        const A base = to_acc(static_cast<const T*>(p.base)[t * p.base_step[0] + n * p.base_step[1]]);
+        y = adapter < 0 ? base : math::fma(scale, sums[i], base);
+      }
+      static_cast<T*>(p.y)[t * p.y_step[0] + n * p.y_step[1]] = cast<T>(y);
+    }
+  }
+}
+
+}  // namespace baracuda

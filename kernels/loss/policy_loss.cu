@@ -1,0 +1,102 @@
+// policy_loss  the clipped losses of loss/policy_terms.cuh of [rows, tokens], and their sums.
+//   policy_rows      a block for each chunk of 2048 tokens of a row: what it adds up, and the tokens' losses
+//   policy_finish    one block: the loss and what goes with it from the chunks' sums
+//   policy_gradient  a block for each chunk: dpolicy and dentropy
+//
+// What fixes the order of every sum: thread i of a chunk adds its tokens i, i + 256, … in that order, the threads' sums
+// are a tree of neighbours; chunks of a row and rows of the batch are added in an order that their numbers alone fix.
+#include "loss/policy_terms.cuh"
+
+namespace baracuda {
+
+// p.what: 0 the tokens that count and the logarithms of their ratios, 1 the losses, 2 the slopes of a sequence's ratio.
+template <class T, class P> BARACUDA_D void policy_rows(const P& p) {
+  using A = acc_t<T>;
+  const i64 index = blockIdx.x;
+  const PolicyRow<T, P> row{p, index / p.chunks};
+  const i64 first = index % p.chunks * policy_chunk, end = min<i64>(p.tokens, first + policy_chunk);
+  const A shared = p.what != 0 && p.per_sequence ? row.row_ratio() : A(0);
+  const A scale = p.what == 2 ? row.scale() : A(1);
+  PolicySums<A> sums{};
+#pragma unroll 1
+  for (i64 t = first + threadIdx.x; t < end; t += policy_threads) {
+    PolicySums<A> own{};
+    if (row.counts(t)) {
+      own.count = A(1);
+      const A moved = row.log_ratio(t), s = p.per_sequence ? shared : moved;
+      if (p.what == 0) {
+        own.loss = moved;
+      } else {
+        const PolicyTerm<A> term = row.term(t, s);
+        if (p.what == 2) {
+          own.loss = row.gradient(t, scale) * term.slope;
+        } else {
+          own.loss = term.loss, own.clipped = term.clipped ? A(1) : A(0), own.moved = math::expm1(moved) - moved;
+          A slope;
+          if (p.reference != nullptr) row.away(t, own.away, slope);
+          if (p.reference != nullptr && p.beta != 0) own.loss += static_cast<A>(p.beta) * own.away;
+          if (p.entropy != nullptr) own.loss -= static_cast<A>(p.bonus) * row.read(p.entropy, 5, t);
+        }
+      }
+    }
+    if (p.loss != nullptr) static_cast<T*>(p.loss)[row.row * p.loss_step[0] + t * p.loss_step[1]] = cast<T>(own.loss);
+    sums = AddPolicySums::apply(sums, own);
+  }
+  sums = block_reduce<AddPolicySums, policy_threads>(sums);
+  if (threadIdx.x == 0) static_cast<PolicySums<A>*>(p.parts)[index] = sums;
+}
+
+// Groups of p.lanes threads, 1 or a warp, take rows in turn; a thread of a group takes every p.lanes-th chunk.
+template <class T, class P> BARACUDA_D void policy_finish(const P& p) {
+  using A = acc_t<T>;
+  constexpr int threads = 512;
+  const auto* const parts = static_cast<const PolicySums<A>*>(p.parts);
+  const int lane = static_cast<int>(threadIdx.x) % p.lanes, groups = threads / p.lanes;
+  PolicySums<A> total{};
+#pragma unroll 1
+  for (i64 r = threadIdx.x / p.lanes; r < p.rows; r += groups) {
+    PolicySums<A> sum{};
+#pragma unroll 1
+    for (i64 c = lane; c < p.chunks; c += p.lanes) sum = AddPolicySums::apply(sum, parts[r * p.chunks + c]);
+    if (p.lanes == warp_size) sum = warp_reduce<AddPolicySums>(sum);
+    if (p.by_row) sum.loss /= sum.count < A(1) ? A(1) : sum.count;
+    if (lane == 0) total = AddPolicySums::apply(total, sum);
+  }
+  total = block_reduce<AddPolicySums, threads>(total);
+  if (threadIdx.x != 0) return;
+  const A every = total.count < A(1) ? A(1) : total.count;
+  if (p.loss != nullptr) *static_cast<A*>(p.loss) = total.loss / (p.by_count ? every : static_cast<A>(p.divisor));
+  if (p.clip_fraction != nullptr) *static_cast<A*>(p.clip_fraction) = total.clipped / every;
+  if (p.approx_kl != nullptr) *static_cast<A*>(p.approx_kl) = total.moved / every;
+  if (p.kl != nullptr) *static_cast<A*>(p.kl) = total.away / every;
+  if (p.total != nullptr) *static_cast<A*>(p.total) = total.count;
+}
+
+// p.slopes: the chunks' sums of the slopes by the ratio of their sequence, where it has one.
+template <class T, class P> BARACUDA_D void policy_gradient(const P& p) {
+  using A = acc_t<T>;
+  const i64 index = blockIdx.x;
+  const PolicyRow<T, P> row{p, index / p.chunks};
+  const i64 first = index % p.chunks * policy_chunk, end = min<i64>(p.tokens, first + policy_chunk);
+  const A scale = row.scale(), shared = p.per_sequence ? row.whole(p.slopes).loss / row.tokens() : A(0);
+#pragma unroll 1
+  for (i64 t = first + threadIdx.x; t < end; t += policy_threads) {
+    A dpolicy = A(0), dentropy = A(0);
+    if (row.counts(t)) {
+      const A g = row.gradient(t, scale);
+      dpolicy = p.per_sequence ? shared : g * row.term(t, row.log_ratio(t)).slope;
+      if (p.reference != nullptr && p.beta != 0) {
+        A value, slope;
+        row.away(t, value, slope);
+        dpolicy += g * static_cast<A>(p.beta) * slope;
+      }
+      dentropy = -(g * static_cast<A>(p.bonus));
+    }
+    if (p.dpolicy != nullptr)
+      static_cast<T*>(p.dpolicy)[row.row * p.out_step[0][0] + t * p.out_step[0][1]] = cast<T>(dpolicy);
+    if (p.dentropy != nullptr)
+      static_cast<T*>(p.dentropy)[row.row * p.out_step[1][0] + t * p.out_step[1][1]] = cast<T>(dentropy);
+  }
+}
+
+}  // namespace baracuda

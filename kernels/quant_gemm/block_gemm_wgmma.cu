@@ -1,0 +1,265 @@
+// block_gemm_wgmma   y = x Wᵀ + bias by stored weights on sm_90a, of f16 or bf16 with sums in float, for many rows of x.
+//
+// It is yᵀ = W xᵀ by the tiles, ring, clusters and products of gemm/wgmma.cuh: 128 rows of W by COLUMNS of x. The copy
+// engine loads x; W is decoded into its place in a stage by a warpgroup, or by two in turn where the tile leaves them
+// registers, while two others multiply. Two lanes share two rows of W, 64 apart, and each decodes a run of 32 of a
+// stage's 64 of k of both. What it reads takes long to come: scales are asked for a turn ahead, and one warpgroup decodes
+// two stages in a turn, so that the codes of four runs are under way together.
+//
+// k may be summed in `parts`, of so many stages `each` but the last, that are items of y for block_gemm_sums. A sum, or
+// each part, is one chain in the order of k.
+#include "gemm/wgmma.cuh"
+#include "quant_gemm/block_sums.cuh"
+#include "quant_gemm/run_numbers.cuh"
+
+namespace baracuda {
+namespace gemm {
+
+template <class F, class T, int COLUMNS, class P>
+struct StoredProduct
+    : Product<T, T, COLUMNS, false, false, false, default_stages<COLUMNS>, 2, P, void, COLUMNS == 256 ? 2 : 1> {
+  static constexpr int CLUSTER = COLUMNS == 256 ? 2 : 1;
+  using Base = Product<T, T, COLUMNS, false, false, false, default_stages<COLUMNS>, 2, P, void, CLUSTER>;
+  using Ring = typename Base::Ring;
+  using Sums = typename Base::Sums;
+  using Base::memory, Base::p, Base::rank, Base::slices;
+  static constexpr int DECODERS = COLUMNS == 256 ? 1 : 2, TURN = 2 / DECODERS;  // warpgroups, and stages of one at once
+  static constexpr int DEPTH = Base::DEPTH, AHEAD = 8;  // of k in a stage; stages that codes go to the L2 cache before
+
+  BARACUDA_D StoredProduct(const P& p, unsigned char* shared) : Base(p, shared, true) {}
+
+  // The item of the batch and the slices of k that are summed in an item of y.
+  struct Part {
+    int item, begin, end;
+    BARACUDA_D Part(const P& p, int of, int slices) : item(of / p.parts) {
+      begin = of % p.parts * p.each, end = min(slices, begin + p.each);
+    }
+  };
+
+  // ---- one or two warpgroups that decode ----
+
+  // Where the lane's runs are: in which rows of the tile, and in which half of a stage.
+  struct Runs {
+    int row, half;
+    StoredRow rows[2];
+    BARACUDA_D Runs(const Stored& w, const P& p, i64 item, i64 n)
+        : row(static_cast<int>(threadIdx.x) % 128 / 2), half(static_cast<int>(threadIdx.x) % 2),
+          rows{StoredRow(w, item, min(n + row, p.n - 1)),  // of rows that are not there the last: nobody takes its sums
+               StoredRow(w, item, min(n + row + 64, p.n - 1))} {}
+    BARACUDA_D i64 k(int s) const { return static_cast<i64>(s) * DEPTH + half * format_run; }  // in slice s
+  };
+  // The codes of the 128 of k that slice s is in go to the L2 cache: of 64 rows by each of two warpgroups.
+  BARACUDA_D void prefetch_codes(const Runs& runs, int s, int own) const {
+    const i64 chunk = s / 2;
+    if ((chunk + 1) * 2 * DEPTH > p.k) return;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (DECODERS == 2 && r != own) continue;
+      const u8* const from = runs.rows[r].codes + chunk * p.chunk_bytes;
+      for (int at = runs.half * 32; at < p.chunk_bytes; at += 64) prefetch_l2(from + at);
+    }
+  }
+  // Waits until the stage is free, and has the copy engine load the rows of x from m on.
+  BARACUDA_D void begin(Stage<Ring::stages> at, int k, int m, int item) const {
+    const u32 stage = at.index();
+    memory.empty[stage].wait(at.empty_parity());
+    if (static_cast<int>(threadIdx.x) % 128 != 0) return;
+    arrive_expecting(memory.full[stage], Ring::b_bytes);
+    if constexpr (CLUSTER == 1) {
+      tensor_load(memory.b(stage), p.x_map, memory.full[stage], k, m, item);
+    } else {  // a share of the rows, to both blocks of the cluster
+      const int first = static_cast<int>(rank) * Base::SHARE;
+      tensor_load_to(3, memory.b(stage) + first * 128, p.x_map, memory.full[stage], k, m + first, item);
+    }
+  }
+  // W's part of the stage is there.
+  BARACUDA_D void end(Stage<Ring::stages> at) const {
+    wgmma_publish();
+    memory.full[at.index()].arrive_as_warp();
+  }
+  // Eight neighbours in k to their piece of a row of the tile, which has the 128-byte swizzle.
+  static BARACUDA_D void put(unsigned char* tile, int row, int piece, const float (&values)[format_part]) {
+    u32 words[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) words[j] = pack_pair<T>(values[2 * j], values[2 * j + 1]);
+    unsigned char* const to = tile + row * 128 + (piece ^ row % 8) * 16;
+    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+  // Scales and zero points of the lane's runs of the slices s … s + TURN - 1, where W has them and k goes so far.
+  using Numbers = RunNumbers<2 * TURN>;
+  BARACUDA_D void load_numbers(Numbers& numbers, const Stored& w, const Runs& runs, int s) const {
+    if constexpr (is_grouped<F>) {
+#pragma unroll
+      for (int n = 0; n < 2 * TURN; ++n) {
+        if (runs.k(s + n / 2) < p.k) numbers.load(w, runs.rows[n % 2], runs.k(s + n / 2), n);
+      }
+    }
+  }
+  // The lane's runs of the slices s … s + TURN - 1 into the stages; x's rows from m on come beside them.
+  BARACUDA_D void decode_whole(const Stored& w, const Runs& runs, Numbers& numbers, Stage<Ring::stages>& at, int s,
+                               int m, int item) const {
+    float scale[2 * TURN], zero[2 * TURN];
+    if constexpr (is_grouped<F>) numbers.get(w, scale, zero);
+    Stage<Ring::stages> first = at;
+#pragma unroll
+    for (int t = 0; t < TURN; ++t, at.advance()) begin(at, (s + t) * DEPTH, m, item);
+#pragma unroll
+    for (int t = 0; t < TURN; ++t, first.advance()) {
+      unsigned char* const tile = memory.a(first.index());
+      if (t == TURN - 1) load_numbers(numbers, w, runs, s + DECODERS * TURN);  // of the warpgroup's next turn
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float values[format_run];
+        if constexpr (is_grouped<F>) {
+          F::codes(w, runs.rows[r], runs.k(s + t), values);
+#pragma unroll
+          for (int j = 0; j < format_run; ++j) values[j] = (values[j] - zero[2 * t + r]) * scale[2 * t + r];
+        } else {
+          F::decode(w, runs.rows[r], runs.k(s + t), values);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          put(tile, runs.row + 64 * r, 4 * runs.half + j, reinterpret_cast<const float(&)[format_part]>(values[8 * j]));
+        }
+      }
+      end(first);
+    }
+  }
+  // The same of one slice whose runs are not whole, 8 of k at a time; what lies beyond k is 0.
+  BARACUDA_D void decode_parts(const Stored& w, const Runs& runs, Stage<Ring::stages>& at, int s, int m,
+                               int item) const {
+    begin(at, s * DEPTH, m, item);
+    unsigned char* const tile = memory.a(at.index());
+#pragma unroll 1
+    for (int e = 0; e < 8; ++e) {
+      const i64 k = runs.k(s) + e % 4 * format_part;
+      float values[format_part] = {};
+      if (k < p.k) F::decode(w, e < 4 ? runs.rows[0] : runs.rows[1], k, values);
+      put(tile, runs.row + e / 4 * 64, 4 * runs.half + e % 4, values);
+    }
+    end(at);
+    at.advance();
+  }
+  BARACUDA_D void produce(int own) const {
+    const Stored stored(p);
+    Stored simple = stored;  // which it is where runs are whole: the compiler is to know
+    simple.whole = true;
+    simple.index = nullptr;
+    simple.group = stored.group / format_run * format_run;
+    const bool whole = stored.whole && stored.index == nullptr && stored.group % format_run == 0;
+    if (threadIdx.x == 0 && slices != 0) prefetch_map(p.x_map);
+    Stage<Ring::stages> at;
+    int turn = 0;
+    this->for_tiles([&](const Tile& tile) {
+      const Part part(p, tile.item, slices);
+      const Runs runs(stored, p, part.item, this->row_of(tile));
+      const int m = tile.n * COLUMNS, item = part.item * p.x_step;
+      for (int s = part.begin; s < part.begin + AHEAD; s += 2) prefetch_codes(runs, s, own);
+      Numbers numbers;
+      if (whole) load_numbers(numbers, simple, runs, part.begin + (own + DECODERS - turn % DECODERS) % DECODERS * TURN);
+#pragma unroll 1
+      for (int s = part.begin; s < part.end; s += TURN, ++turn) {
+        const int here = min(TURN, part.end - s);  // slices
+        if (turn % DECODERS != own) {
+          at.count += here;
+          continue;
+        }
+        prefetch_codes(runs, s + AHEAD, own);
+        // By whole warps, which arrive together.
+        if (whole && here == TURN && static_cast<i64>(s + TURN) * DEPTH <= p.k) {
+          decode_whole(simple, runs, numbers, at, s, m, item);
+        } else {
+#pragma unroll 1
+          for (int t = 0; t < here; ++t) decode_parts(stored, runs, at, s + t, m, item);
+        }
+      }
+    });
+  }
+
+  // ---- two warpgroups that multiply ----
+
+  // Where a warp's part of shared memory has 4 of the 16 rows of W, from 4 `piece` on, of a row of x: neither the scalars
+  // of a fragment nor 16 bytes of every lane meet more than twice in a bank.
+  static BARACUDA_D int place(int row, int piece) { return row * 16 + (piece ^ row / 2 % 4) * 4; }
+  // The warp's 16 rows of W by way of there, where each thread finds 8 of them, of one row of x, together: 64 rows of x at
+  // a time, which then are the first of d, as registers have no index.
+  BARACUDA_D void finish(Sums& d, const Tile& tile, int group) const {
+    constexpr int N = 8;  // quads
+    static_assert(8 * N * 16 * 4 <= Ring::staging_bytes, "the rows fit");
+    float* const stage = reinterpret_cast<float*>(memory.part(group));
+    const int g = lane_id() / 4, q = lane_id() % 4, octet = lane_id() % 2;
+    const i64 first = this->row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
+    const i64 n = first + 8 * octet;
+    float bias[2] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const i64 of = first + g + 8 * half;
+      if (p.bias != nullptr && of < p.n) bias[half] = to_acc(static_cast<const T*>(p.bias)[of * p.bias_step]);
+    }
+#pragma unroll 1
+    for (int c = 0; c < COLUMNS; c += 8 * N) {
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          stage[place(8 * i + 2 * q + e % 2, g / 4 + e / 2 * 2) + g % 4] = d[i][e] + bias[e / 2];
+        }
+      }
+      __syncwarp();
+#pragma unroll 1
+      for (int row = lane_id() / 2; row < 8 * N; row += 16) {
+        const i64 m = static_cast<i64>(tile.n) * COLUMNS + c + row;
+        if (m >= p.m || n >= p.n) continue;
+        const float4 low = *reinterpret_cast<const float4*>(stage + place(row, 2 * octet));
+        const float4 high = *reinterpret_cast<const float4*>(stage + place(row, 2 * octet + 1));
+        put_sums<T>(p, tile.item, m, n, {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}});
+      }
+      Base::template shift<N>(d);
+    }
+  }
+  BARACUDA_D void consume(int group) const {
+    Stage<Ring::stages> at;
+    int lead = p.lead;
+    if (group == 1 && lead != 0) memory.led->wait(0), lead = 0;
+    this->for_tiles([&](const Tile& tile) {
+      const Part part(p, tile.item, slices);
+      Sums d;
+      this->multiply(
+          d, at, group, part.end - part.begin, [](u32, int) {},
+          [&](int s) {
+            if (s + 1 == lead) memory.led->arrive_as_warp();
+          });
+      lead = 0;
+      finish(d, tile, group);
+    });
+  }
+
+  BARACUDA_D void init() const {
+    for (int n = 0; n < Ring::stages; ++n) {
+      memory.full[n].init(1 + 4);  // the thread that loads x, and the warps that decode
+      memory.empty[n].init(CLUSTER * groups * 4);
+    }
+    memory.led->init(4);
+    publish_barriers();
+  }
+  BARACUDA_D void run() const {
+    if (threadIdx.x == 0) init();
+    if constexpr (CLUSTER == 1) __syncthreads();
+    else cluster_sync();
+    const int role = warpgroup();
+    if (role < DECODERS) produce(role);
+    else consume(role - DECODERS);
+    __syncwarp();
+    if constexpr (CLUSTER == 2) cluster_sync();  // else a block could end before what the other sends it
+  }
+};
+
+}  // namespace gemm
+
+template <class F, class T, int COLUMNS> BARACUDA_D void block_gemm_wgmma(const BlockGemmWgmmaParams& p) {
+  BARACUDA_DYNAMIC_SMEM(unsigned char, shared);
+  gemm::StoredProduct<F, T, COLUMNS, BlockGemmWgmmaParams>(p, shared).run();
+}
+
+}  // namespace baracuda

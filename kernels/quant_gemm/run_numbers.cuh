@@ -1,0 +1,64 @@
+#pragma once
+// run_numbers   scales and zero points of runs of 32 stored values, read well before they are needed: as bits, so that
+//               nothing waits for them, and as floats then.
+//
+// For formats that derive from Grouped (quantize/format.cuh), where a run is of one group.
+#include "quantize/format.cuh"
+
+namespace baracuda {
+
+template <class F, class = void> constexpr bool is_grouped = false;
+template <class F> constexpr bool is_grouped<F, decltype(static_cast<void>(&F::template codes<format_run>))> = true;
+
+// The number of `ElementCode` `code` at `at` as bits.
+BARACUDA_D u32 number_bits(const void* from, int code, i64 at) {
+  switch (code) {
+    case code_f32: return __ldg(static_cast<const u32*>(from) + at);
+    case code_f16:
+    case code_bf16: return __ldg(static_cast<const u16*>(from) + at);
+    default: return __ldg(static_cast<const u8*>(from) + at);
+  }
+}
+
+// Calls body(f), f makes such bits a float; as `format_number` does.
+template <class Body> BARACUDA_D void with_number(int code, const Body& body) {
+  switch (code) {
+    case code_f32: return body([](u32 bits) { return __uint_as_float(bits); });
+    case code_f16: return body([](u32 bits) { return widen(__ushort_as_half(static_cast<u16>(bits))); });
+    case code_bf16: return body([](u32 bits) { return __uint_as_float(bits << 16); });
+    case code_e8m0: return body([](u32 bits) { return coded_value<code_e8m0>(static_cast<u8>(bits)); });
+    case code_e4m3: return body([](u32 bits) { return coded_value<code_e4m3>(static_cast<u8>(bits)); });
+    default: return body([](u32 bits) { return static_cast<float>(bits); });
+  }
+}
+
+// Those of N runs.
+template <int N> struct RunNumbers {
+  u32 scales[N], zeros[N];
+
+  // Of run n, that begins at k of a row.
+  BARACUDA_D void load(const Stored& w, const StoredRow& row, i64 k, int n) {
+    const u32 group = static_cast<u32>(k) / w.group;
+    scales[n] = number_bits(w.scales, w.scale_code, row.scale + group * w.scale_steps[2]);
+    zeros[n] = w.zeros == nullptr ? 0 : number_bits(w.zeros, w.zero_code, row.zero + group * w.zero_steps[2]);
+  }
+  BARACUDA_D void get(const Stored& w, float (&scale)[N], float (&zero)[N]) const {
+    with_number(w.scale_code, [&](const auto& number) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) scale[n] = number(scales[n]);
+    });
+    if (w.scaled) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) scale[n] *= w.scale;
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n) zero[n] = 0.0f;
+    if (w.zeros == nullptr) return;
+    with_number(w.zero_code, [&](const auto& number) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) zero[n] = number(zeros[n]);
+    });
+  }
+};
+
+}  // namespace baracuda

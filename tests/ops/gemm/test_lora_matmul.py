@@ -1,0 +1,100 @@
+"""lora_matmul against PEFT's formula token by token: adapters in any order, segments, ranks, what is beyond them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.testing.emulator import emulated_device, emulating
+from baracuda_py.testing.recording import pointer_view
+
+RNG = np.random.default_rng(11)
+X, A, B, BASE = (RNG.standard_normal(shape) for shape in ((7, 20), (3, 6, 20), (3, 9, 6), (7, 9)))
+IDS = np.array([2, 0, 0, -1, 1, 2, 7])
+SCALE = np.array([0.5, 2.0, -1.0], np.float32)
+
+
+def by_token(ids, ranks=(6, 6, 6), base=BASE):
+    y = base.copy()
+    for t, i in enumerate(ids):
+        if 0 <= i < 3:
+            y[t] += SCALE[i] * (B[i, :, : ranks[i]] @ (A[i, : ranks[i]] @ X[t]))
+    return y
+
+
+def test_tokens_in_any_order() -> None:
+    np.testing.assert_allclose(bc.lora_matmul(X, A, B, IDS, scale=SCALE, base=BASE), by_token(IDS), rtol=1e-12)
+    y = BASE.copy()
+    bc.lora_matmul(X, A, B, IDS, scale=SCALE, base=y, out=y)
+    np.testing.assert_allclose(y, by_token(IDS), rtol=1e-12)
+    np.testing.assert_array_equal(bc.lora_matmul(X, A, B, IDS)[[3, 6]], 0)
+
+
+def test_segments_are_tokens_of_one_adapter() -> None:
+    """Bounds that decrease are those before them; tokens of no segment have no adapter."""
+    ids, bounds = np.array([1, 2, -1, 0], np.int32), np.array([1, 4, 2, 5, 6], np.int32)
+    owners = [-1, 1, 1, 1, -1, 0, -1]
+    np.testing.assert_allclose(bc.lora_matmul(X, A, B, ids, bounds, SCALE, base=BASE), by_token(owners), rtol=1e-12)
+
+
+def test_what_is_beyond_a_rank_is_not_used() -> None:
+    a, b, ranks = A.copy(), B.copy(), np.array([2, 0, 9])
+    a[0, 2:], b[0, :, 2:], a[1], b[1] = np.nan, np.inf, np.nan, np.nan
+    y = bc.lora_matmul(X, a, b, IDS, scale=SCALE, ranks=ranks, base=BASE)
+    np.testing.assert_allclose(y, by_token(IDS, (2, 0, 6)), rtol=1e-12)
+
+
+def test_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    bct = pytest.importorskip("baracuda_py.torch")
+    x, base = (torch.tensor(one, requires_grad=True) for one in (X, BASE))
+    a, b, ids, scale = (torch.tensor(one) for one in (A, B, IDS, SCALE))
+    y = bct.lora_matmul(x, a, b, ids, scale=scale, base=base)
+    dy = torch.tensor(RNG.standard_normal((7, 9)))
+    dx, dbase = torch.autograd.grad(y, (x, base), dy)
+    torch.testing.assert_close(dbase, dy)
+    for t, i in enumerate(IDS):
+        want = scale[i] * (dy[t] @ b[i]) @ a[i] if 0 <= i < 3 else torch.zeros(20, dtype=dy.dtype)
+        torch.testing.assert_close(dx[t], want)
+    with pytest.raises(Exception, match="a"):
+        bct.lora_matmul(x, a.requires_grad_(), b, ids)
+
+
+def emulated(sms: int, element: str, **arrays: np.ndarray) -> np.ndarray:
+    tokens, k = arrays["x"].shape
+    adapters, rank, _ = arrays["a"].shape
+    n = arrays["b"].shape[1]
+    desc = bc.LoraMatmulDescriptor(
+        tokens=tokens, in_features=k, out_features=n, adapters=adapters, max_rank=rank, num_ids=tokens, element=element
+    )
+    y = np.full((tokens, n), np.nan, arrays["x"].dtype)
+    with emulating():
+        plan = bc.LoraMatmulPlan.select(desc, device=emulated_device(8.0, sms))
+        args = bc.LoraMatmulArgs(**{name: pointer_view(a) for name, a in (arrays | {"y": y}).items()})
+        plan.run(args)
+    return y
+
+
+@pytest.mark.usefixtures("emulation")
+def test_a_token_alone_is_the_token_in_a_batch() -> None:
+    """Tiles of eight tokens with all pieces of k in a block, one token and a block a piece: the same bits."""
+    x = RNG.standard_normal((66, 1100)).astype(np.float32)
+    a, b = (RNG.standard_normal(s).astype(np.float32) for s in ((3, 5, 1100), (3, 9, 5)))
+    ids = np.sort(RNG.integers(-1, 3, 66))
+    ids[::7] = 1
+    whole = emulated(2, "float32", x=x, a=a, b=b, ids=ids)
+    assert np.isfinite(whole).all()
+    some = emulated(100, "float32", x=x[20:23], a=a, b=b, ids=ids[20:23])
+    assert some.tobytes() == whole[20:23].tobytes()
+    assert emulated(100, "float32", x=x, a=a, b=b, ids=ids).tobytes() == whole.tobytes()
+
+
+def test_refusals() -> None:
+    with pytest.raises(InvalidProblemError, match="ids must have 7 items"):
+        bc.lora_matmul(X, A, B, IDS[:3])
+    with pytest.raises(InvalidProblemError, match="max_rank must be at most 512"):
+        bc.lora_matmul(X, np.ones((1, 600, 20)), np.ones((1, 9, 600)), IDS)
+    with pytest.raises(InvalidProblemError, match="b"):
+        bc.lora_matmul(X, A, B[:2], IDS)
