@@ -29,6 +29,7 @@ from .int_gemm import IntGemmDescriptor, IntGemmKind
 E = ElementKind
 _FLOATS = schedule.OUTPUTS[:3]
 _SIZES = (128, 64)  # of tiles, as kernels/quant_gemm/int8_tile.cuh has them
+_TABLE = 4352  # bytes of shared memory, at most, that the table of kernels/gemm/groups.cuh takes beside a tile's
 _FEW, _COLUMNS = 16, 8  # rows and columns of a tile of kernels/quant_gemm/int_few.cuh
 _NAMES = {"a": "x", "b": "weight", "y": "y", "scale_a": "x_scales", "scale_b": "scales", "bias": "bias"}
 
@@ -216,7 +217,8 @@ def _mma(long: bool) -> Callable[[Problem], Geometry | str]:
             return values
         # Groups of some 100 rows at least fill tiles of 128; smaller ones, and few tiles, take those of 64.
         fills = desc.total >= 96 * desc.experts and desc.total * desc.n >= 128 * 128 * p.device.sms
-        size = _SIZES[0] if fills and not long else _SIZES[1]
+        fits = schedule.ring_bytes(_SIZES[0]) + _TABLE <= p.device.smem
+        size = _SIZES[0] if fills and fits and not long else _SIZES[1]
         return _launch(p, _name(long, size), size, size, values, schedule.ring_bytes(size))
 
     return geometry

@@ -9,6 +9,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.device import fake_device
+from baracuda_py.core.dispatch import dense_problem
 from baracuda_py.core.element import ElementKind, cast
 from baracuda_py.testing.emulator import emulated_device, emulating
 from baracuda_py.testing.recording import pointer_view
@@ -130,6 +131,14 @@ def test_rows_by_tokens_of_an_expert() -> None:
     for total, name in ((128, "few"), (129, "mma")):
         desc = bc.GroupedIntGemmDescriptor(kind="scaled", total=total, experts=8, n=64, k=64, element="int8")
         assert bc.GroupedIntGemmPlan.select(desc, device=fake_device(9.0)).sku.variant == name
+
+
+@pytest.mark.parametrize(("capability", "size"), [(8.0, 128), (8.6, 64), (9.0, 128)])
+def test_a_tile_and_the_table_of_offsets_fit_the_shared_memory(capability: float, size: int) -> None:
+    desc = bc.GroupedIntGemmDescriptor(kind="scaled", total=4096, experts=8, n=4096, k=64, element="int8")
+    device = fake_device(capability)
+    (step,) = bc.GroupedIntGemmPlan.variants[1].geometry(dense_problem(bc.GroupedIntGemmPlan, desc, device)).steps
+    assert step.kernel.endswith(str(size)) and step.smem + 2 * 257 * 8 <= device.smem
 
 
 GOOD: dict[str, Any] = {
