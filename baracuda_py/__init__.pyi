@@ -56,6 +56,9 @@ from .ops.attention.cache.kv_cache_append import KvCacheAppendPlan as KvCacheApp
 from .ops.attention.cache.paged_kv_append import PagedKvAppendArgs as PagedKvAppendArgs
 from .ops.attention.cache.paged_kv_append import PagedKvAppendDescriptor as PagedKvAppendDescriptor
 from .ops.attention.cache.paged_kv_append import PagedKvAppendPlan as PagedKvAppendPlan
+from .ops.attention.cache.paged_kv_append_fp8 import PagedKvAppendFp8Args as PagedKvAppendFp8Args
+from .ops.attention.cache.paged_kv_append_fp8 import PagedKvAppendFp8Descriptor as PagedKvAppendFp8Descriptor
+from .ops.attention.cache.paged_kv_append_fp8 import PagedKvAppendFp8Plan as PagedKvAppendFp8Plan
 from .ops.attention.cache.rope_kv_append import RopeKvAppendArgs as RopeKvAppendArgs
 from .ops.attention.cache.rope_kv_append import RopeKvAppendDescriptor as RopeKvAppendDescriptor
 from .ops.attention.cache.rope_kv_append import RopeKvAppendPlan as RopeKvAppendPlan
@@ -551,6 +554,9 @@ from .ops.quant_gemm.sparse24 import Sparse24PrunePlan as Sparse24PrunePlan
 from .ops.quant_gemm.sparse24_gemm import Sparse24GemmArgs as Sparse24GemmArgs
 from .ops.quant_gemm.sparse24_gemm import Sparse24GemmDescriptor as Sparse24GemmDescriptor
 from .ops.quant_gemm.sparse24_gemm import Sparse24GemmPlan as Sparse24GemmPlan
+from .ops.quant_gemm.w4a8_gemm import W4A8GemmArgs as W4A8GemmArgs
+from .ops.quant_gemm.w4a8_gemm import W4A8GemmDescriptor as W4A8GemmDescriptor
+from .ops.quant_gemm.w4a8_gemm import W4A8GemmPlan as W4A8GemmPlan
 from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
 from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
 from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
@@ -564,6 +570,9 @@ from .ops.quantize.choose_qparams import RangeKind as RangeKind
 from .ops.quantize.dequantize import DequantizeArgs as DequantizeArgs
 from .ops.quantize.dequantize import DequantizeDescriptor as DequantizeDescriptor
 from .ops.quantize.dequantize import DequantizePlan as DequantizePlan
+from .ops.quantize.dequantize_backward import DequantizeBackwardArgs as DequantizeBackwardArgs
+from .ops.quantize.dequantize_backward import DequantizeBackwardDescriptor as DequantizeBackwardDescriptor
+from .ops.quantize.dequantize_backward import DequantizeBackwardPlan as DequantizeBackwardPlan
 from .ops.quantize.dynamic_quantize import DynamicQuantizeArgs as DynamicQuantizeArgs
 from .ops.quantize.dynamic_quantize import DynamicQuantizeDescriptor as DynamicQuantizeDescriptor
 from .ops.quantize.dynamic_quantize import DynamicQuantizePlan as DynamicQuantizePlan
@@ -595,6 +604,15 @@ from .ops.quantize.hadamard_backward import HadamardBackwardPlan as HadamardBack
 from .ops.quantize.hadamard_quantize import HadamardQuantizeArgs as HadamardQuantizeArgs
 from .ops.quantize.hadamard_quantize import HadamardQuantizeDescriptor as HadamardQuantizeDescriptor
 from .ops.quantize.hadamard_quantize import HadamardQuantizePlan as HadamardQuantizePlan
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeArgs as LearnableFakeQuantizeArgs
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardArgs as LearnableFakeQuantizeBackwardArgs
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardDescriptor as LearnableFakeQuantizeBackwardDescriptor
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeBackwardPlan as LearnableFakeQuantizeBackwardPlan
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizeDescriptor as LearnableFakeQuantizeDescriptor
+from .ops.quantize.learnable_fake_quantize import LearnableFakeQuantizePlan as LearnableFakeQuantizePlan
+from .ops.quantize.moving_average_qparams import MovingAverageQParamsArgs as MovingAverageQParamsArgs
+from .ops.quantize.moving_average_qparams import MovingAverageQParamsDescriptor as MovingAverageQParamsDescriptor
+from .ops.quantize.moving_average_qparams import MovingAverageQParamsPlan as MovingAverageQParamsPlan
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeArgs as Mxfp8CastTransposeArgs
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposeDescriptor as Mxfp8CastTransposeDescriptor
 from .ops.quantize.mxfp8_cast_transpose import Mxfp8CastTransposePlan as Mxfp8CastTransposePlan
@@ -602,6 +620,11 @@ from .ops.quantize.quantize import QuantizeArgs as QuantizeArgs
 from .ops.quantize.quantize import QuantizeDescriptor as QuantizeDescriptor
 from .ops.quantize.quantize import QuantizePlan as QuantizePlan
 from .ops.quantize.stored import StoredArgs as StoredArgs
+from .ops.quantize.swizzle_scales import SwizzleScalesArgs as SwizzleScalesArgs
+from .ops.quantize.swizzle_scales import SwizzleScalesDescriptor as SwizzleScalesDescriptor
+from .ops.quantize.swizzle_scales import SwizzleScalesPlan as SwizzleScalesPlan
+from .ops.quantize.swizzle_scales import UnswizzleScalesArgs as UnswizzleScalesArgs
+from .ops.quantize.swizzle_scales import UnswizzleScalesPlan as UnswizzleScalesPlan
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -1151,7 +1174,7 @@ def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array
 def block_gemm_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy @ W of `BlockGemmPlan`, W unpacked into the workspace and rounded to x's element."""
 def block_quantize(x: Array, *, kind: FormatKind | str = 'nf4', group: int | None = None, scale: Scalar = 1.0, scale_element: DType | None = None, zero_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(codes, scales), of asymmetric formats (codes, scales, zeros), of x [*, n, k]; see `BlockQuantizePlan`."""
+    """(codes, scales), of asymmetric formats (codes, scales, zeros), of GGUF's codes alone, of x [*, n, k]."""
 def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1402,6 +1425,8 @@ def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = N
     """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
 def dequantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'float32', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`."""
+def dequantize_backward(dy: Array, x: Array, scales: Array | None = None, zero_points: Array | None = None, *, shape: int | Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType = ..., return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dscale = the sum of dy (q - zero point) over the elements that share a scale: of `DequantizePlan`, in scales."""
 def dequantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(x - zero_points) scale, one for each block of the last axes; see `quantize_per_block`."""
 def dequantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1623,10 +1648,14 @@ def factorial_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ...,
     """dx = dy factorial'(x) element by element; see `UnaryBackwardPlan`."""
 def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
     """A CUDA device that is not there: `fake_device(8.6)`. Choosing and compiling work, loading does not."""
-def fake_quantize(x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def fake_quantize(x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(clamp(round(x / scale) + zero point, quant_min, quant_max) - zero point) scale; its gradient is dy in the range."""
 def fake_quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy where the integer of x is in the range, else 0: the gradient of `fake_quantize`."""
+def fake_quantize_learnable_per_channel_affine(x: Array, scale: Array, zero_point: Array, axis: int, quant_min: int, quant_max: int, grad_factor: Scalar = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`learnable_fake_quantize` of places along `axis` (torch._fake_quantize_learnable_per_channel_affine)."""
+def fake_quantize_learnable_per_tensor_affine(x: Array, scale: Array, zero_point: Array, quant_min: int, quant_max: int, grad_factor: Scalar = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`learnable_fake_quantize` with arrays of one item (torch._fake_quantize_learnable_per_tensor_affine)."""
 def fake_quantize_per_channel_affine(x: Array, scale: Array, zero_point: Array | None, axis: int, quant_min: int, quant_max: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`fake_quantize` with a scale and zero point for each place along `axis` (torch's function of this name)."""
 def fake_quantize_per_tensor_affine(x: Array, scale: Any, zero_point: Any, quant_min: int, quant_max: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1725,6 +1754,8 @@ def full(shape: Any, value: Scalar, element: Any = None, *, like: Any = None) ->
     """An array of one value (torch.full, numpy.full)."""
 def full_like(x: Array, value: Scalar, element: Any = None) -> Array:
     """An array of x's shape, and its element where none is given, of one value (torch.full_like)."""
+def fused_moving_avg_obs_fake_quant(x: Array, observer_on: bool, fake_quant_on: bool, running_min: Array, running_max: Array, scale: Array, zero_point: Array, averaging_const: Scalar, quant_min: int, quant_max: int, ch_axis: int, per_row_fake_quant: bool = False, symmetric_quant: bool = False, *, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """x fake quantised by a range that moves with it (torch.fused_moving_avg_obs_fake_quant); see `FakeQuantizePlan`."""
 def gamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gamma(x) element by element; see `UnaryPlan`."""
 def gamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2153,6 +2184,10 @@ def leaky_relu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] 
     """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
 def leaky_relu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def learnable_fake_quantize(x: Array, scale: Array, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, grad_factor: Scalar = 1.0, block_shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`fake_quantize` with gradients of x, scale and zero_points, which are floats: learned step sizes."""
+def learnable_fake_quantize_backward(dy: Array, x: Array, scales: Array, zero_points: Array | None = None, *, shape: int | Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, quant_min: int = -128, quant_max: int = 127, grad_factor: Scalar = 1.0, return_dx: bool = True, return_dscales: bool = True, return_dzero_points: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `LearnableFakeQuantizePlan`, with v = x / scale, r = round(v), and r's range low to high."""
 def left_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def legendre_polynomial_p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2326,6 +2361,8 @@ def matmul_tc_bf16(a: Array, b: Array, *, out: Out = None, stream: Stream = None
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
 def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
+def matmul_w4a8(x: Array, codes: Array, scales: Array, zeros: Array | None = None, *, x_scale: Array | None = None, bias: Array | None = None, kind: FormatKind | str | None = None, out_element: Any = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x_scale · (x @ Wᵀ) + bias of int8 x [*, k] by weights W [n, k] of 4 bits: the result is [*, n] (W4A8)."""
 def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
 def matrix_transpose(x: Array) -> Array:
@@ -2421,6 +2458,8 @@ def moveaxis(x: Array, source: Any, destination: Any) -> Array:
     """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
 def movedim(x: Array, source: Any, destination: Any) -> Array:
     """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
+def moving_average_qparams(low: Array, high: Array, running_min: Array, running_max: Array, scale: Array, zero_point: Array, *, channels: int = ..., quant_min: int = -128, quant_max: int = 127, symmetric: bool = False, averaging_const: Scalar = 0.01, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array]:
+    """running = running + averaging_const (new - running) of the ends of a range; its scale and zero point."""
 def mse_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """mse_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def mse_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2609,6 +2648,8 @@ def pad_in_dim(x: Array, padding_value: Any, padding_config: Any, *, out: Out = 
     """x with (before, after, between) elements of `padding_value` along each axis (jax.lax.pad), below 0 taken away."""
 def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
+def paged_kv_append_fp8(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', layout: str = 'hnd', stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`paged_kv_append` of float16, bfloat16 or float32 into caches of fp8 bytes (uint8, or an fp8 dtype)."""
 def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance)."""
 def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -3291,6 +3332,8 @@ def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int 
     """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def swizzle_scales(x: Array, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the scales x [*, rows, columns] in tiles of 128 × 4, as block-scaled products on Blackwell read them."""
 def syrk(a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha · a @ aᵀ + beta · c of matrices [*, n, k], or with `trans` alpha · aᵀ @ a + beta · c of [*, k, n]."""
 def syrk_backward(dy: Array, a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
@@ -3453,6 +3496,8 @@ def unsqueeze(x: Array, axis: Any) -> Array:
     """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
 def unstack(x: Array, axis: int = 0) -> list[Array]:
     """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
+def unswizzle_scales(x: Array, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y [*, rows, columns] = the scales whose tiles are x: the inverse of `SwizzleScalesPlan` (from_blocked)."""
 def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
 def update_slice_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3501,6 +3546,8 @@ def vsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 0 (torch.vsplit, numpy.vsplit)."""
 def vstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
+def w4a8_gemm(x: Array, codes: Array, scales: Array, zeros: Array | None = None, scale_x: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scale_x · Σ over groups of k of scales · Σ x (w - zeros) + bias: int8 x, weights w of 4 bits (W4A8)."""
 def wald(mean: Array | float, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution wald of mean, scale, numbers or arrays."""
 def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:

@@ -66,6 +66,21 @@ def test_the_reference_has_every_op() -> None:
             assert re.search(rf"^\* The gradient of .*`{name}`", entries[plan.vjp.plan], re.MULTILINE)
 
 
+def test_kaios_operations_take_what_their_table_says() -> None:
+    """Twelve names, each an entry of the plan and op beside it, with a gradient of these operands."""
+    rows = re.findall(
+        r"^\| `(\w+)` \| `(\w+)` \| `([\w.]+)` \|.*\| (.*) \|$", (ROOT / "docs/kaio.md").read_text(), re.M
+    )
+    assert len(rows) == 12 == len({name for name, *_ in rows})
+    for name, plan, op, operands in rows:
+        taken = getattr(baracuda_py, name).plan
+        assert name in EXPORTS and (taken.__name__, taken.op) == (plan, op)
+        grads = {} if taken.vjp is None else taken.vjp.grads
+        named = [] if operands.startswith("none") else operands.replace(", ", " ").split()
+        of_plan = {"matmul_int4": {"a": "x"}}.get(name, {})
+        assert all(of_plan.get(one, one) in grads for one in named) and bool(named) == bool(grads)
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 

@@ -57,8 +57,8 @@ class Kernel:
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block size for
     __launch_bounds__, a number or the name of an axis, and min_blocks. spills: which instances spill registers: none,
     all, or those that `where` names. source: the file under kernels/ it is in, if not the row's. kindless: it is the
-    same for every kind of the plan, which share what is compiled. Every instance is a compile unit of its own: a first
-    call compiles what it launches and nothing else.
+    same for every kind of the plan, which share what is compiled. shared: plans that give this name share it, whatever
+    the kind. Every instance is a compile unit of its own: a first call compiles what it launches and nothing else.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Kernel:
     spills: bool | Where = False
     source: str = ""
     kindless: bool = False
+    shared: str = ""
 
     def may_spill(self, element: ElementKind, axes: Mapping[str, Any], kind: Any = None) -> bool:
         """Whether an instance is declared to spill."""
@@ -256,14 +257,14 @@ class Variant:
     def instance(self, op: str, element: ElementKind, kind: Any, kernel: Kernel, axes: Mapping[str, Any]) -> Instance:
         """One instantiation: its symbol and the C++ call."""
         names = {name: _cpp(value) for name, value in axes.items()}
-        kind = None if kernel.kindless else kind
+        kind = None if kernel.kindless or kernel.shared else kind
         kind_name = "" if kind is None else _cpp(kind)
         call = kernel.template.format(T=element.ctype, A=element.acc.ctype, KIND=kind_name, **names)
         suffix = "_".join(label(v) for v in axes.values())
+        symbol = f"bc_{_tag(kernel.shared or op, kind)}__{kernel.name}__{element}"
         return Instance(
-            f"bc_{_tag(op, kind)}__{kernel.name}__{element}" + (f"__{suffix}" if suffix else ""), kernel, axes, call,
-            kernel.bounds(element, axes, kind),
-            self.prelude(element, kind) if self.prelude and not kernel.kindless else "",
+            symbol + (f"__{suffix}" if suffix else ""), kernel, axes, call, kernel.bounds(element, axes, kind),
+            self.prelude(element, kind) if self.prelude and not (kernel.kindless or kernel.shared) else "",
         )  # fmt: skip
 
     def _text(self, instance: Instance) -> str:

@@ -15,6 +15,9 @@ y = bc.quantized_matmul(x, codes, np.full((3, 2), 0.5, np.float32), kind="int4")
     "qkv_project": """x, w = np.ones((2, 64), np.float32), np.eye(64, dtype=np.float32)
 w = bc.block_quantize(w, kind="nf4", group=32)  # the codes and the scales
 q, k, v = bc.qkv_project(x, w, w, w, kind="nf4")""",
+    "matmul_w4a8": f"""{_W}q, q_scale = bc.dynamic_quantize(x, scope="token")
+codes, scales = bc.block_quantize(x, kind="int4", group=32)
+y = bc.matmul_w4a8(q, codes, scales, x_scale=q_scale)""",
     "matmul_int4": f"{_INT4}y = bc.matmul_int4(x, w, s)",
     "qkv_project_int4": f"{_INT4}q, k, v = bc.qkv_project_int4(x, w, w, w, s, s, s)",
     "qkv_project_int8": """x, w = np.ones((2, 4), np.float16), np.arange(12, dtype=np.int8).reshape(4, 3)

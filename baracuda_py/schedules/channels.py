@@ -150,12 +150,11 @@ class Parts:
     used: int
 
 
-def part_launches(
-    p: Problem, operands: tuple[View, ...], whole: bool, mapped: bool = False, values: Mapping[str, Any] | None = None
-) -> Parts | str:
+def part_launches(p: Problem, operands: tuple[View, ...], whole: bool, packed: int = 0) -> Parts | str:
     """A part of every channel at byte 0 of the workspace: of a sample, or of the batch where statistics are of that.
 
-    whole: groups of few elements have one part each. The operands have `split_shape`.
+    whole: groups of few elements have one part each. The operands have `split_shape`. packed: x, as it is (0), or a map
+    of operands of which so many are `packed` in `reduce_launches`.
     """
     desc: Planes = p.desc
     at_once = whole and math.prod(desc.spatial) < FEW
@@ -165,8 +164,8 @@ def part_launches(
     table = aligned(count * STATE)
     result = View(0, kept, dense_strides(kept), ElementKind.F64)
     found = reduce_launches(
-        p.device, operands, (result,), reduced, mapped=mapped, values={"y": ("@workspace", 0), **(values or {})},
-        base=table + aligned(rows * ROW), width=16 // desc.element.itemsize,
+        p.device, operands, (result,), reduced, mapped=packed > 0, values={"y": ("@workspace", 0)},
+        base=table + aligned(rows * ROW), width=16 // desc.element.itemsize, packed=packed,
     )  # fmt: skip
     if isinstance(found, str):
         return found
@@ -185,7 +184,8 @@ def fold_step(kernel: str, jobs: int, lanes: int, values: Mapping[str, Any]) -> 
     return Step(kernel, (max(1, blocks), 1, 1), {**values, "lanes": lanes}, {}, THREADS)
 
 
-_DOWN = 16  # rows of a thread that walks across channels: what belongs to those is read once for so many
+_DOWN = (64, 32, 16)  # rows of a thread that walks across channels: what belongs to those is read once for so many
+_BLOCKS = 16  # of such threads for a multiprocessor, below which fewer rows are taken: the last to end work alone
 
 
 def across_params(name: str, moved: int, **fields: str) -> Params:
@@ -213,8 +213,10 @@ def across_step(p: Problem, kernel: str, moved: Sequence[View], values: Mapping[
         return None
     chunks = desc.channels // width
     across = min(THREADS, 1 << (chunks - 1).bit_length())
-    span = THREADS // across * _DOWN
-    tiles, parts = -(-chunks // across), -(-rows // span)
+    tiles, beside = -(-chunks // across), THREADS // across
+    enough = _BLOCKS * p.device.sms
+    down = next((n for n in _DOWN if samples * tiles * -(-rows // (beside * n)) >= enough), _DOWN[-1])
+    span, parts = beside * down, -(-rows // (beside * down))
     constants = {
         "samples": samples, "parts": parts, "tiles": tiles, "span": span, "rows": rows, "channels": desc.channels,
         "groups": 0 if whole else desc.num_groups, "members": desc.members,

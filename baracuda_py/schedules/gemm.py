@@ -115,8 +115,14 @@ class Operand:
 
 
 def product_kernels(row: Variant) -> tuple[Kernel, ...]:
-    """The kernels of a row of `GemmPlan` as another plan's, by names of their own: those without a gate."""
-    return tuple(replace(ungated(k), name=_own(row, k.name), source=k.source or row.source or "") for k in row.kernels)
+    """The kernels of a row of `GemmPlan` as another plan's, by names of their own: those without a gate.
+
+    All plans that have them share what is compiled.
+    """
+    return tuple(
+        replace(ungated(k), name=_own(row, k.name), source=k.source or row.source or "", shared="product")
+        for k in row.kernels
+    )
 
 
 def ungated(kernel: Kernel) -> Kernel:

@@ -57,22 +57,24 @@ def reduce_params(
 
 def reduce_kernels(
     kind: str, params: Params, spills: Spills | None = None, *, source: str = "Elements<{T}>",
-    width: Callable[[ElementKind], int] = lambda element: 16 // element.itemsize, prefix: str = "",
+    width: Callable[[ElementKind], int] = lambda element: 16 // element.itemsize, prefix: str = "", across: str = "",
 ) -> tuple[Kernel, ...]:  # fmt: skip
     """The kernels of a reduction.
 
     kind: the C++ type of the functor. spills: by kernel. source: the C++ type of what is read.
     width: elements of a chunk, 16 bytes of the widest operand. prefix: stands before the kernels' names.
+    across: the type of what `columns` reads where that is another one, for which {VEC} columns of a map's operands are
+    16 bytes, as those of one operand are; then the launches say how many operands are `packed`.
     """
 
     def columns(element: ElementKind) -> Mapping[str, Any]:
-        return {"VEC": _column_widths(width(element), not source.startswith("Elements"))}
+        return {"VEC": _column_widths(width(element), not (across or source.startswith("Elements")))}
 
     rows = f"reduce_rows<{kind}, {source}, {{WIDE}}>"
     made: tuple[tuple[str, str, Any], ...] = (
         ("rows", rows, {"WIDE": (True,)}),
         ("rows_any", rows, {"WIDE": (False,)}),
-        ("columns", f"reduce_columns<{kind}, {source}, {{VEC}}>", columns),
+        ("columns", f"reduce_columns<{kind}, {across or source}, {{VEC}}>", columns),
         ("partials", f"reduce_partials<{kind}, {source}>", {}),
     )
     return tuple(
@@ -138,9 +140,12 @@ def reduce_geometry(
 def reduce_launches(
     device: Device, operands: Sequence[View], results: Sequence[View], axes: tuple[int, ...], *, ordered: bool = True,
     mapped: bool = False, values: Mapping[str, Any] | None = None, prefix: str = "", base: int = 0,
-    width: int | None = None,
+    width: int | None = None, packed: int = 0,
 ) -> Launches | str:  # fmt: skip
-    """As `reduce_geometry`, from byte `base` of the workspace on: a part of an op. width: as in `reduce_kernels`."""
+    """As `reduce_geometry`, from byte `base` of the workspace on: a part of an op. width: as in `reduce_kernels`.
+
+    packed: so many operands, the first, are read by several columns only where they move along those.
+    """
     kept = [a for a in range(len(operands[0].shape)) if a not in axes]
     rows = Rows.of(operands, (kept, axes), outer=results, free=(0,) if ordered else (0, 1))
     if isinstance(rows, str):
@@ -150,7 +155,7 @@ def reduce_launches(
     segments = max(1, -(-chunks // SEGMENT))
     inner = rows.inner_axes
     fast = rows.rows * segments < NARROW and (inner.rank <= 1 or rows.cols < NARROW)
-    vec = _across(rows, operands, width, mapped) if fast else 0
+    vec = _across(rows, operands, width, mapped, packed) if fast else 0
     run = rows.inner if mapped else inner.strides[0][-1:] in ((), (1,))
     lanes = lanes_of(chunks)
     constants: dict[str, Any] = {
@@ -203,7 +208,7 @@ def _splat(axes: Axes, operands: int) -> int:
     return sum(1 << i for i in range(operands) if axes.strides[i][-1:] == (0,))
 
 
-def _across(rows: Rows, operands: Sequence[View], width: int, mapped: bool) -> int:
+def _across(rows: Rows, operands: Sequence[View], width: int, mapped: bool, packed: int) -> int:
     """How many neighbouring columns a thread reads at once; 0 where rows are read along the reduced axes.
 
     Columns are taken where more bytes an element lie side by side along the last kept axis than along the last reduced.
@@ -217,10 +222,12 @@ def _across(rows: Rows, operands: Sequence[View], width: int, mapped: bool) -> i
     here = beside(kept)
     if not here or kept.shape[-1] * 16 // width < _COLUMN_BYTES or here < beside(inner):
         return 0
-    moved = all(strides[-1] in (0, 1) for strides in kept.strides[: len(operands)])
+    steps = [strides[-1] for strides in kept.strides[: len(operands)]]
+    moved = all(step == 1 or (step == 0 and n >= packed) for n, step in enumerate(steps))
     across = Merged((inner, kept), tuple(operands), len(operands))
     return next(
-        v for v in _column_widths(width, mapped) if v == 1 or (moved and kept.shape[-1] % v == 0 and across.access(v))
+        v for v in _column_widths(width, mapped and not packed)
+        if v == 1 or (moved and kept.shape[-1] % v == 0 and across.access(v))
     )  # fmt: skip
 
 

@@ -268,6 +268,7 @@ from baracuda_py import dense_gemm as dense_gemm
 from baracuda_py import dense_to_jagged as dense_to_jagged
 from baracuda_py import depth_to_space as depth_to_space
 from baracuda_py import dequantize as dequantize
+from baracuda_py import dequantize_backward as dequantize_backward
 from baracuda_py import dequantize_per_block as dequantize_per_block
 from baracuda_py import dequantize_per_channel as dequantize_per_channel
 from baracuda_py import dequantize_per_group as dequantize_per_group
@@ -366,6 +367,8 @@ from baracuda_py import factorial as factorial
 from baracuda_py import factorial_backward as factorial_backward
 from baracuda_py import fake_quantize as fake_quantize
 from baracuda_py import fake_quantize_backward as fake_quantize_backward
+from baracuda_py import fake_quantize_learnable_per_channel_affine as fake_quantize_learnable_per_channel_affine
+from baracuda_py import fake_quantize_learnable_per_tensor_affine as fake_quantize_learnable_per_tensor_affine
 from baracuda_py import fake_quantize_per_channel_affine as fake_quantize_per_channel_affine
 from baracuda_py import fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine
 from baracuda_py import feature_alpha_dropout as feature_alpha_dropout
@@ -411,6 +414,7 @@ from baracuda_py import fresnel_s_backward as fresnel_s_backward
 from baracuda_py import frexp as frexp
 from baracuda_py import frexp_backward as frexp_backward
 from baracuda_py import frobenius_norm as frobenius_norm
+from baracuda_py import fused_moving_avg_obs_fake_quant as fused_moving_avg_obs_fake_quant
 from baracuda_py import gamma as gamma
 from baracuda_py import gamma_backward as gamma_backward
 from baracuda_py import gammainc as gammainc
@@ -602,6 +606,8 @@ from baracuda_py import leaky_relu as leaky_relu
 from baracuda_py import leaky_relu_backward as leaky_relu_backward
 from baracuda_py import leaky_relu_glu as leaky_relu_glu
 from baracuda_py import leaky_relu_glu_backward as leaky_relu_glu_backward
+from baracuda_py import learnable_fake_quantize as learnable_fake_quantize
+from baracuda_py import learnable_fake_quantize_backward as learnable_fake_quantize_backward
 from baracuda_py import left_shift as left_shift
 from baracuda_py import legendre_polynomial_p as legendre_polynomial_p
 from baracuda_py import lerp as lerp
@@ -686,6 +692,7 @@ from baracuda_py import matmul_tc as matmul_tc
 from baracuda_py import matmul_tc_async as matmul_tc_async
 from baracuda_py import matmul_tc_bf16 as matmul_tc_bf16
 from baracuda_py import matmul_tc_bf16_async as matmul_tc_bf16_async
+from baracuda_py import matmul_w4a8 as matmul_w4a8
 from baracuda_py import matrix_power as matrix_power
 from baracuda_py import matvec as matvec
 from baracuda_py import max as max
@@ -730,6 +737,7 @@ from baracuda_py import modified_bessel_k1_backward as modified_bessel_k1_backwa
 from baracuda_py import modulated_layer_norm as modulated_layer_norm
 from baracuda_py import moe_permute as moe_permute
 from baracuda_py import moe_unpermute as moe_unpermute
+from baracuda_py import moving_average_qparams as moving_average_qparams
 from baracuda_py import mse_loss as mse_loss
 from baracuda_py import mse_loss_backward as mse_loss_backward
 from baracuda_py import msort as msort
@@ -817,6 +825,7 @@ from baracuda_py import pad as pad
 from baracuda_py import pad_backward as pad_backward
 from baracuda_py import pad_in_dim as pad_in_dim
 from baracuda_py import paged_kv_append as paged_kv_append
+from baracuda_py import paged_kv_append_fp8 as paged_kv_append_fp8
 from baracuda_py import pairwise_distance as pairwise_distance
 from baracuda_py import pairwise_distance_backward as pairwise_distance_backward
 from baracuda_py import pareto as pareto
@@ -1139,6 +1148,7 @@ from baracuda_py import swiglu_backward as swiglu_backward
 from baracuda_py import swiglu_oai as swiglu_oai
 from baracuda_py import swiglu_oai_backward as swiglu_oai_backward
 from baracuda_py import swish as swish
+from baracuda_py import swizzle_scales as swizzle_scales
 from baracuda_py import syrk as syrk
 from baracuda_py import syrk_backward as syrk_backward
 from baracuda_py import take as take
@@ -1203,6 +1213,7 @@ from baracuda_py import unique_values as unique_values
 from baracuda_py import unpack_signs as unpack_signs
 from baracuda_py import unpackbits as unpackbits
 from baracuda_py import unravel_index as unravel_index
+from baracuda_py import unswizzle_scales as unswizzle_scales
 from baracuda_py import unwrap as unwrap
 from baracuda_py import update_slice_at as update_slice_at
 from baracuda_py import var as var
@@ -1223,6 +1234,7 @@ from baracuda_py import view_scatter as view_scatter
 from baracuda_py import view_scatter_backward as view_scatter_backward
 from baracuda_py import vocab_parallel_embedding as vocab_parallel_embedding
 from baracuda_py import vstack as vstack
+from baracuda_py import w4a8_gemm as w4a8_gemm
 from baracuda_py import wald as wald
 from baracuda_py import weibull as weibull
 from baracuda_py import weibull_min as weibull_min

@@ -67,7 +67,7 @@ BARACUDA_D void gated_quantize(const GatedQuantizeParams& p) {
 #pragma unroll
     for (int i = 0; i < CHUNKS; ++i) {
       u[i] = row.made(gate[i], up[i]);
-      most = math::maximum(most, quantize::most_of(u[i], p.cols - row.column(i)));
+      most = row.column(i) < p.cols ? math::maximum(most, quantize::most_of(u[i], V)) : most;
     }
     const quantize::Divisor by(row.scale(most));
 #pragma unroll

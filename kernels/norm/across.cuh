@@ -27,16 +27,43 @@ BARACUDA_D void across(const P& p, const T* const (&from)[N], T* to, const Begin
     Vec<T, V> in[depth][N];
 #pragma unroll
     for (int d = 0; d < depth; ++d) {
+      const i64 at = min(row + d * step, end - 1);  // for a row past the end the last one: no branch between loads
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        if (row + d * step < end) in[d][i] = load<V>(x[i] + (row + d * step) * p.steps[i][1]);
-      }
+      for (int i = 0; i < N; ++i) in[d][i] = load<V>(x[i] + at * p.steps[i][1]);
     }
 #pragma unroll
     for (int d = 0; d < depth; ++d) {
-      if (row + d * step < end) store(y + (row + d * step) * p.steps[N][1], f(in[d]));
+      const Vec<T, V> out = f(in[d]);
+      store_whole(y + (row + d * step) * p.steps[N][1], reinterpret_cast<const uint4&>(out), row + d * step < end);
     }
   }
+}
+
+// f(k, at) for V channels from `channel` on, `at` the place of the statistic of channel + k in sample n.
+template <int V, class P, class F> BARACUDA_D void each_statistic(const P& p, i64 n, i64 channel, const F& f) {
+  i64 at = n * p.groups + channel / p.members, left = p.members - channel % p.members;
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    f(k, at);
+    if (--left == 0) ++at, left = p.members;
+  }
+}
+
+// What `from`, a weight or a bias, has for those channels, `absent` where it is null.
+template <class T, class P>
+BARACUDA_D Vec<acc_t<T>, vec_elems<T>> affine_chunk(const P& p, const void* from, i64 channel, i64 step,
+                                                    acc_t<T> absent) {
+  constexpr int V = vec_elems<T>;
+  if (from == nullptr) {
+    Vec<acc_t<T>, V> out;
+#pragma unroll
+    for (int k = 0; k < V; ++k) out[k] = absent;
+    return out;
+  }
+  if constexpr (is_half<T>) {
+    if (p.wide) return load_strided<float, V>(static_cast<const float*>(from) + channel * step, step, V);
+  }
+  return to_acc(load_strided<T, V>(static_cast<const T*>(from) + channel * step, step, V));
 }
 
 }  // namespace baracuda::norm

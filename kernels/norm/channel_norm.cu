@@ -108,13 +108,10 @@ template <class T, class P> BARACUDA_D void channel_norm_across(const P& p) {
   norm::across<T, 1>(
       p, x, static_cast<T*>(p.y),
       [&](i64 n, i64 channel) {
-#pragma unroll
-        for (int k = 0; k < V; ++k) {
-          const i64 at = channel + k;
-          c[k] = static_cast<const norm::Centre<A>*>(p.table)[n * p.groups + at / p.members];
-          w[k] = p.weight == nullptr ? A(1) : norm::affine_at<T>(p.weight, at * p.weight_step, p.wide);
-          b[k] = p.bias == nullptr ? A(0) : norm::affine_at<T>(p.bias, at * p.bias_step, p.wide);
-        }
+        norm::each_statistic<V>(p, n, channel,
+                                [&](int k, i64 at) { c[k] = static_cast<const norm::Centre<A>*>(p.table)[at]; });
+        w = norm::affine_chunk<T>(p, p.weight, channel, p.weight_step, A(1));
+        b = norm::affine_chunk<T>(p, p.bias, channel, p.bias_step, A(0));
       },
       [&](const Vec<T, V>(&in)[1]) {
         Vec<A, V> y = to_acc(in[0]);

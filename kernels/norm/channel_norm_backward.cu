@@ -14,14 +14,19 @@ namespace baracuda {
 
 namespace norm {
 
-// Of dy and x; the statistics belong to a row of the reduction, or to each of neighbouring rows.
+// Of dy and x; the statistics belong to a row of the reduction.
 template <class T> struct Product {
   using Value = complex<acc_t<T>>;
   template <class P> BARACUDA_D explicit Product(const P&) {}
   template <class P> static BARACUDA_D void operands(const P& p, const void* (&x)[2]) { x[0] = p.dy, x[1] = p.x; }
 };
 
-// The source of the reduction: (dy, dy xhat) as the parts of a complex number.
+template <class T, class A = acc_t<T>> BARACUDA_D complex<A> slope(T dy, T x, A mean, A rstd) {
+  const A d = to_acc(dy);
+  return {d, d * ((to_acc(x) - mean) * rstd)};
+}
+
+// The source of the reduction along rows: (dy, dy xhat) as the parts of a complex number.
 template <class T> struct Slopes : Mapped<Product<T>, T, T> {
   using A = acc_t<T>;
   using Base = Mapped<Product<T>, T, T>;
@@ -29,25 +34,52 @@ template <class T> struct Slopes : Mapped<Product<T>, T, T> {
   static constexpr int operands = 3;  // dy, x, and where the statistics are
   const A* mean;
   const A* rstd;
-  i64 step;  // from the statistics of a row to those of the next
 
   template <class P>
   BARACUDA_D Slopes(const P& p, const i64* at)
-      : Base(p, at), mean(static_cast<const A*>(p.mean) + at[2]), rstd(static_cast<const A*>(p.rstd) + at[2]),
-        step(p.outer_rank == 0 ? 0 : p.outer[2][p.outer_rank - 1]) {}
+      : Base(p, at), mean(static_cast<const A*>(p.mean) + at[2]), rstd(static_cast<const A*>(p.rstd) + at[2]) {}
 
-  BARACUDA_D Value slope(T dy, T x, i64 at) const {
-    const A d = to_acc(dy);
-    return {d, d * ((to_acc(x) - mean[at]) * rstd[at])};
-  }
   template <class C> BARACUDA_D Vec<Value, Base::width> values(const C& x, i64 left, Value fill) const {
     Vec<Value, Base::width> out;
 #pragma unroll
-    for (int k = 0; k < Base::width; ++k) out[k] = k < left ? slope(x.first[k], x.rest.first[k], 0) : fill;
+    for (int k = 0; k < Base::width; ++k) out[k] = k < left ? slope(x.first[k], x.rest.first[k], *mean, *rstd) : fill;
     return out;
   }
-  template <int N> BARACUDA_D Value value(const Chunks<N, T, T>& x, int k, bool exists, Value fill) const {
-    return exists ? slope(x.first[k], x.rest.first[k], k * step) : fill;
+};
+
+// The same of ROWS neighbouring rows, along which dy and x move where there are several. Their statistics stay in
+// registers, and no branch is between loads.
+template <class T, int ROWS> struct SlopesAcross {
+  using A = acc_t<T>;
+  using Value = complex<A>;
+  static constexpr int operands = 3, width = vec_elems<T>;
+  template <int N> struct Chunk {
+    Vec<T, N> dy, x;
+    friend BARACUDA_D void keep_packed(Chunk& c) { baracuda::keep_packed(c.dy), baracuda::keep_packed(c.x); }
+  };
+  const T* dy;
+  const T* x;
+  A mean[ROWS], rstd[ROWS];
+
+  template <class P>
+  BARACUDA_D SlopesAcross(const P& p, const i64* at)
+      : dy(static_cast<const T*>(p.dy) + at[0]), x(static_cast<const T*>(p.x) + at[1]) {
+    const i64 step = p.outer[2][p.outer_rank - 1];  // from the statistics of a row to those of the next
+#pragma unroll
+    for (int k = 0; k < ROWS; ++k) {
+      mean[k] = static_cast<const A*>(p.mean)[at[2] + k * step];
+      rstd[k] = static_cast<const A*>(p.rstd)[at[2] + k * step];
+    }
+  }
+  template <int N, bool LINE, class P> BARACUDA_D Chunk<N> whole(const P& p, i64 r) const {
+    i64 at[operands];
+    if constexpr (LINE) at[0] = r * p.inner[0][0], at[1] = r * p.inner[1][0];
+    else reduced_offsets<true>(p, r, at);
+    return {load<N>(dy + at[0]), load<N>(x + at[1])};
+  }
+  template <int N> BARACUDA_D Chunk<N> beyond(Value) const { return {}; }
+  template <int N> BARACUDA_D Value value(const Chunk<N>& c, int k, bool exists, Value fill) const {
+    return exists ? slope(c.dy[k], c.x[k], mean[k], rstd[k]) : fill;
   }
 };
 
@@ -152,12 +184,9 @@ template <class T, class P> BARACUDA_D void channel_norm_across_backward(const P
   norm::across<T, 2>(
       p, from, static_cast<T*>(p.dx),
       [&](i64 n, i64 channel) {
-#pragma unroll
-        for (int k = 0; k < V; ++k) {
-          const i64 at = channel + k;
-          r[k] = static_cast<const norm::Row<A>*>(p.table)[n * p.groups + at / p.members];
-          w[k] = p.weight == nullptr ? A(1) : norm::affine_at<T>(p.weight, at * p.weight_step, p.wide);
-        }
+        norm::each_statistic<V>(p, n, channel,
+                                [&](int k, i64 at) { r[k] = static_cast<const norm::Row<A>*>(p.table)[at]; });
+        w = norm::affine_chunk<T>(p, p.weight, channel, p.weight_step, A(1));
       },
       [&](const Vec<T, V>(&in)[2]) {
         const Vec<A, V> dy = to_acc(in[0]), x = to_acc(in[1]);

@@ -109,7 +109,7 @@ template <class T, int LANES, int CHUNKS, bool WIDE> struct QuantizedRow {
     each(CENTER, [&](i64, const Vec<float, V>& v, i64 left) {
 #pragma unroll
       for (int k = 0; k < V; ++k) {
-        const double d = k < left ? static_cast<double>(v[k]) - mean : 0.0;
+        const double d = !CENTER || k < left ? static_cast<double>(v[k]) - mean : 0.0;  // beyond the row v is 0
         squares = math::fma(d, d, squares);
       }
     });
@@ -124,11 +124,16 @@ template <class T, int LANES, int CHUNKS, bool WIDE> struct QuantizedRow {
     if (CENTER && p.bias != nullptr) b = weights_at<T, WIDE>(p, AT_SHIFTS, p.bias, c, left);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      u[k] = (math::fma(v[k], s.scale, -s.mean) - s.low) * s.rstd;
+      if constexpr (CENTER) u[k] = (math::fma(v[k], s.scale, -s.mean) - s.low) * s.rstd;
+      else u[k] = v[k] * s.scale * s.rstd;
       if (p.weight != nullptr) u[k] = math::fma(u[k], w[k] + p.weight_offset, b[k]);
       else u[k] += b[k];
     }
     return u;
+  }
+  // The larger of `most` and the sizes of a chunk; `normalized` is 0 where a chunk is beyond the row.
+  static BARACUDA_D float larger(float most, const Vec<float, V>& u, i64 left) {
+    return math::maximum(most, quantize::most_of(u, WIDE ? V : left));
   }
   BARACUDA_D void put(i64 c, const Vec<u8, V>& codes, i64 left) const {
     if (left <= 0) return;
@@ -165,7 +170,7 @@ BARACUDA_D void norm_quantize(const NormQuantizeParams& p) {
   if constexpr (BLOCKS) {
     h.each(true, [&](i64 c, const Vec<float, V>& v, i64 left) {
       const Vec<float, V> u = h.template normalized<CENTER>(s, c, v, left);
-      const float most = quantize::block_most(quantize::most_of(u, left), p.block / V);
+      const float most = quantize::block_most(h.larger(0.0f, u, left), p.block / V);
       const quantize::BlockScale scale = quantize::block_scale(most, p.largest, p.scale_code, given);
       h.put(c, quantize::codes_of(u, quantize::Divisor(scale.value), coder), left);
       if (left <= 0 || c % p.block != 0) return;
@@ -174,18 +179,27 @@ BARACUDA_D void norm_quantize(const NormQuantizeParams& p) {
       else static_cast<u8*>(p.scales)[to] = scale.code;
     });
   } else {
+    Vec<float, V> u[h.held];  // of a row that is held; others are made again
+    if constexpr (CHUNKS > 0) {
+      int i = 0;
+      h.each(true,
+             [&](i64 c, const Vec<float, V>& v, i64 left) { u[i++] = h.template normalized<CENTER>(s, c, v, left); });
+    }
     float scale = given;
     if (!p.is_static) {
       float most = 0.0f;
+      int i = 0;
       h.each(true, [&](i64 c, const Vec<float, V>& v, i64 left) {
-        most = math::maximum(most, quantize::most_of(h.template normalized<CENTER>(s, c, v, left), left));
+        most = h.larger(most, CHUNKS > 0 ? u[i++] : h.template normalized<CENTER>(s, c, v, left), left);
       });
       scale = quantize::scale_of(RowGroup<LANES>::template reduced<Max>(most), p.largest);
     }
     if (h.lane == 0 && p.scales != nullptr) static_cast<float*>(p.scales)[row] = scale;
     const quantize::Divisor by(scale);
+    int i = 0;
     h.each(true, [&](i64 c, const Vec<float, V>& v, i64 left) {
-      h.put(c, quantize::codes_of(h.template normalized<CENTER>(s, c, v, left), by, coder), left);
+      const Vec<float, V> made = CHUNKS > 0 ? u[i++] : h.template normalized<CENTER>(s, c, v, left);
+      h.put(c, quantize::codes_of(made, by, coder), left);
     });
   }
 }

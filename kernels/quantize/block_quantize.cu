@@ -7,19 +7,6 @@
 
 namespace baracuda {
 
-template <class T> BARACUDA_D void load_chunk(const T* from, bool wide, float (&x)[format_part]) {
-  const auto held = wide ? load_vec<T, format_part, true, Access::readonly>(from)
-                         : load_strided<T, format_part, Access::readonly>(from, 1, format_part);
-#pragma unroll
-  for (int j = 0; j < format_part; ++j) x[j] = cast<float>(held[j]);
-}
-
-// What `lanes` neighbours have is combined, the same for each of them.
-template <class OP> BARACUDA_D float among_lanes(float x, int lanes, const OP& op) {
-  for (int mask = 1; mask < lanes; mask *= 2) x = op(x, shuffle_xor(x, mask));
-  return x;
-}
-
 // The number at `at` of scales or zero points of an element by its code; x is a number of that element.
 BARACUDA_D void store_number(void* to, int code, i64 at, float x) {
   switch (code) {
@@ -68,7 +55,7 @@ template <class E, class T> BARACUDA_D void block_quantize(const BlockQuantizePa
   const i64 batch = row / p.n, of = row - batch * p.n;
   if (own == 0) {
     const auto at = [&](const i64* step) { return batch * step[0] + of * step[1] + group * step[2]; };
-    store_number(p.scales, p.scale_code, at(p.scale_steps), encoder.held);
+    if (p.scales != nullptr) store_number(p.scales, p.scale_code, at(p.scale_steps), encoder.held);
     if (p.zeros != nullptr) store_number(p.zeros, p.zero_code, at(p.zero_steps), encoder.zero);
   }
   u8* const codes = static_cast<u8*>(p.codes) + row * p.code_steps[1] + group * p.group / format_part * E::bits;

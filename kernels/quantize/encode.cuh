@@ -9,8 +9,22 @@
 // Operations are in float32, in the order of `encoders.py`.
 #include "quantize/format.cuh"
 #include <baracuda/quantize.cuh>
+#include <baracuda/reduce.cuh>
 
 namespace baracuda {
+
+template <class T> BARACUDA_D void load_chunk(const T* from, bool wide, float (&x)[format_part]) {
+  const auto held = wide ? load_vec<T, format_part, true, Access::readonly>(from)
+                         : load_strided<T, format_part, Access::readonly>(from, 1, format_part);
+#pragma unroll
+  for (int j = 0; j < format_part; ++j) x[j] = cast<float>(held[j]);
+}
+
+// What `lanes` neighbours have is combined, the same for each of them.
+template <class OP> BARACUDA_D float among_lanes(float x, int lanes, const OP& op) {
+  for (int mask = 1; mask < lanes; mask *= 2) x = op(x, shuffle_xor(x, mask));
+  return x;
+}
 
 // What is known of a group: its least and largest number (NaN apart, 0 counts), and how its scale is stored.
 struct EncodedGroup {

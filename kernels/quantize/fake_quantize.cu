@@ -1,6 +1,6 @@
 // fake_quantize   y = (clamp(round(x / scale) + zero, low, high) - zero) scale, and dx = dy where x is in the range.
 //
-// Schedule map over blocks: a thread takes 16 bytes of x, or single elements. Each element is made alone, in acc_t<T>.
+// Schedule map over blocks: a thread takes 16 bytes of x, or single elements. `mask` says of which elements dx is dy. Each element is made alone, in acc_t<T>.
 // BACKWARD: what is made is dx; `divided`: dx is dy / scale, of a quantiser. `whole`: quotients are rounded before they are
 // compared with the ends, as integers are.
 #include "quantize/affine.cuh"
@@ -27,20 +27,23 @@ template <class T, bool FLAT, bool BACKWARD> struct FakeQuantizeOp {
     const auto shared = Shared<A, S>::template read<FLAT>(p, place);
     const Vec<A, V> v = quotients(to_acc(chunk.x), shared.scale);
     Vec<A, V> y;
+    Vec<bool, V> inside;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       const A first = static_cast<A>(p.low), last = static_cast<A>(p.high);
       const A scale = shared.scale[S == 1 ? 0 : k], given = static_cast<A>(shared.zero[S == 1 ? 0 : k]);
       const A zero = given < first ? first : given > last ? last : given, low = first - zero, high = last - zero;
       const A r = p.whole ? math::rint(v[k]) : v[k];
+      inside[k] = r >= low && r <= high;
       if constexpr (BACKWARD) {
         const A dy = to_acc(chunk.dy[k]);
-        y[k] = r >= low && r <= high ? (p.divided ? dy / scale : dy) : A(0);
+        y[k] = inside[k] ? (p.divided ? dy / scale : dy) : A(0);
       } else {
         y[k] = (r < low ? low : r > high ? high : r) * scale;
       }
     }
     place.store(static_cast<T*>(BACKWARD ? p.dx : p.y), at_y, cast_vec<T>(y));
+    if (!BACKWARD && p.mask != nullptr) place.store(static_cast<bool*>(p.mask), at_number, inside);
   }
 };
 

@@ -18,6 +18,10 @@ def _made(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((3, 8)).astype(np.float32)
 
 
+def _steps(*shape: int) -> np.ndarray:
+    return np.full(shape, 0.1, np.float32)
+
+
 def _call(verb: str, scope: str) -> Call:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((3, 8)).astype(np.float32) if verb == "quantize" else np.arange(24, dtype=np.int8)
@@ -41,4 +45,11 @@ AFFINE: dict[str, Callable[[], Call]] = {
     ),
     "fake_quantize_backward": lambda: ([_made(1), _made(0), 0.02], {}),
     "quantize_backward": lambda: ([_made(1), _made(0), 0.02], {}),
+    "fused_moving_avg_obs_fake_quant": lambda: (
+        [_made(0), False, True, *[_steps(1)] * 3, np.zeros(1, np.int32), 0.01, -128, 127, 0],
+        {},
+    ),
+    "learnable_fake_quantize": lambda: ([_made(0), _steps(3, 1), _steps(3, 1)], {"grad_factor": 0.5}),
+    "fake_quantize_learnable_per_tensor_affine": lambda: ([_made(0), _steps(1), _steps(1), 0, 15], {}),
+    "fake_quantize_learnable_per_channel_affine": lambda: ([_made(0), _steps(8), _steps(8), 1, 0, 15], {}),
 }

@@ -52,6 +52,11 @@ def _fp8_pages() -> Call:
     return [q, codes, codes], pages
 
 
+def _fp8_append() -> Call:
+    tables = {"page_table": np.arange(4, dtype=np.int32).reshape(2, 2), "cache_offsets": np.array([6, 3], np.int32)}
+    return [made(2, 2, 16), made(2, 2, 16, seed=1), *(np.zeros((4, 2, 4, 16), np.uint8) for _ in range(2))], tables
+
+
 def _packed() -> list[Any]:
     return [*(made(9, 2, 16, seed=i) for i in range(3)), *[np.array([0, 4, 9], np.int32)] * 2]
 
@@ -214,6 +219,9 @@ GIVEN: dict[str, Callable[[], Call]] = {
     ),
     **dict.fromkeys(("int_mm", "matmul_int8", "matmul_integer"), lambda: ([*_bytes()], {})),
     "quantized_matmul": lambda: ([made(2, 64), _codes(3, 32), made(3, 2, seed=1)], {"kind": "int4"}),
+    "matmul_w4a8": lambda: (
+        [_codes(2, 64).view(np.int8), _codes(3, 32), made(3, 2, seed=1)], {"x_scale": made(2)}
+    ),
     "matmul_int4": lambda: ([made(2, 16, dtype=np.float16), *_words()], {}),
     "qkv_project": lambda: (
         [made(2, 64), *[[_codes(n, 32), made(n, 2, seed=1)] for n in (3, 1, 2)]], {"kind": "int4"}
@@ -308,6 +316,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "add_scaled_backward": lambda: ([made(4, 6), made(4, 6), made(4, 6), 2.0], {}),
     "batch_paged_decode": lambda: _pages(2),
     "batch_paged_decode_fp8": _fp8_pages,
+    "paged_kv_append_fp8": _fp8_append,
     "batch_paged_prefill": lambda: _pages(3),
     "batch_ragged_prefill": lambda: (_packed(), {}),
     "batch_norm": lambda: ([made(2, 4, 4, 4)], {"training": True}),

@@ -30,6 +30,9 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "sparse24_matmul_backward": [1, 2, 3], "sparse24_prune_backward": [1], "spectral_norm_step": [1],
     "syrk_backward": [1, 2],
     "fake_quantize_per_channel_affine": [0],  # of steps of 0.5 the estimator is no derivative
+    "fused_moving_avg_obs_fake_quant": [0, 1, 2],
+    "learnable_fake_quantize": [0, 1, 2], "fake_quantize_learnable_per_tensor_affine": [0, 1, 2],
+    "fake_quantize_learnable_per_channel_affine": [0, 1, 2],
     **{name: [0] for name in ("ball", "rademacher", "rand", "rand_like", "randint", "randint_like", "randn",
                               "randn_like")},
 }  # fmt: skip
@@ -37,9 +40,11 @@ APART = {  # operands whose values are not in the result, or not in each of seve
 WHOLE = {
     "one_hot",
     "packbits",
+    "swizzle_scales",
     "ternary_unpack",
     "unpack_signs",
     "unpackbits",
+    "unswizzle_scales",
 }  # of indices and bits, whatever else their plans take
 
 

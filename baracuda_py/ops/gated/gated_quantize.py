@@ -17,7 +17,6 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast as cast_values
 from ...core.keywords import entry, unexpected
-from ...core.variant import where
 from ...schedules.rows import merge_rows, row_params
 from ..elementwise.unary_fields import MOST, UnaryFields, packed
 from ..elementwise.unary_kinds import draw_coefficients
@@ -147,8 +146,7 @@ class GatedQuantizePlan(Plan):
                 *(Kernel(f"rows_{lanes}x{held}", f"gated_quantize<{_FUNCTORS}, {{T}}, {lanes}, {held}, true>", PARAMS,
                          threads=lanes) for lanes, held in HELD),
                 Kernel("rows", f"gated_quantize<{_FUNCTORS}, {{T}}, {THREADS}, 0, {{WIDE}}>", PARAMS,
-                       {"WIDE": (True, False)}, threads=THREADS,
-                       spills=where(element=E.F16, kind=K.SWIGLU_OAI, WIDE=False)),
+                       {"WIDE": (True, False)}, threads=THREADS, min_blocks=1),
             ),
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Scalar, Variant,
+    ArchSku, Args, Array, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Scalar, Variant,
     choice, derived, element, extent, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import EAGER, FLOPS, Benchmark
@@ -102,6 +102,10 @@ class SyrkPlan(Plan):
     args = SyrkArgs
     reference = staticmethod(reference)
     variants = (
+        Variant(
+            "wgmma", rows.warpgroups, source="gemm/syrk_wgmma.cu", kernels=(rows.WGMMA,), elements=rows.HALVES,
+            design=ArchSku.SM90A, guarantee=replace(_MMA, order="wgmma"),
+        ),
         Variant(
             "mma", rows.tensor_cores, source="gemm/syrk_mma.cu", kernels=(rows.MMA,), elements=rows.HALVES,
             guarantee=_MMA,

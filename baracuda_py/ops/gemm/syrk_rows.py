@@ -10,10 +10,11 @@ from typing import Any
 
 from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step
 from ...core.tensor import AXES, merge_axes, pad
+from ...schedules import gemm_wgmma
 from ...schedules.gemm import batch_count, dense, steps_of, transposed, wide_view
 from .mma import HALVES, SIZES, TF32, k_first, pieces_of, ring_bytes
 
-__all__ = ["HALVES", "MMA", "SIMT", "TF32", "simt", "tensor_cores"]
+__all__ = ["HALVES", "MMA", "SIMT", "TF32", "WGMMA", "simt", "tensor_cores", "warpgroups"]
 
 _MATRICES = ("a", "c", "y")
 _TILE, _THREADS, _BAND = 64, 128, 8
@@ -43,6 +44,19 @@ MMA = Kernel(
 SIMT = Kernel(
     "syrk", "syrk<{T}, {OUT}>",
     params("SyrkParams", tiles="i64", a_cols_dense="i32", b_cols_dense="i32"), _outs, min_blocks=2,
+)  # fmt: skip
+_WGMMA_ROWS, _WGMMA_COLUMNS, _INT32 = 128, (256, 128), 2**31
+
+
+def _wgmma_tiles(kind: ElementKind) -> Mapping[str, Any]:
+    return {**_outs(kind), "COLUMNS": _WGMMA_COLUMNS, "ACROSS": (False, True)}
+
+
+WGMMA = Kernel(
+    "wgmma", "syrk_wgmma<{T}, {OUT}, {COLUMNS}, {ACROSS}>",
+    params("SyrkWgmmaParams", **dict.fromkeys(("a_map", "b_map", "up_map", "y_map"), "map"),
+           **dict.fromkeys(("a_step", "b_step", "up_step", "tiles", "total"), "i32")),
+    _wgmma_tiles, threads=gemm_wgmma.THREADS, min_blocks=1,
 )  # fmt: skip
 
 
@@ -103,3 +117,31 @@ def simt(p: Problem) -> Geometry | str:
     """A block for every tile of 64 x 64."""
     dense_rows, dense_columns = int(p.a.strides[-1] == 1), int(p.a.strides[-2] == 1)
     return _launch(p, "syrk", _TILE, {"a_cols_dense": dense_rows, "b_cols_dense": dense_columns}, {}, (256, 0))
+
+
+def warpgroups(p: Problem) -> Geometry | str:
+    """A block for every multiprocessor, which takes tiles of 128 x 256 or 128 x 128 in turn (sm_90a)."""
+    desc, batch = p.desc, batch_count(p)
+    found = values(p)
+    if isinstance(found, str):
+        return found
+
+    def cost(columns: int) -> float:
+        waves = -(-lower_tiles(desc.n, _WGMMA_ROWS, columns) * batch // max(1, p.device.sms))
+        return float(waves * columns * gemm_wgmma.SLOWER[columns])
+
+    columns = min(_WGMMA_COLUMNS, key=cost)
+    tiles = lower_tiles(desc.n, _WGMMA_ROWS, columns)
+    if max(desc.n, desc.k, tiles * batch) >= _INT32:
+        return "an extent, or the number of tiles, passes 32 bits"
+    across = False
+    for name, rows in (("a", _WGMMA_ROWS), ("b", columns)):  # one matrix, read by rows and by columns of tiles
+        made = gemm_wgmma.operand_map("a", p.a, rows) if desc.k else (None, False, 0)
+        if isinstance(made, str):
+            return made
+        found[f"{name}_map"], across, found[f"{name}_step"] = made
+    found |= {"up_map": None, "y_map": None, "up_step": 0, "tiles": tiles, "total": tiles * batch}
+    axes = {"OUT": desc.out_element, "COLUMNS": columns, "ACROSS": across}
+    grid, smem = (min(tiles * batch, max(1, p.device.sms)), 1, 1), gemm_wgmma.shared_memory(columns)
+    step = Step("wgmma", grid, found, axes, gemm_wgmma.THREADS, smem)
+    return Geometry((step,) if tiles * batch else (), layout="contiguous" if dense(p) else "strided")

@@ -165,7 +165,7 @@ def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     views = tuple(split(v, desc) for v in (p.dy, p.x))
     place = of_statistics(desc)
-    parts = part_launches(p, (*views, place), whole=False, mapped=True)  # type: ignore[arg-type]
+    parts = part_launches(p, (*views, place), whole=False, packed=2)  # type: ignore[arg-type]
     if isinstance(parts, str):
         return parts
     summed = p.dweight is not None or p.dbias is not None or not desc.given
@@ -212,7 +212,8 @@ class ChannelNormBackwardPlan(Plan):
         Variant(
             "sums", _geometry, source="norm/channel_norm_backward.cu",
             kernels=(
-                *reduce_kernels("kinds::Sum<complex<{A}>>", SUMS, source="norm::Slopes<{T}>"),
+                *reduce_kernels("kinds::Sum<complex<{A}>>", SUMS, source="norm::Slopes<{T}>",
+                                across="norm::SlopesAcross<{T}, {VEC}>"),
                 single_kernel("fold", "channel_norm_fold_backward<{T}>", FOLD),
                 *map_kernels("channel_norm_apply_backward<{T}, {LAYOUT}>", APPLY),
                 single_kernel("across", "channel_norm_across_backward<{T}>", ACROSS),

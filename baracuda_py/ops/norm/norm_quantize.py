@@ -17,9 +17,7 @@ from ...core import (
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
-from ...core.element import HALVES
 from ...core.element import cast as cast_values
-from ...core.variant import Where, where
 from ...schedules.geometry import grid
 from ...schedules.norms import affine_element, affine_elements, infer_normalized_shape
 from ...schedules.rows import merge_rows, row_params
@@ -157,8 +155,11 @@ def row_geometry(p: Problem, y: View, values: Mapping[str, Any]) -> Geometry | s
     return Geometry((step,), layout=found.layout_class)
 
 
-def row_kernels(blocks: bool, spills: Mapping[str, Where]) -> tuple[Kernel, ...]:
-    """Rows held, rows read again, and rows of any strides, whose sums have the same order; spills: by name."""
+def row_kernels(blocks: bool) -> tuple[Kernel, ...]:
+    """Rows held, rows read again, and rows of any strides, whose sums have the same order.
+
+    The last two have registers for one block a multiprocessor named, without which the assembler spills.
+    """
     made = []
     for lanes, held, wide in (
         *((*one, True) for one in LANES),
@@ -167,15 +168,9 @@ def row_kernels(blocks: bool, spills: Mapping[str, Where]) -> tuple[Kernel, ...]
     ):
         call = f"norm_quantize<{{T}}, {{KIND}}, {lanes}, {held}, {str(wide).lower()}, {str(blocks).lower()}>"
         name = f"rows_{lanes}x{held}" if wide else f"rows_{lanes}_any"
-        made.append(Kernel(name, call, PARAMS, threads=max(lanes, 128), spills=spills.get(name, False)))
+        few = lanes == LANES[-1][0] or not wide
+        made.append(Kernel(name, call, PARAMS, threads=max(lanes, 128), min_blocks=int(few)))
     return tuple(made)
-
-
-_ANY = where(element=E.F32, kind=K.RMS_NORM) | where(element=HALVES, kind=K.LAYER_NORM)
-_SPILLS = {
-    "rows_32_any": _ANY, "rows_128_any": _ANY, "rows_512_any": where(element=E.F32),
-    "rows_512x4": where(element=E.BF16, kind=K.LAYER_NORM),
-}  # fmt: skip
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -225,7 +220,7 @@ class NormQuantizePlan(Plan):
     variants = (
         Variant(
             "rows", _geometry, source="norm/norm_quantize.cu", elements=SOURCES,
-            kernels=row_kernels(False, _SPILLS),
+            kernels=row_kernels(False),
             guarantee=Guarantee(
                 PerOutput((("y", Relative(2)), ("scales", Relative(2)), ("h", Relative(2)))), batch_invariant=True
             ),

@@ -15,8 +15,7 @@ from ...core import (
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast as cast_values
-from ...core.element import HALVES, decode, encode
-from ...core.variant import where
+from ...core.element import decode, encode
 from ...schedules.norms import affine_element, affine_elements, infer_normalized_shape
 from ..elementwise.cast import carrier_shape
 from .norm_quantize import SOURCES, NormQuantizeKind, NormQuantizePlan, normalized, row_geometry, row_kernels
@@ -159,11 +158,6 @@ def _geometry(p: Problem) -> Geometry | str:
     return row_geometry(p, y, {**codes, "block": desc.block, "is_static": 0})
 
 
-_SPILLS = {
-    "rows_32_any": where(element=HALVES), "rows_128_any": where(element=HALVES), "rows_512_any": where(element=E.F32),
-}  # fmt: skip
-
-
 class NormQuantizeBlocksPlan(Plan):
     """y = u / scale in 8 or 4 bits, u = rms_norm or layer_norm of h = x + residual, by blocks of columns; one launch.
 
@@ -184,7 +178,7 @@ class NormQuantizeBlocksPlan(Plan):
     raw = True
     variants = (
         Variant(
-            "rows", _geometry, source="norm/norm_quantize.cu", elements=SOURCES, kernels=row_kernels(True, _SPILLS),
+            "rows", _geometry, source="norm/norm_quantize.cu", elements=SOURCES, kernels=row_kernels(True),
             guarantee=Guarantee(
                 PerOutput((("y", Relative(2)), ("scales", Ulp(8)), ("h", Relative(2)))), batch_invariant=True
             ),

@@ -170,7 +170,7 @@ def many(p: Problem) -> bool:
     return bool(p.desc.m > (2 * _SIMT_ROWS if p.desc.element is E.F32 else _ROWS))
 
 
-def _tiled(p: Problem) -> bool:
+def tiled(p: Problem) -> bool:
     """Whether so many rows of x go by tiles of weights as they are stored, which are decoded for every `WIDE` rows."""
     return many(p) and p.desc.m <= (_MOST_TILED if p.index is None else WIDE)
 
@@ -218,7 +218,7 @@ class BlockGemmPlan(Plan):
         ),
         Variant(
             "wgmma", wgmma_geometry, source="quant_gemm/block_gemm_wgmma.cu", elements=HALVES, prelude=format_header,
-            kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=GUARANTEE, first=_tiled,
+            kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=GUARANTEE, first=tiled,
         ),
         *_UNPACKED,
     )  # fmt: skip

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Kernel, Params, Plan, Problem, Scalar, Step, UnsupportedError,
-    Variant, Vjp, choice, derived, extent, functional, integer, operand, output, scalar, where,
+    ArchSku, Args, Array, Descriptor, ElementKind, Geometry, Kernel, Params, Plan, Problem, Scalar, Step,
+    UnsupportedError, Variant, Vjp, choice, derived, extent, functional, integer, operand, output, scalar, where,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import BYTES, Benchmark
@@ -24,13 +24,25 @@ from ..quantize.stored import (
     ZERO_ELEMENTS, format_header, infer_stored, random_bytes, random_index, random_scales, random_zeros, stored_case,
 )  # fmt: skip
 from . import block_gemm
-from .block_gemm import ELEMENTS, GUARANTEE, TILES, BlockGemmDescriptor, dense_views, many, product_values, tile_of
+from .block_gemm import (
+    ELEMENTS,
+    GUARANTEE,
+    TILES,
+    BlockGemmDescriptor,
+    dense_views,
+    many,
+    product_values,
+    tile_of,
+    tiled,
+)
+from .block_gemm_wgmma import KERNELS as WGMMA_KERNELS
+from .block_gemm_wgmma import geometry as wgmma_geometry
 from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked
 
 E = ElementKind
 K = FormatKind
 KINDS = (K.INT8, K.UINT8, K.INT4, K.UINT4, K.NF4, K.FP8_E4M3, K.Q4_0, K.Q8_0, K.Q4_K, K.Q6_K)
-"""Formats that the fused product takes: each is 18 kernels."""
+"""Formats that the fused product takes, each of which is two dozen kernels."""
 PARTS = ("q", "k", "v")
 _SCALED = tuple(kind for kind in KINDS if kind.row.scales)
 _ZEROED = tuple(kind for kind in KINDS if kind.row.zeros)
@@ -212,47 +224,72 @@ def layout_of(p: Problem) -> str:
     return "contiguous" if all(view.dense for view in p.flat()) else "strided"
 
 
-def of_part(step: Any, part: str) -> Any:
-    """A step that unpacks a matrix, of the operands of q, k or v; another step as it is."""
-    if not isinstance(step, Step) or step.kernel != "dequantize":
-        return step
-    named = {name: f"{name}_{part}" for name in _STORED} | {"scale_ptr": f"scale_{part}"}
-    return replace(step, params={**step.params, **named})
+_NAMES = (*_STORED, "bias", "y")
 
 
-def _unpacked(row: Variant) -> Callable[[Problem], Geometry | str]:
-    """Three products, each by weights that are unpacked into the same workspace."""
+def of_part(kernels: Iterable[Kernel], part: str, steps: Iterable[Any]) -> list[Any]:
+    """Steps of a product by one matrix, of the operands of q, k or v; calls of a library have their own."""
+    known, made = {kernel.name: kernel.params.fields for kernel in kernels}, []
+    for step in steps:
+        if isinstance(step, Step):
+            fields = known[step.kernel]
+            named = {
+                name: f"{name}_{part}" for name in _NAMES if name in fields and step.params.get(name, name) == name
+            }
+            named |= {"scale_ptr": f"scale_{part}"} if fields.get("scale") == "scalar" else {}
+            step = replace(step, params={**step.params, **named})
+        made.append(step)
+    return made
 
-    def geometry(p: Problem) -> Geometry | str:
-        steps, used = [], 0
-        for part, one in zip(PARTS, products_of(p, "x"), strict=True):
-            if not one.y.size:
-                continue
-            desc = one.desc
-            dense = product_problem(one, dense_views(one), desc.m, desc.n, desc.k, desc.out_element)
-            given = {"a": Operand(Place("x"), one.x), "y": Operand(Place(f"y_{part}"), one.y)}
-            if one.bias is not None:
-                given["bias"] = Operand(Place(f"bias_{part}"), one.bias)
-            made = unpacked(one, QkvGemmArgs, row, given, "t", dense.desc)
-            if isinstance(made, str):
-                return f"{part}: {made}"
-            steps += [of_part(step, part) for step in made.steps]
-            used = max(used, made.workspace)
-        return Geometry(tuple(steps), used, layout_of(p))
+
+def _unpacked(row: Variant) -> Callable[[str, Problem], Geometry | str]:
+    """A product by a matrix that is unpacked into the workspace."""
+
+    def geometry(part: str, p: Problem) -> Geometry | str:
+        desc = p.desc
+        dense = product_problem(p, dense_views(p), desc.m, desc.n, desc.k, desc.out_element)
+        given = {"a": Operand(Place("x"), p.x), "y": Operand(Place(f"y_{part}"), p.y)}
+        if p.bias is not None:
+            given["bias"] = Operand(Place(f"bias_{part}"), p.bias)
+        return unpacked(p, QkvGemmArgs, row, given, "t", dense.desc)
 
     return geometry
 
 
+def _each(
+    name: str, product: Callable[[str, Problem], Geometry | str], kernels: tuple[Kernel, ...], **facts: Any
+) -> Variant:
+    """The row of three products, one after the other, which share the workspace."""
+
+    def geometry(p: Problem) -> Geometry | str:
+        steps: list[Any] = []
+        used = 0
+        for part, one in zip(PARTS, products_of(p, "x"), strict=True):
+            if not one.y.size:
+                continue
+            made = product(part, one)
+            if isinstance(made, str):
+                return f"{part}: {made}"
+            steps += of_part(kernels, part, made.steps)
+            used = max(used, made.workspace)
+        return Geometry(tuple(steps), used, layout_of(p))
+
+    return Variant(name, geometry, kernels=kernels, prelude=format_header, guarantee=GUARANTEE, **facts)
+
+
+def _tiled(p: Problem) -> bool:
+    """Whether each product takes tiles of weights as they are stored."""
+    return all(map(tiled, products_of(p, "x")))
+
+
 _UNPACKED = tuple(
-    Variant(
-        f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu", kernels=dense_kernels(row),
+    _each(
+        f"unpacked_{row.name}", _unpacked(row), dense_kernels(row), source="quantize/block_dequantize.cu",
         elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
-        prelude=format_header, guarantee=GUARANTEE, first=many, refuses=refuses(row),
+        first=many, refuses=refuses(row),
     )
     for row in DENSE
 )  # fmt: skip
-
-
 _ROWS = "qkv_gemm_rows<{KIND}, {T}, {NT}>"
 # Two blocks a multiprocessor are worth a word of the stack.
 _FOUR_BYTES = where(kind=(K.INT8, K.UINT8, K.INT4, K.UINT4, K.NF4, K.FP8_E4M3))
@@ -264,8 +301,9 @@ class QkvGemmPlan(Plan):
     x [m, k] in f16, bf16 or f32, the matrices [n_q, k], [n_k, k], [n_v, k] in one format, the results in x's element or
     float32. Every number has the bits that `BlockGemmPlan` gives for that matrix alone, in the same layout: weights
     rounded to x's element, sums in float32, bias added there, one rounding. Up to 64 rows (16 of f32), each dense and
-    16-byte aligned, take one launch over the weights as they are stored; others go through each matrix unpacked in
-    the workspace, which the three share. x has a gradient, the weights and biases have none.
+    16-byte aligned, take one launch over the weights as they are stored; others take three products, which share the
+    workspace: on sm_90 up to 4096 rows of f16 and bf16 by tiles of stored weights, else by unpacked ones. x has a
+    gradient, the weights and biases have none.
     """
 
     op = "quant_gemm.qkv_gemm"
@@ -287,6 +325,10 @@ class QkvGemmPlan(Plan):
             "simt", _stored, source="quant_gemm/qkv_gemm_simt.cu", elements=(E.F32,), prelude=format_header,
             kernels=(Kernel("simt", "qkv_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2, spills=_FOUR_BYTES),),
             guarantee=replace(GUARANTEE, batch_invariant=True),
+        ),
+        _each(
+            "wgmma", lambda part, p: wgmma_geometry(p), WGMMA_KERNELS, source="quant_gemm/block_gemm_wgmma.cu",
+            elements=HALVES, design=ArchSku.SM90A, first=_tiled,
         ),
         *_UNPACKED,
     )  # fmt: skip
@@ -332,8 +374,8 @@ def qkv_case(draw: Any) -> dict[str, Any]:
         "n_q": n, "n_k": draw.choice((n, 3, 0, 17)), "n_v": draw.choice((2, n, 33)),
         "m": draw.sizes(1, 5, 9, 17, 0, rare=(8, 33, 65)), "out_element": draw.choice((draw.element, E.F32)),
     }  # fmt: skip
-    if draw.rarely():  # the wide tiles of the dense product
-        sizes |= {"m": 130, "n_q": 264}
+    if draw.rarely():  # the wide tiles of the dense product, and those of stored weights
+        sizes |= draw.choice(({"m": 130, "n_q": 264}, {"m": 250, "n_q": 250}))
     return sizes
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...core import Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Step, Variant, functional
-from ...core import operand, output
+from ...core import Array, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Relative, Step, Variant
+from ...core import functional, operand, output
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
 from ...core.variant import aligned
@@ -68,7 +68,7 @@ def rounded_sum(p: Problem, total: Operand) -> tuple[Step, ...]:
     return (round_step(total.place.name, total.view, "dx", p.dx),)
 
 
-def _geometry(row: Variant) -> Callable[[Problem], Geometry | str]:
+def _geometry(row: Variant, kernels: tuple[Kernel, ...]) -> Callable[[Problem], Geometry | str]:
     def geometry(p: Problem) -> Geometry | str:
         total, base = summed(p)
         steps: list[Any] = []
@@ -85,7 +85,7 @@ def _geometry(row: Variant) -> Callable[[Problem], Geometry | str]:
             made = unpacked(own, QkvGemmBackwardArgs, row, given, "n", product, free, (1.0, 1.0 if steps else 0.0))
             if isinstance(made, str):
                 return f"{part}: {made}"
-            steps += [*before, *(of_part(step, part) for step in made.steps)]
+            steps += of_part(kernels, part, (*before, *made.steps))
             used = max(used, made.workspace)
         return Geometry((*steps, *rounded_sum(p, total)), used, layout_of(p))
 
@@ -107,11 +107,12 @@ class QkvGemmBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = tuple(
         Variant(
-            row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), ROUND),
+            row.name, _geometry(row, kernels), source="quantize/block_dequantize.cu", kernels=kernels,
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
             prelude=format_header, guarantee=Guarantee(Relative(4, mean=3)), refuses=refuses(row),
         )
         for row in DENSE
+        for kernels in [(*dense_kernels(row), ROUND)]
     )  # fmt: skip
     benchmarks = (
         Benchmark("nf4 [4096, 4096 + 1024 + 1024] x [6144, 4096] bf16", kind="nf4", m=4096, n_q=4096, n_k=1024,

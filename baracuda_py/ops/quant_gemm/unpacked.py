@@ -27,7 +27,7 @@ UNPACK = replace(_SOURCE.kernels[0], source=_SOURCE.source or "")
 
 def dense_kernels(row: Variant) -> tuple[Any, ...]:
     """What such a row launches: the unpacking of each format, and the product, which is the same for all."""
-    return UNPACK, *(replace(kernel, kindless=True) for kernel in product_kernels(row))
+    return UNPACK, *product_kernels(row)
 
 
 def refuses(row: Variant) -> Callable[[Any], str | None]:

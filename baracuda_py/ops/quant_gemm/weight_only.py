@@ -95,6 +95,7 @@ def matmul_int4(
 
 
 def expect(function: str, name: str, array: Array, kind: ElementKind) -> None:
+    """Raises unless an operand has the one element that a function takes it in."""
     if (got := read(array, name).element) is not kind:
         raise UnsupportedError(f"{function} takes {name} in {kind}, got {got}")
 

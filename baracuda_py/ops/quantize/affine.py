@@ -232,6 +232,13 @@ def draw_scope(draw: Any, packed: bool) -> dict[str, Any]:
     return {"shape": shape, "block_shape": tuple(whole), "uniform": False}
 
 
+def draw_runs(draw: Any) -> dict[str, Any]:
+    """A shape and blocks of it: runs, and boxes of some rows of them, up to lengths that several warps sum."""
+    size = draw.sizes(32, 64, 128, rare=(1024, 2048, 4096))
+    rows = draw.sizes(1, 2, 4, rare=(8,))
+    return {"shape": (2 * rows, 2 * size), "block_shape": (rows, size)}
+
+
 def draw_elements(draw: Any, wide_element: ElementKind, code: ElementKind) -> dict[str, Any]:
     """Elements of scales and zero points that go with those of the numbers and the codes."""
     scales = [

@@ -21,9 +21,11 @@ from .block_dequantize import BlockDequantizePlan
 from .encoders import ENCODERS, encode
 from .format import PART, E
 from .format_kinds import FormatKind
+from .gguf_encoders import BLOCK_ENCODERS, encode_blocks
 from .stored import StoredFields, kind_of, rows_of, stored_case, stored_params, stored_values
 
-KINDS = tuple(ENCODERS)
+GROUPED, BLOCKS = tuple(ENCODERS), tuple(BLOCK_ENCODERS)
+KINDS = (*GROUPED, *BLOCKS)
 ZEROED = tuple(kind for kind in KINDS if kind.row.zeros)
 SOURCES = (E.F32, E.F16, E.BF16)
 THREADS = 256
@@ -37,7 +39,11 @@ class BlockQuantizeDescriptor(StoredFields, Descriptor):
 
     def validate(self) -> None:
         if self.kind not in KINDS:
-            raise InvalidProblemError(f"kind must be {', '.join(k.value for k in KINDS)}, got {self.kind.value}")
+            known = ", ".join(k.value for k in KINDS)
+            raise InvalidProblemError(
+                f"kind must be one of {known}; got {self.kind.value}, whose scales GGML finds by a search that is not "
+                "offered: take the blocks that it makes"
+            )
         super().validate()
         if self.row_group != 1:
             raise InvalidProblemError(f"row_group must be 1: every row has scales of its own; got {self.row_group}")
@@ -50,17 +56,22 @@ class BlockQuantizeDescriptor(StoredFields, Descriptor):
 
 @dataclass(slots=True, kw_only=True)
 class BlockQuantizeArgs(Args):
-    """Rows of x are contiguous, codes dense. scale: of the whole matrix, which `nvfp4` has beside its scales."""
+    """Rows of x are contiguous, codes dense. scale: of the whole matrix, which `nvfp4` has beside its scales.
+
+    The blocks of GGUF's kinds hold everything: they have codes alone.
+    """
 
     x: Array = operand("*batch_shape n k", layout="inner", values=Everywhere())
     codes: Array = output("*codes_shape", element=E.U8, layout="dense")
-    scales: Array = output("*scales_shape", element="scale_element")
+    scales: Array | None = output("*scales_shape", element="scale_element", kinds=GROUPED)
     zeros: Array | None = output("*scales_shape", element="zero_element", kinds=ZEROED)
     scale: Scalar = scalar(1.0)
 
 
 def reference(desc: BlockQuantizeDescriptor, *, x: Any, scale: Any, wanted: set[str]) -> Mapping[str, Any]:
-    """Float32 arithmetic in the order of `encoders`."""
+    """Float32 arithmetic in the order of `encoders` and `gguf_encoders`."""
+    if desc.kind in BLOCKS:
+        return {"codes": encode_blocks(desc, decode(x, desc.element).astype(np.float32))}
     codes, scales, zeros = encode(desc, decode(x, desc.element).astype(np.float32), float(scale))
     numbers = {"scales": (scales, desc.scale_element), "zeros": (zeros, desc.zero_element)}
     made = {name: np.array(encode_elements(cast_values(v, e), e)) for name, (v, e) in numbers.items() if name in wanted}
@@ -69,6 +80,9 @@ def reference(desc: BlockQuantizeDescriptor, *, x: Any, scale: Any, wanted: set[
 
 PARAMS = Params(
     "BlockQuantizeParams", x="ptr", x_step="i64", rows="i64", n="i64", lanes="i32", wide="i32", **stored_params()
+)
+BLOCK_PARAMS = Params(
+    "GgufQuantizeParams", x="ptr", codes="ptr", x_step="i64", rows="i64", groups="i64", wide="i32", whole="i32"
 )
 
 
@@ -90,8 +104,21 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((step,), layout="contiguous" if p.x.dense else "strided")
 
 
+def _blocks(p: Problem) -> Geometry | str:
+    desc, rows = p.desc, rows_of(p.x, "x")
+    if isinstance(rows, str):
+        return rows
+    values = {
+        "x_step": rows.strides[0], "rows": rows.shape[0], "groups": desc.k // desc.group,
+        "wide": rows.aligned(min(16, PART * desc.element.itemsize)), "whole": p.codes.aligned(16),
+    }  # fmt: skip
+    lanes = rows.shape[0] * desc.k // PART
+    step = Step("blocks", (max(1, -(-lanes // THREADS)), 1, 1), values, {}, THREADS)
+    return Geometry((step,), layout="contiguous" if p.x.dense else "strided")
+
+
 def _prelude(element: Any, kind: FormatKind) -> str:
-    encoder = ENCODERS[kind]
+    encoder = ENCODERS[kind] if kind in ENCODERS else BLOCK_ENCODERS[kind]
     return f'#include "quantize/encoders/{encoder.header}.cuh"\nnamespace baracuda {{ using Own = {encoder.cpp}; }}'
 
 
@@ -104,6 +131,10 @@ class BlockQuantizePlan(Plan):
     m to that of the largest number (OCP Microscaling Formats 1.0). nvfp4: scales = m / 6 / scale as float8_e4m3fn.
     Scales are rounded to what holds them before anything is divided by them. Quotients are rounded to nearest even and
     saturate; a scale of 0 makes codes of 0, NaN is 0 where the format has none. There is no gradient.
+
+    q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q8_k, iq4_nl: the blocks that GGML's reference quantisers make
+    (quantize_row_*_ref of ggml-quants.c), bit for bit; NaN counts as 0. q2_k to q6_k and iq4_xs, whose quantisers
+    search for scales, are refused.
     """
 
     op = "quantize.block_quantize"
@@ -114,15 +145,21 @@ class BlockQuantizePlan(Plan):
     raw = True
     variants = (
         Variant(
-            "groups", _geometry, source="quantize/block_quantize.cu", elements=SOURCES, prelude=_prelude, kinds=KINDS,
+            "groups", _geometry, source="quantize/block_quantize.cu", elements=SOURCES, prelude=_prelude,
+            kinds=GROUPED,
             kernels=(Kernel("quantize", "block_quantize<Own, {T}>", PARAMS, threads=THREADS),),
+            guarantee=Guarantee(Exact(), batch_invariant=True),
+        ),
+        Variant(
+            "blocks", _blocks, source="quantize/gguf_quantize.cu", elements=SOURCES, prelude=_prelude, kinds=BLOCKS,
+            kernels=(Kernel("blocks", "gguf_quantize<Own, {T}>", BLOCK_PARAMS, threads=THREADS),),
             guarantee=Guarantee(Exact(), batch_invariant=True),
         ),
     )  # fmt: skip
     benchmarks = tuple(
         Benchmark(f"bf16 [14336, 4096] x 8 to {kind}", kind=kind, batch_shape=8, n=14336, k=4096, group=group,
                   element="bfloat16", peers=())
-        for kind, group in (("int8", 4096), ("int4", 128), ("nf4", 64), ("mxfp4", None))
+        for kind, group in (("int8", 4096), ("int4", 128), ("nf4", 64), ("mxfp4", None), ("q4_0", None), ("q8_0", None))
     )  # fmt: skip
     bytes = BlockDequantizePlan.bytes
 
@@ -144,7 +181,9 @@ def block_quantize(
     x: Array, *, kind: Any = "nf4", group: int | None = None, scale: Scalar = 1.0, scale_element: Any = None,
     zero_element: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """(codes, scales), of asymmetric formats (codes, scales, zeros), of x [*, n, k]; see `BlockQuantizePlan`.
+    """(codes, scales), of asymmetric formats (codes, scales, zeros), of GGUF's codes alone, of x [*, n, k].
+
+    See `BlockQuantizePlan`.
 
     group: neighbours of a row with one scale, by default that of the format, or a whole row. scale: of the whole matrix
     (nvfp4). scale_element, zero_element: what scales and zero points are held in. `block_dequantize` takes the results.
@@ -154,6 +193,5 @@ def block_quantize(
     form = kind_of(kind)
     given = {"group": group, "scale_element": scale_element, "zero_element": zero_element}
     facts = {name: value for name, value in given.items() if value is not None}
-    return _quantize(
-        x, kind=form, scale=scale, **facts, return_zeros=form in ZEROED, out=out, stream=stream, preference=preference
-    )
+    returns = {"return_scales": form in GROUPED, "return_zeros": form in ZEROED}
+    return _quantize(x, kind=form, scale=scale, **facts, **returns, out=out, stream=stream, preference=preference)

@@ -20,7 +20,7 @@ from ...core.tensor import dense_strides
 from ...core.variant import LibraryStep, Step, aligned
 from ...schedules.blocks import WORKSPACE, boxes, counted, place, split
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
-from .affine import BlockFields, draw_scope
+from .affine import BlockFields, draw_runs, draw_scope
 
 E = ElementKind
 SOURCES = (E.F32, E.F16, E.BF16)
@@ -232,11 +232,8 @@ def draw_range(draw: Any, packable: bool) -> dict[str, Any]:
     whole = (E.I8, E.S4) if draw.kind is K.SYMMETRIC else (E.U8, E.I8, E.U4, E.S4)
     goal = draw.choice((*whole, *FP8, E.FP4E2M1) if draw.kind is K.SYMMETRIC else whole)
     scope = draw_scope(draw, packable and goal.bits == 4)
-    if draw.integer(0, 2) == 0:  # runs, and boxes of some rows of them
-        size = draw.sizes(32, 64, 128, rare=(1024, 2048, 4096))
-        rows = draw.sizes(1, 2, 4, rare=(8,))
-        shape, block = (2 * rows, 2 * size), (rows, size)
-        scope = {"shape": shape, "block_shape": block}
+    if draw.integer(0, 2) == 0:
+        scope = draw_runs(draw)
     scope.pop("uniform", None)
     scales = (E.F32, E.E8M0) if not goal.is_integer else (E.F32,)
     return {**scope, "kind": draw.kind, "to_element": goal, "scale_element": draw.choice(scales)}

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, InvalidProblemError, Kernel,
-    Params, Plan, Problem, Scalar, Variant, operand, output, scalar,
+    Params, Plan, Problem, Scalar, Variant, Vjp, operand, output, scalar,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
@@ -136,7 +136,7 @@ class DequantizePlan(Plan):
     """y = (x - zero point) scale of integers, or x scale of float8 and float4, a scale for each block.
 
     The difference is exact; the product is rounded in float32 (float64 for float64 and of int32), and then to y's
-    element (ONNX DequantizeLinear, torch's dequantize).
+    element (ONNX DequantizeLinear, torch's dequantize). Scales have a gradient, zero points are integers.
     """
 
     op = "quantize.dequantize"
@@ -154,6 +154,7 @@ class DequantizePlan(Plan):
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
+    vjp = Vjp("DequantizeBackwardPlan", grads={"scales": "dscales"})
     benchmarks = (
         Benchmark("134M int8 to bf16", shape=1 << 27, uniform=True, to_element="bfloat16", element="int8", peers=()),
         Benchmark("[16384, 8192] int4 to bf16, groups of 128", shape=(16384, 8192), block_shape=(1, 128),
@@ -167,6 +168,12 @@ class DequantizePlan(Plan):
         return DequantizeDescriptor(
             **scope, **draw_elements(draw, goal, draw.element), to_element=goal, element=draw.element
         )
+
+    @staticmethod
+    def gradient_case(draw: Any) -> DequantizeDescriptor:
+        """Scales in which differences can be told."""
+        scope = draw_scope(draw, draw.element in PACKED)
+        return DequantizeDescriptor(**scope, scale_element=E.F64, to_element=E.F64, element=draw.element)
 
     @classmethod
     def complete(cls, desc: DequantizeDescriptor, arrays: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array, ElementKind, functional
+from ...core.checked import truth
 from ...core.keywords import entry, unexpected
 from .fake_quantize import FakeQuantizeBackwardPlan, FakeQuantizePlan
 from .scopes import along_axis, given_only, scales_of
@@ -16,19 +17,20 @@ _fake_backward = functional(FakeQuantizeBackwardPlan)
 @entry(FakeQuantizePlan)
 def fake_quantize(
     x: Array, scale: Any, zero_points: Any = None, *, quant_min: int = -128, quant_max: int = 127,
-    block_shape: Any = None, scale_element: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
+    block_shape: Any = None, scale_element: Any = None, return_mask: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """(clamp(round(x / scale) + zero point, quant_min, quant_max) - zero point) scale; its gradient is dy in the range.
 
-    scale, zero_points (int32) and block_shape are as of `quantize`. See `FakeQuantizePlan`.
+    scale, zero_points (int32) and block_shape are as of `quantize`. return_mask: also whether integers are in the range
+    (torch's _cachemask functions). See `FakeQuantizePlan`.
     """
     if unknown:
         raise unexpected(fake_quantize, unknown)
     facts = given_only(block_shape=block_shape, scale_element=scale_element)
     return _fake(
-        x, **scales_of(scale, zero_points), **facts, quant_min=quant_min, quant_max=quant_max, out=out, stream=stream,
-        preference=preference,
+        x, **scales_of(scale, zero_points), **facts, quant_min=quant_min, quant_max=quant_max,
+        return_mask=truth("return_mask", return_mask), out=out, stream=stream, preference=preference,
     )  # fmt: skip
 
 

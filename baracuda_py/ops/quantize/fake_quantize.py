@@ -24,6 +24,15 @@ from .affine import AffineFields, affine_params, draw_scope, infer_block_shape, 
 E = ElementKind
 
 
+def check_range(desc: Any) -> None:
+    """The ends of the range of integers are in order, and differences of them numbers of the accumulator."""
+    most = 2**51 if desc.element is E.F64 else 2**22
+    if not -most <= desc.quant_min <= desc.quant_max <= most:
+        raise InvalidProblemError(
+            f"quant_min, quant_max must be in order, within {most} of 0, got {desc.quant_min}, {desc.quant_max}"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class FakeQuantizeDescriptor(AffineFields, Descriptor):
     """x and y have shape `shape`; blocks, scales and zero points (int32) are as in `AffineFields`.
@@ -37,11 +46,7 @@ class FakeQuantizeDescriptor(AffineFields, Descriptor):
 
     def validate(self) -> None:
         self.check(self.element, E.I32)
-        most = 2**51 if self.element is E.F64 else 2**22
-        if not -most <= self.quant_min <= self.quant_max <= most:
-            raise InvalidProblemError(
-                f"quant_min, quant_max must be in order, within {most} of 0, got {self.quant_min}, {self.quant_max}"
-            )
+        check_range(self)
 
 
 def _scales(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
@@ -56,7 +61,10 @@ def _points(desc: Any) -> tuple[float, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class FakeQuantizeArgs(Args):
-    """Any strides; scales and zero_points have an item for each block, or broadcast to that. y may be x."""
+    """Any strides; scales and zero_points have an item for each block, or broadcast to that. y may be x.
+
+    mask: whether an element's integer is in the range, so that it has a gradient.
+    """
 
     x: Array = operand("*shape", values=Everywhere(_points))
     scales: Array | None = operand(
@@ -66,6 +74,7 @@ class FakeQuantizeArgs(Args):
         "*scale_shape", element="zero_element", broadcast=True, optional=True, values=random_zeros
     )
     y: Array = output("*shape", inplace=("x",))
+    mask: Array | None = output("*shape", element=E.BOOL, optional=True)
     uniform_scale: Scalar = scalar(1.0)
     uniform_zero_point: Scalar = scalar(0, integer=True)
 
@@ -80,20 +89,22 @@ def _parts(desc: Any, x: Any, scales: Any, zeros: Any, number: Any, zero: Any) -
 
 
 def reference(
-    desc: FakeQuantizeDescriptor, *, x: Any, scales: Any, zero_points: Any, uniform_scale: Any, uniform_zero_point: Any
-) -> Mapping[str, Any]:
+    desc: FakeQuantizeDescriptor, *, x: Any, scales: Any, zero_points: Any, uniform_scale: Any, uniform_zero_point: Any,
+    wanted: set[str],
+) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in float32, of float64 in float64."""
     with np.errstate(all="ignore"):
         v, low, high, factors = _parts(desc, x, scales, zero_points, uniform_scale, uniform_zero_point)
-        y = np.clip(np.rint(v), low, high) * factors
-        return {"y": np.array(cast(np.asarray(y), desc.element))}
+        r = np.rint(v)
+        made = {"y": np.array(cast(np.asarray(np.clip(r, low, high) * factors), desc.element))}
+        return made | ({"mask": np.asarray((r >= low) & (r <= high))} if "mask" in wanted else {})
 
 
 PARAMS = Params(
-    "FakeQuantizeParams", y="ptr", dx="ptr", x="ptr", scales="ptr", zero_points="ptr", dy="ptr", uniform_scale="scalar",
-    uniform_zero_point="iscalar", step="i64", scales_step="i64", zero_points_step="i64", columns="i64", base="i64",
-    low="f64", high="f64", scale_code="i32", zero_code="i32", uniform="i32", whole="i32", divided="i32",
-    **map_params(6),
+    "FakeQuantizeParams", y="ptr", mask="ptr", dx="ptr", x="ptr", scales="ptr", zero_points="ptr", dy="ptr",
+    uniform_scale="scalar", uniform_zero_point="iscalar", step="i64", scales_step="i64", zero_points_step="i64",
+    columns="i64", base="i64", low="f64", high="f64", scale_code="i32", zero_code="i32", uniform="i32", whole="i32",
+    divided="i32", **map_params(6),
 )  # fmt: skip
 
 
@@ -106,15 +117,17 @@ def _kernels(backward: bool) -> tuple[Kernel, ...]:
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
-    made = BlockMap(desc.shape, desc.block, {"y": p.y, "x": p.x}, shared_views(p), "x", 16)
+    dense = {"y": p.y, "x": p.x} | ({} if p.mask is None else {"mask": p.mask})
+    beside = None if p.mask is None else "mask"
+    made = BlockMap(desc.shape, desc.block, dense, shared_views(p), "x", 16, beside=beside)
     ends: dict[str, Any] = {"low": desc.quant_min, "high": desc.quant_max, "whole": True, "divided": False}
-    ends |= dict.fromkeys(("dx", "dy"), "@null")
+    ends |= dict.fromkeys(("mask", "dx", "dy"), "@null")
     return made.launches({**affine_params(desc), **ends})
 
 
 def in_torch(
     torch: Any, desc: FakeQuantizeDescriptor, *, x: Any, scales: Any, zero_points: Any, uniform_scale: Any,
-    uniform_zero_point: Any,
+    uniform_zero_point: Any, wanted: set[str],
 ) -> Any:  # fmt: skip
     """The formula of torch.fake_quantize_per_tensor_affine, with a gradient that passes the rounding."""
     found = _parts_in_torch(torch, desc, x, scales, zero_points, uniform_scale, uniform_zero_point)
@@ -122,7 +135,8 @@ def in_torch(
         return NotImplemented
     v, low, high, factors = found
     rounded = v + (torch.round(v) - v).detach()
-    return torch.minimum(torch.maximum(rounded, low), high) * factors
+    made = {"y": torch.minimum(torch.maximum(rounded, low), high) * factors}
+    return made | ({"mask": (rounded >= low) & (rounded <= high)} if "mask" in wanted else {})
 
 
 def _parts_in_torch(torch: Any, desc: Any, x: Any, scales: Any, zeros: Any, number: Any, zero: Any) -> Any:
@@ -261,7 +275,7 @@ def _backward_geometry(p: Problem) -> Geometry | str:
     dense = {"dx": p.dx, "x": p.x, "dy": p.dy}
     made = BlockMap(desc.shape, desc.block, dense, shared_views(p), "x", 16, beside="dy")
     ends: dict[str, Any] = {"low": desc.quant_min, "high": desc.quant_max, "whole": desc.whole, "divided": desc.divided}
-    ends["y"] = "@null"
+    ends |= dict.fromkeys(("y", "mask"), "@null")
     return made.launches({**affine_params(desc), **ends})
 
 

@@ -13,7 +13,8 @@ from ...core import (
     functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import FP8, cast as cast_values, decode, encode
+from ...core.element import FP8, HALVES, cast as cast_values, decode, encode
+from ...core.variant import where
 from ...schedules.rows import row_params
 from ..norm.norm_quantize_blocks import block_scale
 from .fp8_cast import WIDE
@@ -105,7 +106,10 @@ class Mxfp8CastTransposePlan(Plan):
         Variant(
             "tiles", _geometry, source="quantize/mxfp8_cast_transpose.cu", elements=WIDE,
             guarantee=Guarantee(Exact(), batch_invariant=True),
-            kernels=(Kernel("tiles", "mxfp8_cast_transpose<{T}, {WIDE}>", PARAMS, {"WIDE": (True, False)}),),
+            kernels=(
+                Kernel("tiles", "mxfp8_cast_transpose<{T}, {WIDE}>", PARAMS, {"WIDE": (True, False)},
+                       spills=where(element=HALVES, WIDE=False)),
+            ),
         ),
     )  # fmt: skip
     benchmarks = (Benchmark("[16384, 8192] bf16 to e4m3", shape=(16384, 8192), element="bfloat16", peers=()),)

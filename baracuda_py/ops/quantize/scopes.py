@@ -7,6 +7,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, InvalidProblemError, Scalar, functional
 from ...core.checked import whole, wholes
+from ...core.composed import recorder
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape
 from ...core.views import reshaped, shape_of
@@ -21,13 +22,16 @@ _dequantize = functional(DequantizePlan)
 _NUMBERS = (ElementKind.F32, ElementKind.F64)  # of a 0-d array that may stand for a number
 
 
-def scales_of(scale: Any, zero_points: Any) -> dict[str, Any]:
-    """Numbers, and 0-d arrays of what a kernel reads as one, are of all blocks; other arrays have one for each."""
+def scales_of(scale: Any, zero_points: Any, *, learned: bool = False) -> dict[str, Any]:
+    """Numbers, and 0-d arrays of what a kernel reads as one, are of all blocks; other arrays have one for each.
+
+    learned: a scale has a gradient, so that a 0-d one that autograd records is an array.
+    """
     if scale is None:
         raise InvalidProblemError("scale must be a number or an array, got None")
     alone = not is_array(scale)
     if not alone and not shape_of(scale, "scale") and not is_array(zero_points):
-        alone = read(scale, "scale").element in _NUMBERS
+        alone = read(scale, "scale").element in _NUMBERS and not (learned and recorder((scale,)) is not None)
     if not alone:
         if zero_points is not None and not is_array(zero_points):
             if whole("zero_points", zero_points):
@@ -56,7 +60,8 @@ def quantize(
     axis, where they do not divide x. scale_element: float8_e8m0fnu where scales are powers of two in uint8.
     zero_points: likewise, int32 or of the target's element (of 4 bits int8 or uint8).
     to_element: int8, uint8, int16, uint16, int32, int4 and uint4 (two a byte in uint8), float8_e4m3fn, float8_e5m2,
-    float4_e2m1fn. stochastic: round at random, by `seed` and `offset`. See `QuantizePlan`.
+    float4_e2m1fn. stochastic: round at random, by `seed` and `offset`. It has no gradient: `quantize_backward` is the
+    straight-through one, `fake_quantize` and `learnable_fake_quantize` have theirs. See `QuantizePlan`.
     """
     if unknown:
         raise unexpected(quantize, unknown)
@@ -76,14 +81,15 @@ def dequantize(
     """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`.
 
     element: what x holds where its dtype does not say it (uint8 for float8 and packed elements). shape: of the
-    elements; of packed ones it is by default twice as long along the last axis as x. See `DequantizePlan`.
+    elements; of packed ones it is by default twice as long along the last axis as x. Scales have a gradient but
+    for powers of two. See `DequantizePlan`.
     """
     if unknown:
         raise unexpected(dequantize, unknown)
     facts = given_only(block_shape=block_shape, shape=shape, element=element, scale_element=scale_element)
     return _dequantize(
         x,
-        **scales_of(scale, zero_points),
+        **scales_of(scale, zero_points, learned=True),
         **facts,
         to_element=to_element,
         out=out,

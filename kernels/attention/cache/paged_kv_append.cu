@@ -1,101 +1,20 @@
-// paged_kv_append   cache[page, h, cell, :] = new[t, h, :] for keys and values, in words of BYTES bytes
-//
-// A thread moves two words of a token's keys, half the token apart, and the words of its values at the same places. The
-// four loads are in flight while the thread looks up the token's cell itself: threads of a warp read the same entries,
-// and none waits at a barrier. Tokens without a cell are skipped. Each cell is written by one thread, so their order
-// does not matter. I is i32 where words, tokens and table entries can be counted, and offsets kept, below 2^31.
-// Measurements: docs/design/cache.md.
-#include "attention/pages.cuh"
-#include <baracuda/vector.cuh>
+// paged_kv_append   cache[page, h, cell, :] = new[t, h, :] for keys and values, in words of BYTES bytes; paged_append.cuh.
+#include "attention/cache/paged_append.cuh"
 
 namespace baracuda {
 
-constexpr int paged_parts = 2;
-
-enum OwnTable { cache_offsets = own_tables, token_indptr };
-
-template <class I> struct Paged {
-  using U = conditional<sizeof(I) == 4, u32, u64>;
-  const PagedKvAppendParams& p;
-
-  // The page and cell of token t; page < 0 where it has none. Sums wrap modulo 2^64, as in the reference.
-  BARACUDA_D void locate(U t, i64& page, i64& cell) const {
-    page = -1, cell = 0;
-    if (p.batch == 0) return;
-    I b;
-    u64 place, count;
-    if (p.token_indptr == nullptr) {
-      U row;
-      b = static_cast<I>(divmod(t, p.by_new, p.new_len, row));
-      place = row, count = static_cast<u64>(p.new_len);
-    } else {
-      I high = static_cast<I>(p.batch);
-      b = 0;
-      while (high - b > 1) {
-        const I middle = (b + high) / 2;
-        if (read_table<I>(p, token_indptr, p.token_indptr, middle) <= static_cast<i64>(t)) b = middle;
-        else high = middle;
-      }
-      const i64 first = read_table<I>(p, token_indptr, p.token_indptr, b);
-      const i64 end = read_table<I>(p, token_indptr, p.token_indptr, b + 1);
-      if (static_cast<i64>(t) < first || static_cast<i64>(t) >= end) return;  // padding
-      place = t - static_cast<u64>(first), count = static_cast<u64>(end) - static_cast<u64>(first);
-    }
-    if (p.cache_offsets != nullptr) place += static_cast<u64>(read_table<I>(p, cache_offsets, p.cache_offsets, b));
-    if (p.kv_indptr == nullptr) {
-      if (place < static_cast<u64>(p.reach)) {  // then every row of the table has the slot
-        const i64 found = read_table<I>(p, page_table, p.page_table, slot_of<I>(p, place, cell), b);
-        if (found >= 0 && found < p.pages) page = found;
-      }
-    } else {
-      const PagesIn<I> row(p, b);
-      if (p.kv_last_page_len != nullptr) {
-        place += row.held(p, read_table<I>(p, kv_last_page_len, p.kv_last_page_len, b)) - count;
-      }
-      if (place < static_cast<u64>(p.reach)) page = row.page(slot_of<I>(p, place, cell));
-    }
-    if (page < 0 && p.status != nullptr) atomicOr(p.status, 1u);
+template <int BYTES> struct CopiedWord {
+  using Held = Word<BYTES>;
+  template <class P, class U, class I> static BARACUDA_D Held load(const P& p, int v, U, I at) {
+    return load_word<Access::streaming>(static_cast<const Held*>(v ? p.v_new : p.k_new) + at);
+  }
+  template <class P, class I> static BARACUDA_D void store(const P& p, int v, I at, const Held& word) {
+    static_cast<Held*>(v ? p.v_cache : p.k_cache)[at] = word;
   }
 };
 
 template <int BYTES, class I> BARACUDA_D void paged_kv_append(const PagedKvAppendParams& p) {
-  using W = Word<BYTES>;
-  using U = conditional<sizeof(I) == 4, u32, u64>;
-  const U item = static_cast<U>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (item >= static_cast<U>(p.items)) return;
-  U first;
-  const U t = divmod(item, p.by_part, p.part, first);
-
-  W word[paged_parts][2];
-  U h[paged_parts], column[paged_parts];
-#pragma unroll
-  for (int k = 0; k < paged_parts; ++k) {
-    const U place = first + k * static_cast<U>(p.part);
-    h[k] = divmod(place, p.by_row, p.row_words, column[k]);
-    if (place >= static_cast<U>(p.token_words)) column[k] = ~U(0);  // an odd token's last column, beyond its end
-#pragma unroll
-    for (int v = 0; v < 2; ++v) {
-      if (column[k] >= static_cast<U>(p.words[v])) continue;
-      const i64(&from)[2] = p.from_strides[v];
-      const I at = static_cast<I>(t * static_cast<U>(from[0]) + h[k] * static_cast<U>(from[1]) + column[k]);
-      word[k][v] = load_word<Access::streaming>(static_cast<const W*>(v ? p.v_new : p.k_new) + at);
-    }
-  }
-
-  i64 page, cell;
-  Paged<I>{p}.locate(t, page, cell);
-  if (page < 0) return;
-#pragma unroll
-  for (int k = 0; k < paged_parts; ++k) {
-#pragma unroll
-    for (int v = 0; v < 2; ++v) {
-      if (column[k] >= static_cast<U>(p.words[v])) continue;
-      const i64(&to)[3] = p.to_strides[v];
-      const I at = static_cast<I>(static_cast<U>(page) * static_cast<U>(to[0]) + h[k] * static_cast<U>(to[1]) +
-                                  static_cast<U>(cell) * static_cast<U>(to[2]) + column[k]);
-      static_cast<W*>(v ? p.v_cache : p.k_cache)[at] = word[k][v];
-    }
-  }
+  paged_append<CopiedWord<BYTES>, I>(p);
 }
 
 }  // namespace baracuda

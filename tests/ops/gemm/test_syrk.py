@@ -76,17 +76,28 @@ def emulated(plan: Any, desc: Any, sms: int, cc: float = 8.0, **arrays: np.ndarr
 
 
 @pytest.mark.usefixtures("emulation")
-@pytest.mark.parametrize(("sms", "blocks"), [(1, 3), (6, 6)])
-def test_bits_are_those_of_the_product(sms: int, blocks: int) -> None:
+@pytest.mark.parametrize(("cc", "sms", "row", "blocks"), [(8.0, 1, "mma", 3), (8.0, 6, "mma", 6)])
+def test_bits_are_those_of_the_product(cc: float, sms: int, row: str, blocks: int) -> None:
     """In tiles of 128 and of 64, with two pieces of k, whole and partial tiles."""
-    n, k, kind = 190, 1100, ElementKind.F16
-    a = RNG.standard_normal((n, k)).astype(np.float16)
-    facts = {"k": k, "element": kind, "out_element": ElementKind.F32}
-    y, row, launched = emulated(bc.SyrkPlan, bc.SyrkDescriptor(n=n, **facts), sms, a=a)
-    assert (row, launched) == ("mma", blocks)
+    same_bits(RNG.standard_normal((190, 1100)).astype(np.float16), cc, sms, row, blocks)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("sms", "across"), [(1, False), (2, True)])
+def test_bits_are_those_of_the_product_on_sm_90a(sms: int, across: bool) -> None:
+    """Three tiles of 128 columns in turn, or two of 256 at once; a by rows and by columns."""
+    a = RNG.standard_normal((192, 72)).astype(np.float16)
+    same_bits((np.asfortranarray(a) if across else a)[:190], 9.0, sms, "wgmma", sms)
+
+
+def same_bits(a: np.ndarray, cc: float, sms: int, row: str, blocks: int) -> None:
+    n, k = a.shape
+    facts = {"k": k, "element": ElementKind.F16, "out_element": ElementKind.F32}
+    y, name, launched = emulated(bc.SyrkPlan, bc.SyrkDescriptor(n=n, **facts), sms, cc, a=a)
+    assert (name, launched) == (row, blocks)
     assert y.tobytes() == np.ascontiguousarray(y.T).tobytes()
-    want, row, _ = emulated(bc.GemmPlan, bc.GemmDescriptor(m=n, n=n, **facts), 1, a=a, b=a.T)
-    assert row == "mma" and np.tril(y).tobytes() == np.tril(want).tobytes()
+    want, name, _ = emulated(bc.GemmPlan, bc.GemmDescriptor(m=n, n=n, **facts), 1, cc, a=a, b=a.T)
+    assert name == row and np.tril(y).tobytes() == np.tril(want).tobytes()
 
 
 def test_tiles_cover_the_lower_triangle() -> None:

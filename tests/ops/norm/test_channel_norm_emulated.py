@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from baracuda_py.core.element import ElementKind
 from baracuda_py.core.preference import PlanPreference
 from baracuda_py.ops.norm.channel_norm import ChannelNormArgs, ChannelNormDescriptor, ChannelNormPlan
 from baracuda_py.ops.norm.channel_norm_backward import (
@@ -14,6 +15,7 @@ from baracuda_py.ops.norm.channel_norm_backward import (
 )  # fmt: skip
 from baracuda_py.testing import emulated_device
 from baracuda_py.testing.emulator import emulating
+from baracuda_py.testing.layouts import aligned_bytes
 from baracuda_py.testing.recording import pointer_view
 
 CASES = (("group", 8, 2, (16, 16)), ("group", 12, 4, (8, 272)), ("instance", 5, 5, (64, 68)), ("group", 12, 1, (4, 16)))
@@ -35,7 +37,7 @@ def ran(plan: Any, desc: Any, args: Any, row: str | None, arrays: dict[str, np.n
 def laid(data: np.ndarray, last: bool, offset: int) -> np.ndarray:
     """The numbers with their channels last or first, `offset` elements off an aligned address."""
     order = (0, *range(2, data.ndim), 1) if last else tuple(range(data.ndim))
-    flat = np.zeros(data.size + offset, data.dtype)[offset:]
+    flat = aligned_bytes((data.size + offset) * data.itemsize).view(data.dtype)[offset:]
     view = flat.reshape([data.shape[a] for a in order]).transpose(np.argsort(order))
     view[...] = data
     return view
@@ -76,3 +78,34 @@ def test_bits(case: tuple[str, int, int, tuple[int, ...]], backward: bool) -> No
         assert f"/{two}/" in sku
         for a, b in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("over", ["batch", "group"])
+def test_sixteen_bytes_of_neighbouring_channels(over: str) -> None:
+    """Sums of 8 channels at a time are those of one channel, and of a dy that is one number for all channels."""
+    element, batch, spatial = ElementKind.BF16, 3, (30, 25)
+    channels, groups = (16, 16) if over == "batch" else (32, 2)
+    rng = np.random.default_rng(1)
+    shape, statistics = (batch, channels, *spatial), (channels,) if over == "batch" else (batch, groups)
+    x, dy = ((rng.standard_normal(shape) + 3).astype(element.dtype) for _ in range(2))
+    dy[...] = dy[:, :1]
+    mean, rstd = rng.standard_normal((2, *statistics)).astype(np.float32)
+    weight = rng.standard_normal(channels).astype(element.dtype)
+    desc = ChannelNormBackwardDescriptor(
+        batch=batch, channels=channels, spatial=spatial, over=over, num_groups=groups, element=element
+    )
+    wanted: list[np.ndarray] = []
+    for last, offset, spread in ((False, 0, False), (True, 0, False), (True, 1, False), (True, 0, True)):
+        given = {"dy": laid(dy, last, offset), "x": laid(x, last, offset), "mean": mean, "rstd": rstd, "weight": weight}
+        if spread:
+            given["dy"] = np.broadcast_to(laid(dy[:, :1], True, 0), shape)
+        outputs = {
+            "dx": laid(np.zeros_like(x), last, offset), "dweight": np.zeros_like(weight), "dbias": np.zeros_like(weight)
+        }  # fmt: skip
+        sku = ran(ChannelNormBackwardPlan, desc, ChannelNormBackwardArgs, "sums", given | outputs)
+        assert "/sums/" in sku
+        found = [np.array(one, order="C") for one in outputs.values()]
+        for a, b in zip(found, wanted or found, strict=True):
+            np.testing.assert_array_equal(a, b)
+        wanted = wanted or found
+        assert all(np.any(one) for one in wanted)

@@ -47,10 +47,10 @@ def problem(kind: str, m: int, k: int, group: int, element: str, zeros: bool = F
     return fields, matrices, rng.standard_normal((m, k)).astype(dtype)
 
 
-def on_device(plan: Any, desc: Any, args: Any, given: dict[str, Any], y: dict[str, Any], **scales: float) -> str:
+def on_device(plan: Any, desc: Any, args: Any, given: Any, y: Any, capability: float = 8.0, **scales: float) -> str:
     """Runs on an emulated device; the name of the row that ran."""
     with emulating():
-        chosen = plan.select(desc, bc.PlanPreference(prefer_backend="bespoke"), device=emulated_device(8.0, 3))
+        chosen = plan.select(desc, bc.PlanPreference(prefer_backend="bespoke"), device=emulated_device(capability, 3))
         held = args(**{name: pointer_view(a) for name, a in {**given, **y}.items()}, **scales)
         chosen.run(held)
         return str(chosen.plan_layout(held)[0].name)
@@ -61,6 +61,7 @@ CASES = [
     ("uint4", 264, 24, "float16", True, 3),
     ("nf4", 96, 32, "float32", False, 9),
     ("q8_0", 64, 32, "float16", False, 65),
+    ("int4", 128, 32, "bfloat16", False, 66),
 ]
 
 
@@ -70,18 +71,26 @@ def test_the_bits_are_those_of_three_products(kind: str, k: int, group: int, ele
     """Widths that fill no tile, tails of k, few rows and many, zero points and biases of some of the matrices."""
     fields, matrices, x = problem(kind, m, k, group, element, zeros)
     scales = {"q": 0.40625, "k": 1.0, "v": 1.625}
+    capability = 9.0 if m == 66 else 8.0
     desc = bc.QkvGemmDescriptor(m=m, **{f"n_{name}": n for name, n in WIDTHS.items()}, **fields)
     y = {f"y_{name}": np.full((m, n), np.nan, x.dtype) for name, n in WIDTHS.items()}
     given = {f"{what}_{name}": a for name, parts in matrices.items() for what, a in parts.items()}
     row = on_device(
-        bc.QkvGemmPlan, desc, bc.QkvGemmArgs, {"x": x, **given}, y, **{f"scale_{n}": s for n, s in scales.items()}
+        bc.QkvGemmPlan,
+        desc,
+        bc.QkvGemmArgs,
+        {"x": x, **given},
+        y,
+        capability,
+        **{f"scale_{n}": s for n, s in scales.items()},
     )
-    assert row == ("simt" if element == "float32" else "rows" if m <= 64 else "unpacked_mma")
+    many = "wgmma" if capability == 9.0 else "unpacked_mma"
+    assert row == ("simt" if element == "float32" else "rows" if m <= 64 else many)
     for name, n in WIDTHS.items():
         alone = {"y": np.full((m, n), np.nan, x.dtype)}
         one = bc.BlockGemmDescriptor(m=m, n=n, **fields)
         assert row == on_device(
-            bc.BlockGemmPlan, one, bc.BlockGemmArgs, {"x": x, **matrices[name]}, alone, scale=scales[name]
+            bc.BlockGemmPlan, one, bc.BlockGemmArgs, {"x": x, **matrices[name]}, alone, capability, scale=scales[name]
         )
         assert np.isfinite(alone["y"].astype(np.float32)).all()
         assert y[f"y_{name}"].tobytes() == alone["y"].tobytes(), name

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.ops.quantize.block_quantize import KINDS
+from baracuda_py.ops.quantize.block_quantize import BLOCKS, GROUPED
 from baracuda_py.ops.quantize.codebook_formats import FP4_VALUES, NF4_VALUES
 
 # The largest |x - back| over the largest |x| of a group: half a step where the numbers of a format lie farthest apart.
@@ -18,7 +18,7 @@ STEP = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [k.value for k in KINDS])
+@pytest.mark.parametrize("kind", [k.value for k in GROUPED])
 def test_numbers_come_back_within_a_step(kind: str) -> None:
     x = np.random.default_rng(1).standard_normal((5, 256)).astype(np.float32)
     made = bc.block_quantize(x, kind=kind, **({} if kind.startswith(("mx", "nv")) else {"group": 64}))
@@ -62,7 +62,7 @@ def test_microscaling_by_the_document(kind: str, dtype: str, most: int) -> None:
 
 def test_zero_groups_nan_and_infinities() -> None:
     x = np.zeros((1, 32), np.float32)
-    for kind in KINDS:
+    for kind in GROUPED:
         made = bc.block_quantize(x, kind=kind.value)
         assert np.array_equal(bc.block_dequantize(*made, kind=kind.value, element="float32"), x)
     x[0, :2] = np.nan, 3.0
@@ -88,8 +88,14 @@ def test_bad_input_is_named() -> None:
     x = np.zeros((2, 48), np.float32)
     with pytest.raises(bc.InvalidProblemError, match="k of mxfp4 must be a multiple of 32"):
         bc.block_quantize(x, kind="mxfp4")
-    with pytest.raises(bc.InvalidProblemError, match="kind must be"):
-        bc.block_quantize(x, kind="q4_k")
+    for kind in ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs"):
+        with pytest.raises(bc.InvalidProblemError, match=f"kind must be one of .* got {kind}, whose scales"):
+            bc.block_quantize(x, kind=kind)
+    for kind in BLOCKS:
+        with pytest.raises(bc.InvalidProblemError, match=f"k of {kind.value} must be a multiple of"):
+            bc.block_quantize(x, kind=kind)
+    with pytest.raises(bc.InvalidProblemError, match="group of q4_0 is 32, got 8"):
+        bc.block_quantize(np.zeros((2, 64), np.float32), kind="q4_0", group=8)
     with pytest.raises(bc.InvalidProblemError, match="group must be"):
         bc.block_quantize(x, kind="int4", group=32)
     with pytest.raises(bc.BaracudaError, match="float64"):

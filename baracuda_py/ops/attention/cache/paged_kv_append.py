@@ -83,20 +83,24 @@ def reference(
     return {"k_cache": k_cache, "v_cache": v_cache}
 
 
-PARAMS = Params(
-    "PagedKvAppendParams", k_new="ptr", v_new="ptr", k_cache="ptr", v_cache="ptr", status="status",
-    items="i64", part="i64", token_words="i64", row_words="i64", words="i64[2]", batch="i64", new_len="i64",
-    reach="i64", from_strides="i64[2][2]", to_strides="i64[2][3]", by_part="u32[3]", by_row="u32[3]", by_new="u32[3]",
-    **table_fields(TABLES),
-)  # fmt: skip
+def append_params(name: str, **more: str) -> Params:
+    """The parameters that `attention/cache/paged_append.cuh` reads, and an op's own."""
+    return Params(
+        name, k_new="ptr", v_new="ptr", k_cache="ptr", v_cache="ptr", status="status", items="i64", part="i64",
+        token_words="i64", row_words="i64", words="i64[2]", batch="i64", new_len="i64", reach="i64",
+        from_strides="i64[2][2]", to_strides="i64[2][3]", by_part="u32[3]", by_row="u32[3]", by_new="u32[3]",
+        **table_fields(TABLES), **more,
+    )  # fmt: skip
 
 
-def _geometry(p: Problem) -> Geometry | str:
+PARAMS = append_params("PagedKvAppendParams")
+
+
+def append_values(p: Problem, each: int) -> tuple[dict[str, Any], bool]:
+    """Their values, in words of `each` elements, and whether 32 bits hold all that is counted."""
     desc = p.desc
-    size = desc.element.itemsize
     views = (p.k_new, p.v_new, p.k_cache, p.v_cache)
-    width = word_bytes(views, (desc.d_k * size, desc.d_v * size))
-    k_words, v_words = desc.d_k * size // width, desc.d_v * size // width
+    k_words, v_words = desc.d_k // each, desc.d_v // each
     row = max(k_words, v_words)
     part = -(-desc.num_heads * row // PARTS)
     items = desc.num_tokens * part
@@ -104,24 +108,31 @@ def _geometry(p: Problem) -> Geometry | str:
     tables = table_params(p, TABLES)
     room = desc.page_size * tables["table_len"]  # positions lie below
     given: list[Any] = [p.views[name] for name in TABLES if p.views[name] is not None]
-    spans = [reach(v, 4) for v in given] + [reach(v, width) for v in views]
+    spans = [reach(v, 4) for v in given] + [reach(v, v.element.itemsize * each) for v in views]
     counts = (items + THREADS, PARTS * part, desc.num_tokens, desc.batch_size, desc.num_pages, desc.page_size, room)
     narrow = max(*counts, *spans) < 2**31
 
     def words(view: View, axes: tuple[int, ...]) -> list[int]:
-        return [view.strides[a] * size // width if view.shape[a] > 1 else 0 for a in axes]
+        return [view.strides[a] // each if view.shape[a] > 1 else 0 for a in axes]
 
     def by(extent: int) -> Any:
         return divider(max(extent, 1)) if narrow else [1, 0, 0]
 
-    params = {
+    return {
         "items": items, "part": max(part, 1), "token_words": desc.num_heads * row, "row_words": max(row, 1),
         "words": [k_words, v_words], "batch": desc.batch_size, "new_len": new_len, "reach": min(room, 2**63 - 1),
         "from_strides": [words(p.k_new, (0, 1)), words(p.v_new, (0, 1))],
         "to_strides": [words(p.k_cache, (0, 1, 2)), words(p.v_cache, (0, 1, 2))],
         "by_part": by(part), "by_row": by(row), "by_new": by(new_len), **tables,
-    }  # fmt: skip
-    grid = max(1, -(-items // THREADS))
+    }, narrow  # fmt: skip
+
+
+def _geometry(p: Problem) -> Geometry | str:
+    size = p.desc.element.itemsize
+    views = (p.k_new, p.v_new, p.k_cache, p.v_cache)
+    width = word_bytes(views, (p.desc.d_k * size, p.desc.d_v * size))
+    params, narrow = append_values(p, width // size)
+    grid = max(1, -(-params["items"] // THREADS))
     step = Step("paged_kv_append", (grid, 1, 1), params, {"BYTES": width, "I": "i32" if narrow else "i64"}, THREADS)
     return Geometry((step,), layout="contiguous" if all(v.dense for v in views) else "inner_contiguous")
 
@@ -152,7 +163,7 @@ def in_torch(
 BEFORE = 100  # tokens that benchmarks have in the caches already
 
 
-def _tables(torch: Any, desc: Any) -> dict[str, Any]:
+def paged_tables(torch: Any, desc: Any) -> dict[str, Any]:
     """Pages dealt out at random, as after a while of serving, in a padded table or a compressed one."""
     pages = torch.randperm(desc.num_pages).int()
     made = {"cache_offsets": torch.full((desc.batch_size,), BEFORE, dtype=torch.int32)}
@@ -169,8 +180,21 @@ def _benchmark(batch: int, new: int, page: int, ragged: bool = False) -> Benchma
     return Benchmark(
         f"{batch} x {new} tokens, pages of {page}{', ragged' if ragged else ''}, bf16", batch_size=batch,
         num_tokens=batch * new, num_heads=8, num_pages=batch * each, page_size=page, d_k=128, d_v=128,
-        element="bfloat16", **table, make=_tables, work=BYTES, target=0.9, peers=(),
+        element="bfloat16", **table, make=paged_tables, work=BYTES, target=0.9, peers=(),
     )  # fmt: skip
+
+
+def paged_case(draw: Any) -> dict[str, Any]:
+    """A small problem for tests: what a descriptor has besides elements."""
+    batch, new, page = draw.integer(0, 3), draw.integer(0, 4), draw.sizes(4, 1, 3, 16, 64)
+    each = -(-(batch * new + draw.integer(1, 9)) // page)
+    padded = draw.flag()
+    return {
+        "batch_size": batch, "num_tokens": batch * new, "num_heads": draw.integer(0, 3),
+        "num_pages": batch * each + draw.integer(0, 2), "page_size": page, "d_k": draw.sizes(64, 0, 1, 7, 24, 128),
+        "d_v": draw.sizes(64, 0, 2, 20), "max_pages": each if padded else 0,
+        "num_indices": 0 if padded else batch * each + draw.integer(0, 2),
+    }  # fmt: skip
 
 
 class PagedKvAppendPlan(Plan):
@@ -220,15 +244,7 @@ class PagedKvAppendPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> PagedKvAppendDescriptor:
-        batch, new, page = draw.integer(0, 3), draw.integer(0, 4), draw.sizes(4, 1, 3, 16, 64)
-        each = -(-(batch * new + draw.integer(1, 9)) // page)
-        padded = draw.flag()
-        return PagedKvAppendDescriptor(
-            batch_size=batch, num_tokens=batch * new, num_heads=draw.integer(0, 3),
-            num_pages=batch * each + draw.integer(0, 2), page_size=page, d_k=draw.sizes(64, 0, 1, 7, 24, 128),
-            d_v=draw.sizes(64, 0, 2, 20), element=draw.element, max_pages=each if padded else 0,
-            num_indices=0 if padded else batch * each + draw.integer(0, 2),
-        )  # fmt: skip
+        return PagedKvAppendDescriptor(**paged_case(draw), element=draw.element)
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:

@@ -1,0 +1,59 @@
+#pragma once
+// w4a8       products of int8 by weights of 4 bits in groups of k: weights as bytes, what a group's sum is, what y is.
+//
+//   y[m, n] = scale_x[m] Σ over groups g of k   scales[n, g] Σ x[m, k] (w[n, k] - zeros[n, g])   + bias[n]
+//
+// The inner sums are exact in 32 bits. Each is rounded to float and multiplied by its scale, and these products are added
+// in the order of k, one rounding each: bits depend on nothing but the numbers. P has x [batch, m, k], codes [batch, n, k
+// / 2] with the first of two in the lower half of a byte, scales and zeros [batch, n, groups], scale_x [batch, m], bias [n]
+// and y [batch, m, n] with their steps, `is_signed`: whether weights are of two's complement, `wide`: rows of x lie along
+// memory and start 16-byte aligned, `whole`: rows of codes do, `wide_y`: so do those of y.
+#include "quantize/format.cuh"
+
+namespace baracuda {
+
+constexpr u32 every_byte = 0x01010101u;
+
+// Four weights of the lower halves of a word's bytes as int8, less a zero point up to 127, of which `zero` has four.
+struct Nibbles {
+  u32 flip;  // makes bytes of at least 128 from which the zero point is taken without a borrow
+  BARACUDA_D explicit Nibbles(bool is_signed) : flip(is_signed ? 0x88888888u : 0x80808080u) {}
+  BARACUDA_D u32 operator()(u32 word, u32 zero) const { return (((word & 0x0f0f0f0fu) ^ flip) - zero) ^ 0x80808080u; }
+};
+
+// Where the scales and zero points of an item's rows of weights stand.
+template <class P> struct GroupsOfRows {
+  const P& p;
+  i64 scale, zero;
+  BARACUDA_D GroupsOfRows(const P& p, i64 batch)
+      : p(p), scale(batch * p.scale_steps[0]), zero(batch * p.zero_steps[0]) {}
+  BARACUDA_D float scale_of(i64 n, i64 g) const {
+    return format_number(p.scales, p.scale_code, scale + n * p.scale_steps[1] + g * p.scale_steps[2]);
+  }
+  // Four times the zero point as bytes; that of two's complement is the 8 by which its codes are moved.
+  BARACUDA_D u32 zero_of(i64 n, i64 g) const {
+    if (p.zeros == nullptr) return p.is_signed ? 8 * every_byte : 0;
+    const u8 held = __ldg(static_cast<const u8*>(p.zeros) + zero + n * p.zero_steps[1] + g * p.zero_steps[2]);
+    return min(static_cast<u32>(held), 127u) * every_byte;
+  }
+};
+
+// What is added to the sum of groups for one of them.
+BARACUDA_D float with_group(float sum, int of_group, float scale) { return sum + static_cast<float>(of_group) * scale; }
+
+// y of the groups' sum of row m and column n.
+template <class P> struct W4A8Output {
+  const P& p;
+  i64 batch;
+  template <class T> BARACUDA_D float value(float sum, i64 m, i64 n) const {
+    if (p.scale_x != nullptr) {
+      sum *= __ldg(static_cast<const float*>(p.scale_x) + batch * p.scale_x_steps[0] + m * p.scale_x_steps[1]);
+    }
+    return p.bias == nullptr ? sum : sum + to_acc(__ldg(static_cast<const T*>(p.bias) + n * p.bias_step));
+  }
+  template <class T> BARACUDA_D T* place(i64 m, i64 n) const {
+    return static_cast<T*>(p.y) + batch * p.y_steps[0] + m * p.y_steps[1] + n * p.y_steps[2];
+  }
+};
+
+}  // namespace baracuda

@@ -1,0 +1,195 @@
+// w4a8_few   products of at most 16 rows of int8 by weights of 4 bits: quant_gemm/w4a8.cuh. What takes time is reading the
+//            weights once, of which every lane has several 16-byte accesses in flight.
+//
+// A block of eight warps takes 32 rows of weights (16 where FINE), the left operand of mma.sync, by 8 NT rows of x. In a
+// round warp w has chunk w of eight chunks of 128 of k; which k stands in which place of a fragment is free as long as both
+// operands agree. Sums of chunks meet in shared memory, where a thread adds those of its outputs in the order of k. FINE:
+// groups are not whole chunks: a chunk is four pieces of 32 of k, with sums and scales of their own.
+#include "quant_gemm/w4a8.cuh"
+#include <baracuda/mma_int8.cuh>
+#include <baracuda/reduce.cuh>
+
+namespace baracuda {
+
+constexpr int w4a8_warps = 8, w4a8_chunk = 128;
+
+// Up to 16 bytes `step` apart, others 0. Not inlined: whole accesses do without it.
+static __device__ __noinline__ uint4 loose_bytes(const u8* from, i64 step, i64 count) {
+  u32 words[4] = {};
+#pragma unroll
+  for (int k = 0; k < 16; ++k) {
+    if (k < count) words[k / 4] |= static_cast<u32>(from[k * step]) << (8 * (k % 4));
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// BYTES neighbours, of which `left` exist: in one access where they lie so (`whole`) and all exist.
+template <int BYTES> BARACUDA_D void load_row(u32* to, const u8* from, i64 step, i64 left, bool whole) {
+  uint4 all;
+  if (whole && left >= BYTES) {
+    const auto word = __ldg(reinterpret_cast<const Word<BYTES>*>(from));
+    const u32* const part = reinterpret_cast<const u32*>(&word);
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) to[i] = part[i];
+  } else {
+    all = loose_bytes(from, step, min<i64>(left, BYTES));
+    const u32 part[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) to[i] = part[i];
+  }
+}
+
+// What a lane reads of the weights of a chunk.
+template <int MT, int PIECES> struct W4A8Chunk {
+  u32 w[MT][2][4], zero[MT][2][PIECES];
+  float scale[MT * PIECES / 2];  // of column lane + 32 i of those of all pieces
+};
+
+template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params& p) {
+  constexpr int warps = w4a8_warps, MT = FINE ? 1 : 2, columns = 16 * MT, rows = 8 * NT, pieces = FINE ? 4 : 1;
+  constexpr int threads = warps * warp_size, pitch = columns + 4;  // which keeps a warp's stores off each other's banks
+  constexpr int outputs = rows * columns, own = (outputs + threads - 1) / threads, depth = w4a8_chunk / pieces;
+  using Chunk = W4A8Chunk<MT, pieces>;
+  __shared__ int parts[warps][pieces][rows][pitch];
+  __shared__ float by[warps][pieces][columns];
+  const i64 blocks = div_up(p.n, columns), n0 = blockIdx.x % blocks * columns, batch = blockIdx.x / blocks;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_size, lane = lane_id(), g = lane / 4,
+            t = lane % 4;
+  const GroupsOfRows<W4A8Params> groups(p, batch);
+  const Nibbles nibbles(p.is_signed);
+  const u32 k = static_cast<u32>(p.k), group = static_cast<u32>(p.group);
+  const int chunks = static_cast<int>(div_up(p.k, w4a8_chunk)), rounds = div_up(chunks, warps);
+  const bool single = p.groups == 1;
+  // Of rows that do not exist others are read, whose sums go nowhere.
+  const auto row_of = [&](int r) { return min(n0 + r, p.n - 1); };
+  const u8 *codes[MT][2], *x[NT];
+#pragma unroll
+  for (int i = 0; i < MT; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      codes[i][half] =
+          static_cast<const u8*>(p.codes) + batch * p.code_steps[0] + row_of(16 * i + 8 * half + g) * p.code_steps[1];
+    }
+#pragma unroll
+  for (int i = 0; i < NT; ++i) {
+    x[i] = static_cast<const u8*>(p.x) + batch * p.x_steps[0] + min<i64>(8 * i + g, p.m - 1) * p.x_steps[1];
+  }
+  constexpr int bytes = 16 / pieces;  // of codes that a lane reads of a piece, and of x twice as many
+  const auto load_chunk = [&](Chunk& to, int chunk) {
+    const i64 begin = i64(chunk) * w4a8_chunk;
+    const auto group_of = [&](int piece) {
+      return min(static_cast<u32>(begin + piece * depth) / group, static_cast<u32>(p.groups) - 1);
+    };
+#pragma unroll
+    for (int piece = 0; piece < pieces; ++piece) {
+      const i64 at = (begin + piece * depth) / 2 + bytes * t, left = p.k / 2 - at;
+#pragma unroll
+      for (int i = 0; i < MT; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          load_row<bytes>(&to.w[i][half][4 / pieces * piece], codes[i][half] + at, 1, left, p.whole);
+          to.zero[i][half][piece] = groups.zero_of(row_of(16 * i + 8 * half + g), group_of(piece));
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < MT * pieces / 2; ++i) {
+      const int place = lane + warp_size * i;
+      to.scale[i] = groups.scale_of(row_of(place % columns), group_of(place / columns));
+    }
+  };
+  const auto load_x = [&](u32(&to)[NT][8], int chunk) {
+    constexpr int each = 2 * bytes < 16 ? 2 * bytes : 16;
+#pragma unroll
+    for (int piece = 0; piece < pieces; ++piece)
+#pragma unroll
+      for (int j = 0; j < 2 * bytes; j += each) {
+        const i64 at = i64(chunk) * w4a8_chunk + piece * depth + 2 * bytes * t + j;
+#pragma unroll
+        for (int i = 0; i < NT; ++i) {
+          load_row<each>(&to[i][8 / pieces * piece + j / 4], x[i] + at * p.x_steps[2], p.x_steps[2], p.k - at, p.wide);
+        }
+      }
+  };
+  int sums[MT][NT][4] = {};
+  const auto put_sums = [&](int piece) {
+#pragma unroll
+    for (int i = 0; i < MT; ++i)
+#pragma unroll
+      for (int j = 0; j < NT; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          parts[warp][piece][8 * j + 2 * t + e % 2][16 * i + g + e / 2 * 8] = sums[i][j][e];
+          sums[i][j][e] = 0;
+        }
+  };
+  int of_group[own] = {};
+  float total[own] = {};
+  Chunk next;
+  if (rounds > 0) load_chunk(next, warp);
+#pragma unroll 1
+  for (int round = 0; round < rounds; ++round) {
+    const Chunk now = next;
+    const bool last = round + 1 == rounds;
+    u32 of_x[NT][8];
+    load_x(of_x, round * warps + warp);
+    if (!last) load_chunk(next, (round + 1) * warps + warp);
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+      constexpr int each = FINE ? 1 : 4;  // steps of a piece
+      u32 right[NT][2];                   // the codes of k 0, 2, 4, 6 of a lane's eight, and of the others
+#pragma unroll
+      for (int j = 0; j < NT; ++j) {
+        right[j][0] = __byte_perm(of_x[j][2 * step], of_x[j][2 * step + 1], 0x6420);
+        right[j][1] = __byte_perm(of_x[j][2 * step], of_x[j][2 * step + 1], 0x7531);
+      }
+#pragma unroll
+      for (int i = 0; i < MT; ++i) {
+        const u32 low = now.w[i][0][step], high = now.w[i][1][step];
+        const u32 zero_low = now.zero[i][0][step / each], zero_high = now.zero[i][1][step / each];
+        const u32 left[4] = {nibbles(low, zero_low), nibbles(high, zero_high), nibbles(low >> 4, zero_low),
+                             nibbles(high >> 4, zero_high)};
+#pragma unroll
+        for (int j = 0; j < NT; ++j) mma_int8<i8, i8>(sums[i][j], left, right[j]);
+      }
+      if constexpr (FINE) put_sums(step);
+    }
+    if (single && !last) continue;
+    if constexpr (!FINE) put_sums(0);
+#pragma unroll
+    for (int i = 0; i < MT * pieces / 2; ++i) {
+      const int place = lane + warp_size * i;
+      by[warp][place / columns][place % columns] = now.scale[i];
+    }
+    __syncthreads();
+    const int there = single ? warps : min(warps, chunks - round * warps);
+#pragma unroll 1
+    for (int w = 0; w < there; ++w) {
+#pragma unroll
+      for (int piece = 0; piece < pieces; ++piece) {
+        const u32 end = static_cast<u32>((round * warps + w) * pieces + piece + 1) * depth;
+        if (FINE && end > k) break;
+        const bool ends = single ? w + 1 == warps : end % group == 0;
+#pragma unroll
+        for (int i = 0; i < own; ++i) {
+          const int place = thread + threads * i;
+          if (outputs < threads && place >= outputs) continue;
+          of_group[i] += parts[w][piece][place / columns][place % columns];
+          if (!ends) continue;
+          total[i] = with_group(total[i], of_group[i], by[w][piece][place % columns]);
+          of_group[i] = 0;
+        }
+      }
+    }
+    __syncthreads();
+  }
+  const W4A8Output<W4A8Params> output{p, batch};
+#pragma unroll
+  for (int i = 0; i < own; ++i) {
+    const int place = thread + threads * i;
+    const i64 m = place / columns, n = n0 + place % columns;
+    if (m >= p.m || n >= p.n) continue;
+    *output.template place<T>(m, n) = from_acc<T>(output.template value<T>(total[i], m, n));
+  }
+}
+
+}  // namespace baracuda

@@ -1,0 +1,204 @@
+// w4a8_tile  products of int8 by weights of 4 bits in tiles, on tensor cores (mma.sync): quant_gemm/w4a8.cuh.
+//
+// A block of eight warps has a tile of SIZE x SIZE, of which a warp has 32 columns, and 64 rows or 16; tiles are taken in
+// the order of gemm/raster.cuh. Slices of 128 of k go through a ring in shared memory, x as bytes and weights as they are
+// stored, which are made bytes on the way into fragments. Scales and zero points of a group are read a group ahead.
+#include "gemm/mma_fp8.cuh"
+#include "gemm/raster.cuh"
+#include "quant_gemm/w4a8.cuh"
+#include <baracuda/mma_int8.cuh>
+
+namespace baracuda {
+
+// A thread's part in copying slices of 128 of k of EXTENT rows of weights, 64 bytes each. Pieces of 16 bytes stand where
+// eight neighbouring rows have theirs in different banks.
+template <int EXTENT> class PackedLines {
+  static constexpr int pieces = 4, each = EXTENT * pieces / 256;
+  const u8* from;
+  i64 pitch;
+  int lines;  // that exist
+  bool whole;
+
+ public:
+  BARACUDA_D PackedLines(const u8* matrix, i64 pitch, i64 start, i64 end, bool whole)
+      : from(matrix + start * pitch), pitch(pitch), lines(static_cast<int>(min<i64>(EXTENT, end - start))),
+        whole(whole) {}
+  static BARACUDA_D int at(int line, int piece) { return 64 * line + 16 * (piece ^ (line / 2 % pieces)); }
+  // The next slice, of whose k `left` exist.
+  BARACUDA_D void copy(u8* slice, i64 left) {
+    const int own = static_cast<int>(threadIdx.x), bytes = static_cast<int>(min<i64>(left / 2, 64));
+#pragma unroll
+    for (int n = 0; n < each; ++n) {
+      const int line = own / pieces + n * (256 / pieces), piece = own % pieces;
+      const int there = line < lines ? min(max(bytes - 16 * piece, 0), 16) : 0;
+      u8* const to = slice + at(line, piece);
+      const u8* const source = from + line * pitch + 16 * piece;
+      if (whole) cp_async_16_of(to, source, there);
+      else store(to, load_strided<u8, 16>(source, 1, there));
+    }
+    from += 64;
+  }
+};
+
+template <class T, int SIZE> struct W4A8Tile {
+  // schedules/w4a8.py has these numbers too.
+  static constexpr int depth = 128, stages = 4, stage = SIZE * (depth + depth / 2);
+  static constexpr int warp_rows = SIZE == 128 ? 64 : 16, warp_cols = 32, side = SIZE / warp_cols;
+  static constexpr int MT = warp_rows / 16, NT = warp_cols / 8, pitch = warp_cols + 8;
+  const W4A8Params& p;
+  const GroupsOfRows<W4A8Params> groups;
+  const i64 m0, n0, batch;
+  const int row, column;  // the warp's first ones in the tile
+  float sums[MT][NT][4];
+  int part[MT][NT][4];
+  float by[NT][2];               // scales of the columns whose sums the thread has
+  u32 zero[NT], zero_ahead[NT];  // zero points of the columns whose weights it has, and of the next group
+
+  BARACUDA_D W4A8Tile(const W4A8Params& p, const Raster& at)
+      : p(p), groups(p, at.batch), m0(at.m * SIZE), n0(at.n * SIZE), batch(at.batch),
+        row(static_cast<int>(threadIdx.x) / warp_size / side * warp_rows),
+        column(static_cast<int>(threadIdx.x) / warp_size % side * warp_cols) {
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[m][n][e] = 0.0f, part[m][n][e] = 0;
+  }
+
+  BARACUDA_D i64 column_of(int c) const { return min(n0 + column + c, p.n - 1); }
+  BARACUDA_D void read_scales(i64 g) {
+    if (g >= p.groups) return;
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) by[n][e] = groups.scale_of(column_of(8 * n + lane_id() % 4 * 2 + e), g);
+  }
+  BARACUDA_D void read_zeros(u32 (&to)[NT], i64 g) const {
+    if (g >= p.groups) return;
+#pragma unroll
+    for (int n = 0; n < NT; ++n) to[n] = groups.zero_of(column_of(8 * n + lane_id() / 4), g);
+  }
+
+  // Adds group g, and turns to the next.
+  BARACUDA_D void end_group(i64 g) {
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          sums[m][n][e] = with_group(sums[m][n][e], part[m][n][e], by[n][e % 2]);
+          part[m][n][e] = 0;
+        }
+    read_scales(g + 1);
+#pragma unroll
+    for (int n = 0; n < NT; ++n) zero[n] = zero_ahead[n];
+    read_zeros(zero_ahead, g + 2);
+  }
+
+  // Adds the products over the 32 of k number `step` of a stage; weights: the warp's columns of it.
+  template <class Left>
+  BARACUDA_D void multiply(const Left& left, const Nibbles& nibbles, const u8* weights, int step, u32 offset) {
+    const int t = lane_id() % 4, g = lane_id() / 4;
+    u32 right[NT][2];
+#pragma unroll
+    for (int n = 0; n < NT; ++n) {
+      const u8* const at = weights + PackedLines<SIZE>::at(8 * n + g, step) + 2 * t;
+      const u32 word = *reinterpret_cast<const u16*>(at) | static_cast<u32>(*reinterpret_cast<const u16*>(at + 8))
+                                                               << 16;
+      const u32 even = nibbles(word, zero[n]), odd = nibbles(word >> 4, zero[n]);
+      right[n][0] = __byte_perm(even, odd, 0x5140), right[n][1] = __byte_perm(even, odd, 0x7362);
+    }
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+      u32 rows[4];
+      left.read(rows, 16 * m, step, offset);
+#pragma unroll
+      for (int n = 0; n < NT; ++n) mma_int8<i8, i8>(part[m][n], rows, right[n]);
+    }
+  }
+
+  // The sums over all groups. On return the ring is free.
+  BARACUDA_D void add(u8* ring) {
+    const i64* const step = p.x_steps;
+    gemm::Lines<SIZE, 256> x(static_cast<const u8*>(p.x) + batch * step[0], step[1], step[2], m0, p.m, p.wide);
+    PackedLines<SIZE> codes(static_cast<const u8*>(p.codes) + batch * p.code_steps[0], p.code_steps[1], n0, p.n,
+                            p.whole);
+    const int slices = static_cast<int>(div_up(p.k, depth));
+    const auto fetch = [&](int to, int s) {
+      if (s < slices) {
+        const i64 left = p.k - static_cast<i64>(s) * depth;
+        x.copy(ring + to * stage, left);
+        codes.copy(ring + to * stage + SIZE * depth, left);
+      }
+      cp_async_commit();
+    };
+#pragma unroll
+    for (int n = 0; n < stages - 1; ++n) fetch(n, n);
+    const Fragments<u8, true, true, SIZE, depth> left(ring, row);
+    const Nibbles nibbles(p.is_signed);
+    read_scales(0), read_zeros(zero, 0), read_zeros(zero_ahead, 1);
+    // Steps of 32 of k that a group has; where there is one group it ends with k, whatever that is.
+    const int of_group = p.groups == 1 ? slices * (depth / 32) : static_cast<int>(p.group / 32);
+    int now = 0, ahead = of_group;  // the stage that is read; steps until the group ends
+    i64 g = 0;
+#pragma unroll 1
+    for (int s = 0; s < slices; ++s) {
+      cp_async_wait<stages - 2>();
+      __syncthreads();  // the slice is there, and all warps are done with the one before, whose stage is filled again
+      fetch(now == 0 ? stages - 1 : now - 1, s + stages - 1);
+      const u8* const weights = ring + now * stage + SIZE * depth + 64 * column;
+#pragma unroll
+      for (int step = 0; step < depth / 32; ++step) {
+        multiply(left, nibbles, weights, step, static_cast<u32>(now * stage));
+        if (--ahead != 0 || g == p.groups) continue;
+        end_group(g++);
+        ahead = of_group;
+      }
+      now = now + 1 == stages ? 0 : now + 1;
+    }
+    cp_async_wait<0>();
+    __syncthreads();
+  }
+
+  // Writes y, eight columns at a time, through the ring's memory, of which each warp has its own part.
+  BARACUDA_D void finish(u8* ring) const {
+    float* const mine =
+        reinterpret_cast<float*>(ring) + static_cast<int>(threadIdx.x) / warp_size * (warp_rows * pitch);
+    float* const own = mine + lane_id() / 4 * pitch + lane_id() % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < MT; ++m)
+#pragma unroll
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const Vec<float, 2> pair{{sums[m][n][2 * half], sums[m][n][2 * half + 1]}};
+          store(own + (16 * m + 8 * half) * pitch + 8 * n, pair);
+        }
+    __syncwarp();
+    const W4A8Output<W4A8Params> output{p, batch};
+#pragma unroll 1
+    for (int i = lane_id(); i < warp_rows * NT; i += warp_size) {
+      const i64 m = m0 + row + i / NT, n = n0 + column + i % NT * 8, there = p.n - n;
+      if (m >= p.m || there <= 0) continue;
+      auto sum = load<8>(mine + i / NT * pitch + i % NT * 8);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (e < there) sum[e] = output.template value<T>(sum[e], m, n + e);
+      }
+      T* const to = output.template place<T>(m, n);
+      if (p.wide_y) store_vec<T, 8, true>(to, cast_vec<T>(sum), there);
+      else store_strided(to, p.y_steps[2], cast_vec<T>(sum), there);
+    }
+  }
+};
+
+template <class T, int SIZE> BARACUDA_D void w4a8_tile(const W4A8Params& p) {
+  BARACUDA_DYNAMIC_SMEM(u8, ring);
+  W4A8Tile<T, SIZE> tile(p, Raster(blockIdx.x, div_up(p.m, SIZE), div_up(p.n, SIZE)));
+  tile.add(ring);
+  tile.finish(ring);
+}
+
+}  // namespace baracuda
