@@ -131,6 +131,11 @@ def _line_sums(name: str, view: View, lines: int, values: dict[str, Any], at: in
     return Step(LINE_SUMS.name, (blocks, 1, 1), params)
 
 
+def ring_bytes(size: int) -> int:
+    """Shared memory of a tile by mma.sync."""
+    return _STAGES * 2 * size * _LINE
+
+
 def mma(long: bool) -> Callable[[Problem], Geometry | str]:
     """A block for every tile, any strides; long: whose sums pass 32 bits, else those of short k, and of 32 bits."""
 
@@ -146,7 +151,7 @@ def mma(long: bool) -> Callable[[Problem], Geometry | str]:
             return found
         values, first, workspace = found
         kernel = f"int_gemm_mma{'_long' if long else ''}_{size}"
-        step = Step(kernel, (blocks, 1, 1), values, {"B": desc.b_element}, _THREADS, _STAGES * 2 * size * _LINE)
+        step = Step(kernel, (blocks, 1, 1), values, {"B": desc.b_element}, _THREADS, ring_bytes(size))
         return Geometry((*first, step), workspace, "contiguous" if dense(p) else "strided")
 
     return geometry

@@ -466,11 +466,14 @@ from baracuda_py import gradient_backward as gradient_backward
 from baracuda_py import greater as greater
 from baracuda_py import greater_equal as greater_equal
 from baracuda_py import group_norm as group_norm
+from baracuda_py import grouped_block_gemm as grouped_block_gemm
+from baracuda_py import grouped_block_gemm_backward as grouped_block_gemm_backward
 from baracuda_py import grouped_gemm as grouped_gemm
 from baracuda_py import grouped_gemm_backward as grouped_gemm_backward
 from baracuda_py import grouped_gemm_epilogue as grouped_gemm_epilogue
 from baracuda_py import grouped_inner_gemm as grouped_inner_gemm
 from baracuda_py import grouped_inner_gemm_backward as grouped_inner_gemm_backward
+from baracuda_py import grouped_int_gemm as grouped_int_gemm
 from baracuda_py import grouped_mm as grouped_mm
 from baracuda_py import grpo_loss as grpo_loss
 from baracuda_py import gt as gt

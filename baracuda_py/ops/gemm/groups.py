@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,17 +30,13 @@ class GroupedDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        if self.num_offsets not in (self.groups, self.groups + 1):
-            raise InvalidProblemError(
-                f"offsets must have {self.groups} items, the end of each group, or {self.groups + 1}, from where to "
-                f"where, for {self.groups} groups; got {self.num_offsets}"
-            )
+        check_count(self)
 
 
 class Grouped:
     """What plans over groups of rows share."""
 
-    value_policy = POLICY
+    value_policy: ClassVar[str] = POLICY
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -55,6 +51,15 @@ class Grouped:
         if (bad := np.flatnonzero(given != kept)).size:
             return f"offsets[{bad[0]}] is {given[bad[0]]}, which decreases or is not in [0, {desc.total}]"
         return None
+
+
+def check_count(desc: Any) -> None:
+    """Refuses a number of offsets that no such number of groups has."""
+    if desc.num_offsets not in (desc.groups, desc.groups + 1):
+        raise InvalidProblemError(
+            f"offsets must have {desc.groups} items, the end of each group, or {desc.groups + 1}, from where to "
+            f"where, for {desc.groups} groups; got {desc.num_offsets}"
+        )
 
 
 def _has_groups(shapes: Mapping[str, Any]) -> bool:

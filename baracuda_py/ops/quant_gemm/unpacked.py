@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from ...core import ElementKind, Geometry, Problem, Step, View
+from ...core import Descriptor, ElementKind, Geometry, Problem, Step, View
 from ...core.args import Args
 from ...core.variant import Variant, aligned
 from ...schedules.gemm import Operand, product_kernels, product_steps
@@ -63,13 +63,13 @@ def product_problem(p: Problem, views: Mapping[str, View | None], m: int, n: int
 
 
 def unpacked(
-    p: Problem, args: type[Args], row: Variant, operands: Mapping[str, Operand], weights: str, desc: GemmDescriptor,
-    used: int = 0, factors: tuple[float, float] = (1.0, 0.0),
+    p: Problem, args: type[Args], row: Variant, operands: Mapping[str, Operand], weights: str, desc: Descriptor,
+    used: int = 0, factors: tuple[float, float] = (1.0, 0.0), gemm: type[Args] = GemmArgs,
 ) -> Geometry | str:  # fmt: skip
-    """Unpacks the weights, and multiplies by a row of `GemmPlan`.
+    """Unpacks the weights, and multiplies by a row of `GemmPlan`, or of the plan of the operands `gemm`.
 
-    operands: those of the product but `weights`, which is b = Wᵀ ("t") or b = W ("n"). used: bytes of workspace that
-    are taken. factors: alpha and beta, where the operands have a c.
+    operands: those of the product but `weights`, which is b = Wᵀ ("t") or b = W ("n"). desc: the product's. used: bytes
+    of workspace that are taken. factors: alpha and beta, where the operands have a c.
     """
     view = weights_view(p.desc)
     place = Place("@workspace", used)
@@ -80,7 +80,7 @@ def unpacked(
     used += aligned(rows * view.strides[-2] * view.element.itemsize)
     held = Operand(place, view)
     given = {**operands, "b": held.t if weights == "t" else held}
-    found = product_steps(p, args, (row,), GemmArgs, desc, given, used, factors)
+    found = product_steps(p, args, (row,), gemm, desc, given, used, factors)
     if isinstance(found, str):
         return found
     steps, nbytes, _ = found

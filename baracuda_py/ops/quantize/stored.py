@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,16 +25,20 @@ ZERO_ELEMENTS = tuple(dict.fromkeys(e for kind in ZEROED for e in kind.row.zeros
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredFields:
-    """A stored matrix [*batch_shape, n, k] in the format `kind`.
+class StoredMatrix:
+    """A stored matrix [*batch_shape, n, k] in the format `kind`; subclasses have the batch_shape.
 
     group: how many neighbours of a row share a scale, a multiple of 8 that divides k, by default that of the format or
     whole rows. row_group: how many rows do, by default each has its own. scale_element, zero_element: what scales and
     zero points are held in.
     """
 
+    if TYPE_CHECKING:
+
+        @property
+        def batch_shape(self) -> Shape: ...
+
     kind: FormatKind = choice(FormatKind)
-    batch_shape: Shape = extents(())
     n: int = extent()
     k: int = extent()
     group: int = integer(derived(lambda desc: desc.kind.row.group or max(desc.k, PART)), minimum=1, maximum=INT32)
@@ -68,6 +72,13 @@ class StoredFields:
     def scales_shape(self) -> Shape:
         """One for each group, and each group of rows."""
         return (*self.batch_shape, -(-self.n // self.row_group), self.k // self.group)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFields(StoredMatrix):
+    """`StoredMatrix` with any batch."""
+
+    batch_shape: Shape = extents(())
 
 
 def random_scales(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
