@@ -204,6 +204,7 @@ class DequantizeBackwardPlan(Plan):
         elements = draw_elements(draw, goal, draw.element)
         if elements["scale_element"] is E.E8M0:
             elements["scale_element"] = E.F32
+        scope["uniform"] = False  # a number has no gradient
         return DequantizeBackwardDescriptor(**scope, **elements, to_element=goal, element=draw.element)
 
     @classmethod
