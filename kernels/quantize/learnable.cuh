@@ -19,10 +19,10 @@ template <class A> struct Learned {
     const A zero = learned_zero(p, given);
     low = static_cast<A>(p.low) - zero, high = static_cast<A>(p.high) - zero;
   }
-  // The quotient as the integer that stands for it; NaN stays.
+  // The quotient as the integer that stands for it; NaN of it or of the zero point stays.
   BARACUDA_D A held(A v) const {
     const A r = math::rint(v);
-    return r < low ? low : r > high ? high : r;
+    return !(r >= low) ? (r < low ? low : r + low) : r > high ? high : r;
   }
   BARACUDA_D bool inside(A v) const {
     const A r = math::rint(v);

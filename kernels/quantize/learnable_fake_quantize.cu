@@ -23,7 +23,14 @@ template <class T, bool FLAT, bool BACKWARD> struct LearnableOp {
   }
   template <int V> BARACUDA_D void write(const MapPlace<V, places>& place, const Chunk<V>& chunk, bool wanted) const {
     if (!wanted) return;
-    constexpr int S = FLAT ? 1 : V;
+    const u32 still = place.splat >> at_scale & place.splat >> at_zero & 1;
+    if constexpr (FLAT || V == 1) make<1>(place, chunk);
+    else if (still) make<1>(place, chunk);  // all of a chunk share a scale, whose inverse is made once
+    else make<V>(place, chunk);
+  }
+
+ private:
+  template <int S, int V> BARACUDA_D void make(const MapPlace<V, places>& place, const Chunk<V>& chunk) const {
     const auto shared = LearnedChunk<A, S>::template read<FLAT>(p, place);
     const Vec<A, V> v = quotients(to_acc(chunk.x), shared.scale);
     Vec<A, V> y;

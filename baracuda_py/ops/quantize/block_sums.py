@@ -47,7 +47,7 @@ def sums_of_blocks(
     steps: list[Step] = []
     for box in boxes(desc.shape, desc.block):
         views = [_split(view, box, 2 if name == packed else 1) for name, view in dense.items()]
-        views += [held(sums if view is None else view, box) for view in shared.values()]
+        views += [_still(view, box) for view in shared.values()]
         at: dict[str, Any] = {n: _place(n, v, box.start, 2 if n == packed else 1) for n, v in dense.items()}
         at |= {n: "@null" if v is None else place(n, v, box.first) for n, v in shared.items()}
         at["y"] = place(WORKSPACE, sums, box.first)
@@ -60,6 +60,14 @@ def sums_of_blocks(
             return found
         steps, used, coalesced = [*steps, *found.steps], found.used, coalesced and found.coalesced
     return Sums(tuple(steps), used, coalesced, sums)
+
+
+def _still(view: View | None, box: Box) -> View:
+    """Where what a block shares is: in bytes, so that dense operands alone say along which axis arrays are read."""
+    if view is None:
+        view = View(0, (1,) * len(box.shape), (0,) * len(box.shape), ElementKind.U8)
+    found = held(view, box)
+    return View(found.ptr, found.shape, found.strides, ElementKind.U8)
 
 
 def _split(view: View, box: Box, parts: int) -> View:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Kernel, Params, Plan, Problem,
-    Relative, UnsupportedError, Variant, View, functional, operand, output,
+    Relative, UnsupportedError, Variant, View, derived, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
@@ -34,7 +34,7 @@ E = ElementKind
 class DequantizeBackwardDescriptor(AffineFields, Descriptor):
     """x holds `element`, dy `to_element`; both have shape `shape`, in elements. The rest is as in `AffineFields`."""
 
-    to_element: ElementKind = element_field(FLOATS, E.F32)
+    to_element: ElementKind = element_field(FLOATS, derived(lambda desc: E.F32))
     element: ElementKind = element_field(TARGETS)
 
     def validate(self) -> None:
@@ -204,6 +204,7 @@ class DequantizeBackwardPlan(Plan):
         elements = draw_elements(draw, goal, draw.element)
         if elements["scale_element"] is E.E8M0:
             elements["scale_element"] = E.F32
+        scope["uniform"] = False  # a number has no gradient
         return DequantizeBackwardDescriptor(**scope, **elements, to_element=goal, element=draw.element)
 
     @classmethod

@@ -18,7 +18,7 @@ from .moving_average_qparams import moving_average_qparams
 
 @entry(FakeQuantizePlan)
 def fused_moving_avg_obs_fake_quant(
-    x: Array, observer_on: bool, fake_quant_on: bool, running_min: Array, running_max: Array, scale: Array,
+    x: Array, observer_on: Any, fake_quant_on: Any, running_min: Array, running_max: Array, scale: Array,
     zero_point: Array, averaging_const: Scalar, quant_min: int, quant_max: int, ch_axis: int,
     per_row_fake_quant: bool = False, symmetric_quant: bool = False, *, return_mask: bool = False, out: Any = None,
     stream: Any = None, preference: Any = None, **unknown: Any,
