@@ -273,6 +273,21 @@ def _fusions_table(path: Path) -> str:
     return _table(title, ("fusion", "µs", "separate, µs", "calls a step", "saved a step, µs"), lines)
 
 
+def _linear_loss_table(path: Path) -> str:
+    lines = [
+        (
+            row["shape"], f"{int(row['fused_us']):,}", f"{100 * float(row['of_products']):.0f} %",
+            f"{int(row['torch_us']):,}" if row["torch_us"] else "", row["workspace_mb"], row["torch_mb"],
+        )
+        for row in _rows(path)
+    ]  # fmt: skip
+    title = (
+        "Linear cross-entropy with both gradients, beside its three products alone through cuBLAS and the unfused loss "
+        "in torch; memory beside operands and results (`benchmarks/linear_loss.py`)"
+    )
+    return _table(title, ("x × classes", "µs", "products' rate", "torch, µs", "MB", "torch, MB"), lines)
+
+
 def _bias_table(path: Path) -> str:
     lines = [
         (row["head_dim"], row["length"], row["operand"], row["gradient"], row["us"], row["tflops"])
@@ -292,5 +307,6 @@ _TABLES: dict[str, Callable[[Path], str]] = {
     "train_step": _train_step_table,
     "train_step_kernels": _kernels_table,
     "fusions": _fusions_table,
+    "linear_loss": _linear_loss_table,
     "generate": _generate_table,
 }

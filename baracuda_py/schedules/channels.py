@@ -227,6 +227,7 @@ def across_step(p: Problem, kernel: str, moved: Sequence[View], values: Mapping[
 
 
 HELD_THREADS = 512
+_PAIR = 320  # threads of a block, of which two fit the registers of a multiprocessor
 _LEAST = 2048  # bytes of a row, below which a block has too little to do
 
 
@@ -260,7 +261,10 @@ def held_step(p: Problem, moved: Sequence[str], held: int, lanes: int, values: M
     if smem + 1024 > p.device.smem or segments > SEGMENT:
         return f"a row takes {smem} bytes of shared memory, the device has {p.device.smem}"
     own = lanes_of(chunks)
-    threads = min(HELD_THREADS, -(-desc.members * segments * own // 32) * 32)
+    units, most = desc.members * segments, _PAIR if 2 * (smem + 1024) <= p.device.smem else HELD_THREADS
+    rounds = -(-units * own // most)
+    at_once = -(-units // rounds)  # as many in each round, so that no thread waits for the last ones
+    threads = -(-at_once * own // 32) * 32
     strides = {f"{n}_strides": [0] * 3 if view is None else list(view.strides[:3]) for n, view in views.items()}
     constants = {
         **strides, "rows": rows, "groups": desc.num_groups, "members": desc.members, "segments": segments,

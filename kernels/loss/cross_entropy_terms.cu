@@ -5,12 +5,69 @@
 //                                              - h p[c] (entropy - (lse - z[c]))),   W = sum_c w[c] q'[c]
 //                               dq[c] = g (1 - eps) w[c] (lse - z[c])
 //
-// SOFT: q are probabilities; else a class has all. Rows are walked as loss/row_loss.cuh says, which fixes the order of
-// their sums. All of a row's sums are made online, below the largest z so far, by one reading; dx by a second one.
+// SOFT: q are probabilities; else a class has all. Rows are walked as loss/row_loss.cuh says. All of a row's sums are made
+// online, below the largest z so far, by one reading: a thread adds its elements in order, and the threads are added as a
+// tree, neighbours first, once each is below the row's maximum. dx is made by a second reading.
+//
+// Of 16-bit logits exponentials are those of softmax/row_groups.cuh, and z is within 2 ulp: what their rounding leaves.
+#include <baracuda/chunks.cuh>
 #include "loss/row_loss.cuh"
 #include "loss/row_sums.cuh"
 
 namespace baracuda {
+
+// z, and its derivative where a vector for it is given.
+template <class T> struct CappedScores {
+  using A = acc_t<T>;
+  static constexpr int V = row_vec<T>;
+  A scale, cap, inner;
+  template <class P>
+  BARACUDA_D explicit CappedScores(const P& p)
+      : scale(static_cast<A>(p.logit_scale)), cap(static_cast<A>(p.softcap)), inner(scale / cap) {}
+
+  BARACUDA_D A part(A x) const {
+    if constexpr (is_half<T>) return math::tanh(x * inner);
+    else return math::tanh(scale * x / cap);
+  }
+  BARACUDA_D A operator()(A x) const { return cap > A(0) ? cap * part(x) : scale * x; }
+
+  // tanh(u) = u + u s (c0 + c1 s + c2 s^2 + c3 s^3), s = u^2, of |u| <= 0.55 to 2 ulp (minimax).
+  static BARACUDA_D A small_tanh(A u) {
+    const A s = u * u;
+    const A c = math::fma(math::fma(math::fma(A(0x1.1b5fa4p-6), s, A(-0x1.b360cep-5)), s, A(0x1.10f78ap-3)), s,
+                          A(-0x1.555536p-2));
+    return math::fma(c * s, u, u);
+  }
+  // Of a chunk, in place. Scores are mostly far below the cap, where a short polynomial is tanh.
+  BARACUDA_D void all(Vec<A, V>& x, Vec<A, V>* slopes = nullptr) const {
+    if (!(cap > A(0))) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) x[k] *= scale;
+      if (slopes != nullptr) *slopes = baracuda::spread<A, V>(scale);
+      return;
+    }
+    bool done = false;
+    if constexpr (is_half<T>) {
+      A most = 0;
+#pragma unroll
+      for (int k = 0; k < V; ++k) most = math::maximum(most, math::abs(x[k] * inner));
+      if (most <= A(0.55)) {
+#pragma unroll
+        for (int k = 0; k < V; ++k) x[k] = small_tanh(x[k] * inner);
+        done = true;
+      }
+    }
+    if (!done) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) x[k] = part(x[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      if (slopes != nullptr) (*slopes)[k] = scale * (A(1) - x[k] * x[k]);
+      x[k] *= cap;
+    }
+  }
+};
 
 // With e[c] = exp(z[c] - max): sum of e, of e (max - z), of w q' and of w q' (max - z).
 template <class A> struct TermsSums {
@@ -29,102 +86,114 @@ template <class A> struct TermsSums {
     loss += losses::weighed(weight, by);
   }
 };
-struct MergeTerms {
-  template <class A> static BARACUDA_D TermsSums<A> merge(TermsSums<A> a, TermsSums<A> b) {
-    const A top = math::maximum(a.max, b.max);
-    a.lift(top), b.lift(top);
-    return {
-        top, a.sum + b.sum, a.entropy + b.entropy, a.weight + b.weight, a.loss + b.loss, ArgMax::apply(a.best, b.best)};
-  }
+struct MergeBest {
+  template <class A> static BARACUDA_D Indexed<A> merge(Indexed<A> a, Indexed<A> b) { return ArgMax::apply(a, b); }
 };
 
 template <class T, bool SOFT, int G, class P> struct TermsRow {
   using A = acc_t<T>;
   static constexpr int V = row_vec<T>, operands = SOFT ? 2 : 1;
   const LossRow<T, P> row;
+  const CappedScores<T> scores;
   i64 own;              // the row's class, -1 where it is ignored or there is none
   bool counts, spread;  // whether the row has a loss, and whether it has parts of all classes
-  A scale, cap, smoothing, each;
+  A smoothing, each;
   A max, log_sum;  // of z, and of exp(z - max)
   A loss, weight, entropy;
   i64 best;
 
   BARACUDA_D TermsRow(const LossRow<T, P>& r, bool exists, bool entropies, bool largest)
-      : row(r), own(-1), counts(true), spread(SOFT || r.p.smoothing != 0), scale(static_cast<A>(r.p.logit_scale)),
-        cap(static_cast<A>(r.p.softcap)), smoothing(static_cast<A>(r.p.smoothing)),
-        each(static_cast<A>(r.p.smoothing) / static_cast<A>(r.p.cols)) {
+      : row(r), scores(r.p), own(-1), counts(true), spread(SOFT || r.p.smoothing != 0),
+        smoothing(static_cast<A>(r.p.smoothing)), each(static_cast<A>(r.p.smoothing) / static_cast<A>(r.p.cols)) {
+    const A none = -numeric<A>::infinity();
     if constexpr (!SOFT) own = row.named(), counts = own >= 0;
-    TermsSums<A> s{-numeric<A>::infinity(), A(0), A(0), A(0), A(0), {-numeric<A>::infinity(), row.p.cols}};
-    if (exists) add_all(s, entropies, largest);
-    s = merged<G>(MergeTerms{}, s);
-    max = s.max, log_sum = math::log(s.sum), best = s.best.index;
-    entropy = s.entropy / s.sum + log_sum;
-    weight = s.weight, loss = s.loss + losses::weighed(weight, log_sum);
-    if (!spread && counts && exists) {
+    TermsSums<A> s{none, A(0), A(0), A(0), A(0), {none, row.p.cols}};
+    if (exists) {
+      chunks([&](const Vec<A, V>& z, const Vec<A, V>& q, i64 col, i64 left) {
+        add(s, z, q, col, left, entropies, largest);
+      });
+    }
+    s.lift(row_reduce<Max, G>(s.max));
+    const A sum = row_reduce<Sum, G>(s.sum);
+    max = s.max, log_sum = math::log(sum);
+    best = largest ? merged<G>(MergeBest{}, s.best).index : 0;
+    entropy = entropies ? row_reduce<Sum, G>(s.entropy) / sum + log_sum : A(0);
+    weight = 0, loss = 0;
+    if (spread) {
+      weight = row_reduce<Sum, G>(s.weight), loss = row_reduce<Sum, G>(s.loss) + losses::weighed(weight, log_sum);
+    } else if (counts && exists) {
       weight = row.class_weight(own);
-      loss = losses::weighed(weight, below(row.at(0, own)));
+      loss = losses::weighed(weight, below(scores(row.at(0, own))));
     }
   }
-  BARACUDA_D A score(A x) const { return cap > A(0) ? cap * math::tanh(scale * x / cap) : scale * x; }
-  BARACUDA_D A slope(A x) const {
-    if (!(cap > A(0))) return scale;
-    const A t = math::tanh(scale * x / cap);
-    return scale * (A(1) - t * t);
-  }
-  BARACUDA_D A share(i64 col, A q) const {  // q'
-    if constexpr (!SOFT) q = col == own ? A(1) : A(0);
-    return (A(1) - smoothing) * q + each;
-  }
-  BARACUDA_D A below(A x) const { return (max - score(x)) + log_sum; }  // lse - z
+  BARACUDA_D A below(A z) const { return (max - z) + log_sum; }  // lse - z
   BARACUDA_D A lse() const { return max + log_sum; }
 
-  // The thread's chunks in order; of dense rows two are on their way at once.
-  BARACUDA_D void add_all(TermsSums<A>& s, bool entropies, bool largest) const {
+  // w q' of a chunk; what is beyond the row is not read.
+  BARACUDA_D Vec<A, V> shares(Vec<A, V> q, const Vec<A, V>& w, i64 col) const {
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      if constexpr (!SOFT) q[k] = col + k == own ? A(1) : A(0);
+      q[k] = w[k] * ((A(1) - smoothing) * q[k] + each);
+    }
+    return q;
+  }
+  BARACUDA_D Vec<A, V> weights(i64 col, i64 left) const {
+    if (row.p.weight == nullptr) return baracuda::spread<A, V>(A(1));
+    const i64 step = row.p.weight_step;
+    return to_acc(load_strided<T, V>(static_cast<const T*>(row.p.weight) + col * step, step, left));
+  }
+
+  // f(x, q, col, left) for the thread's chunks in order; of dense rows four loads are on their way at once.
+  template <class F> BARACUDA_D void chunks(const F& f) const {
+    constexpr int depth = 4 / operands;
     constexpr i64 step = G * V;
     const i64 cols = row.p.cols;
     i64 col = threadIdx.x % G * V;
     if (row.p.wide) {
 #pragma unroll 1
-      for (; col + step + V <= cols; col += 2 * step) {
-        RowChunk<T> x[2][operands];
+      for (; col + (depth - 1) * step + V <= cols; col += depth * step) {
+        RowChunk<T> x[depth][operands];
 #pragma unroll
-        for (int d = 0; d < 2; ++d) {
+        for (int d = 0; d < depth; ++d) {
 #pragma unroll
           for (int n = 0; n < operands; ++n) x[d][n] = load<V>(row.x[n] + col + d * step);
         }
-        add(s, to_acc(x[0][0]), to_acc(x[0][operands - 1]), col, V, entropies, largest);
-        add(s, to_acc(x[1][0]), to_acc(x[1][operands - 1]), col + step, V, entropies, largest);
+#pragma unroll
+        for (int d = 0; d < depth; ++d) f(to_acc(x[d][0]), to_acc(x[d][operands - 1]), col + d * step, V);
       }
     }
 #pragma unroll 1
     for (; col < cols; col += step) {
       const i64 left = cols - col;
-      add(s, row_columns(row, 0, col, left), row_columns(row, operands - 1, col, left), col, left, entropies, largest);
+      f(row_columns(row, 0, col, left), row_columns(row, operands - 1, col, left), col, left);
     }
   }
   BARACUDA_D void add(TermsSums<A>& s, Vec<A, V> z, const Vec<A, V>& q, i64 col, i64 left, bool entropies,
                       bool largest) const {
     const A none = -numeric<A>::infinity();
-    A top = s.max;
+    scores.all(z);
 #pragma unroll
-    for (int k = 0; k < V; ++k) {
-      z[k] = k < left ? score(z[k]) : none;
-      top = math::maximum(top, z[k]);
-    }
+    for (int k = 0; k < V; ++k) z[k] = k < left ? z[k] : none;
+    const A top = math::maximum(s.max, tree_reduce<Max>(z));
     if (largest) {
 #pragma unroll
       for (int k = 0; k < V; ++k) s.best = k < left ? ArgMax::apply(s.best, Indexed<A>{z[k], col + k}) : s.best;
     }
     s.lift(top);
+    const A base = top == none ? A(0) : top;
+    Vec<A, V> e;
+#pragma unroll
+    for (int k = 0; k < V; ++k) z[k] = base - z[k], e[k] = row_exp<T>(-z[k]), s.sum += e[k];
+    if (entropies) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) s.entropy += losses::weighed(e[k], z[k]);
+    }
+    if (!spread || !counts) return;
+    const Vec<A, V> part = shares(q, weights(col, left), col);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      const A low = z[k] == none ? numeric<A>::infinity() : top - z[k], e = math::exp(-low);
-      s.sum += e;
-      if (entropies) s.entropy += losses::weighed(e, low);
-      if (spread && counts && k < left) {
-        const A part = row.class_weight(col + k) * share(col + k, q[k]);
-        s.weight += part, s.loss += losses::weighed(part, low);
-      }
+      if (k < left) s.weight += part[k], s.loss += losses::weighed(part[k], z[k]);
     }
   }
 };
@@ -149,6 +218,13 @@ template <bool SOFT, class T, int G, class P> BARACUDA_D void cross_entropy_term
   if (p.keep_weights) static_cast<A*>(p.weights)[index] = row.counts ? row.row.class_weight(row.own) : A(0);
 }
 
+// Columns col … of a row of operand n, of which `left` exist.
+template <class T, class P> BARACUDA_D void put(const P& p, int n, T* row, i64 col, i64 left, const RowChunk<T>& x) {
+  T* const to = row + col * p.step[n];
+  if (p.wide && left >= row_vec<T>) store(to, x);
+  else store_strided(to, p.step[n], x, left);
+}
+
 template <bool SOFT, class T, int G, class P> BARACUDA_D void cross_entropy_terms_backward(const P& p) {
   using A = acc_t<T>;
   constexpr int V = row_vec<T>, outputs = row_operands + 1;
@@ -164,27 +240,22 @@ template <bool SOFT, class T, int G, class P> BARACUDA_D void cross_entropy_term
   const A h = p.dentropy == nullptr ? A(0) : static_cast<const A*>(p.dentropy)[at[2 * row_operands + 3]];
   const A pull = row.weight + A(2) * static_cast<A>(p.z_loss) * row.lse();
   const bool counts = row.counts;
-  Vec<T, V> dx, dq;
-  T* const to[2] = {static_cast<T*>(p.dlogits), static_cast<T*>(p.dprobabilities)};
-  walk_row<G, SOFT ? 2 : 1>(
-      row.row,
-      [&](i64 col, const A* x, int k) {
-        const A low = row.below(x[0]), e = math::exp(-low), w = row.row.class_weight(col);
-        A made = counts ? g * (pull * e - w * row.share(col, x[SOFT ? 1 : 0])) : A(0);
-        if (p.dentropy != nullptr) made -= h * losses::weighed(e, row.entropy - low);
-        dx[k] = cast<T>(made * row.slope(x[0]));
-        dq[k] = cast<T>(g * (A(1) - row.smoothing) * w * low);
-      },
-      [&](i64 col, i64 left) {
+  T* const dx = static_cast<T*>(p.dlogits);
+  T* const dq = static_cast<T*>(p.dprobabilities);
+  row.chunks([&](Vec<A, V> z, const Vec<A, V>& q, i64 col, i64 left) {
+    const Vec<A, V> w = row.weights(col, left), part = row.shares(q, w, col);
+    Vec<A, V> slopes, hard;
+    row.scores.all(z, &slopes);
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          if (to[n] == nullptr) continue;
-          const i64 step = p.step[outputs + n];
-          T* const out = to[n] + at[outputs + n] + col * step;
-          if (p.wide && left >= V) store(out, n == 0 ? dx : dq);
-          else store_strided(out, step, n == 0 ? dx : dq, left);
-        }
-      });
+    for (int k = 0; k < V; ++k) {
+      const A low = row.below(z[k]), e = row_exp<T>(-low);
+      A made = counts ? g * (pull * e - part[k]) : A(0);
+      if (p.dentropy != nullptr) made -= h * losses::weighed(e, row.entropy - low);
+      slopes[k] *= made, hard[k] = g * (A(1) - row.smoothing) * w[k] * low;
+    }
+    if (dx != nullptr) put(p, outputs, dx + at[outputs], col, left, from_acc<T>(slopes));
+    if (dq != nullptr) put(p, outputs + 1, dq + at[outputs + 1], col, left, from_acc<T>(hard));
+  });
 }
 
 }  // namespace baracuda

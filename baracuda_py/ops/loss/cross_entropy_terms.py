@@ -23,7 +23,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.kinds import TableKind
 from ...core.tensor import Shape
-from ...core.variant import Where, where
+from ...core.variant import Where
 from ...schedules.loss_sums import rows_and_sum
 from ...schedules.row_groups import GroupRows, group_params, group_rows
 from .loss_kinds import random_weights
@@ -181,15 +181,18 @@ def group_of(desc: Any) -> int:
     return 1 if desc.num_classes <= 32 else 32 if desc.num_classes <= 2048 else THREADS
 
 
+def _blocks(kind: ElementKind, _: Any) -> int:
+    """Of 16-bit logits so many blocks a multiprocessor keep enough loads on their way."""
+    return 3 if kind.itemsize == 2 else 0
+
+
 def terms_kernel(name: str, params: Params, spills: Where | bool = False) -> Kernel:
     """One for each size of a group."""
     call = f"{name}<{{KIND}}, {{T}}, {{G}}>"
-    return Kernel(name, call, params, {"G": (1, 32, THREADS)}, threads=THREADS, spills=spills)
+    return Kernel(name, call, params, {"G": (1, 32, THREADS)}, threads=THREADS, min_blocks=_blocks, spills=spills)
 
 
-FORWARD = terms_kernel(
-    "cross_entropy_terms", PARAMS, where(kind=TargetKind.CLASSES, element=ElementKind.F32, G=(32, THREADS))
-)
+FORWARD = terms_kernel("cross_entropy_terms", PARAMS)
 
 
 def constants(p: Problem, rows: GroupRows) -> dict[str, Any]:

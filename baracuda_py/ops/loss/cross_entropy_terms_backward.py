@@ -17,6 +17,7 @@ from ...core import (
     functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.element import HALVES
 from ...core.variant import where
 from ...schedules.loss_sums import total_weight
 from ...schedules.row_groups import group_params, group_rows
@@ -114,7 +115,9 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry((*total[0], last), total[1], rows.layout_class)
 
 
-_SPILLS = where(kind=TargetKind.PROBABILITIES, element=ElementKind.F32, G=1)
+_SPILLS = where(kind=TargetKind.PROBABILITIES, element=ElementKind.F32, G=(1, THREADS)) | where(
+    kind=TargetKind.CLASSES, element=HALVES, G=1
+)
 
 
 def _error(kind: ElementKind, _: Any) -> Relative:
