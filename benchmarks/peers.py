@@ -193,15 +193,37 @@ def fused_adam(desc: Any, s: Any) -> Peers:
 
 
 def drawn(desc: Any, s: Any) -> Peers:
-    """A draw from the largest logits; no top-p."""
-    if "top_k" not in s:
-        return {}
+    """A draw from the largest logits, no top-p; without a top-k one from the sorted row's nucleus."""
 
-    def call() -> Any:
+    def among_largest() -> Any:
         top = torch.topk(s["logits"].float() / s["temperature"], s["top_k"]).values
         return torch.multinomial(torch.softmax(top, -1), 1)
 
-    return {"torch topk": call}
+    def in_nucleus() -> Any:
+        share, ids = torch.softmax(s["logits"].float() / s["temperature"], -1).sort(-1, descending=True)
+        share[share.cumsum(-1) - share >= s["top_p"]] = 0
+        return ids.gather(-1, torch.multinomial(share, 1))
+
+    if "top_k" in s:
+        return {"torch topk": among_largest}
+    return {"torch sort": in_nucleus} if "top_p" in s else {}
+
+
+def filled(desc: Any, s: Any) -> Peers:
+    """torch's own draws, of its own stream."""
+    y = torch.empty(desc.shape, dtype=getattr(torch, str(desc.element)), device="cuda")
+    number = s.get("a_number", 0.0)
+    calls = {
+        "uniform": y.uniform_, "normal": y.normal_, "bernoulli": lambda: y.bernoulli_(number),
+        "exponential": y.exponential_, "randint": lambda: y.random_(s["low"], s["low"] + s["span"]),
+        "gamma": lambda: torch._standard_gamma(y.fill_(number)), "poisson": lambda: torch.poisson(y.fill_(number)),
+    }  # fmt: skip
+    return {"torch": calls[desc.kind.value]} if desc.kind.value in calls else {}
+
+
+def continued(desc: Any, s: Any) -> Peers:
+    """topk of the sums."""
+    return {"torch topk": lambda: torch.topk((s["scores"][:, :, None] + s["logprobs"]).flatten(1), desc.width)}
 
 
 LIBRARIES: dict[str, Callable[[Any, Any], Peers]] = {
@@ -222,5 +244,7 @@ LIBRARIES: dict[str, Callable[[Any, Any], Peers]] = {
     "attention.sdpa_block_sparse": block_sparse,
     "attention.sdpa_block_sparse_backward": dense,
     "optimizer.adam_step": fused_adam,
+    "random.beam_step": continued,
+    "random.random": filled,
     "random.sample": drawn,
 }

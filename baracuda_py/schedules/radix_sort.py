@@ -31,7 +31,7 @@ WARP = 32
 WARP_ITEMS = (1, 4)
 """Keys a lane of rows that a warp sorts."""
 ITEMS = 16
-BLOCKS = (128, 512, 1024)
+BLOCKS = (128, 256, 512, 1024)
 """Threads of blocks that sort a row each, of up to ITEMS keys a thread."""
 THREADS = 512  # of a block that counts, or sorts a tile in a pass
 DIGIT, DIGITS = 8, 256
@@ -64,7 +64,7 @@ def sort_kernels(params: Params, source: str = "", element: ElementKind | None =
         return Kernel(name, template, params, axes or {}, threads=threads, min_blocks=blocks, source=source, **facts)
 
     def sizes(of: ElementKind) -> Axes:
-        return {"THREADS": BLOCKS[:2] if (element or of).itemsize == 8 else BLOCKS}
+        return {"THREADS": BLOCKS[:3] if (element or of).itemsize == 8 else BLOCKS}
 
     def items(of: ElementKind) -> Axes:
         return {"ITEMS": (pass_items(element or of),)}
@@ -143,7 +143,7 @@ def rows_of(view: View, axis: int) -> tuple[Shape, int]:
 
 def block_threads(element: ElementKind, cols: int, smem: int) -> int | None:
     """Threads of the block that sorts a row, or None where no block does."""
-    for threads in BLOCKS[:2] if element.itemsize == 8 else BLOCKS:
+    for threads in BLOCKS[:3] if element.itemsize == 8 else BLOCKS:
         fixed = threads // WARP * (2 * DIGITS + 4) + 4 * DIGITS
         if cols <= threads * ITEMS:
             return threads if fixed + block_smem(element, cols) <= smem else None

@@ -89,6 +89,15 @@ template <class T, class P> struct Generate {
   template <int V> BARACUDA_D void write(const MapPlace<V, 2>& place, const Chunk<V>&, bool wanted) const {
     if (!wanted) return;
     Vec<T, V> out;
+    if constexpr (is_floating<T>) {
+      if (static_cast<Form>(p.form) == Form::counted) {  // a conversion for all: numbers below 2^53 have exact sums
+        const double first = static_cast<double>(place.at[1]), next = static_cast<double>(p.along);
+        const double begin = p.begin(), step = p.end();
+#pragma unroll
+        for (int k = 0; k < V; ++k) out[k] = cast<T>(along(begin, first + k * next, step));
+        return place.store(static_cast<T*>(p.y), 0, out);
+      }
+    }
 #pragma unroll
     for (int k = 0; k < V; ++k) out[k] = generated<T>(p, static_cast<Form>(p.form), place.at[1] + k * p.along);
     place.store(static_cast<T*>(p.y), 0, out);

@@ -75,42 +75,58 @@ template <int BYTES, int V, class P> BARACUDA_D void im2col(const P& p) {
   }
 }
 
-template <class T, class P> BARACUDA_D void col2im(const P& p) {
+// Element e of the image. Three places along the last axis are on their way at once: loads without a branch, of which
+// those that are no window's give 0. U holds every count and index.
+template <class T, class U, class P> BARACUDA_D void col2im_element(const P& p, i64 e) {
   using A = acc_t<T>;
-  const i64 e = (static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
-  if (e >= p.count) return;
-  u64 i[3], c, rest = static_cast<u64>(e);
+  using I = conditional<sizeof(U) == 4, i32, i64>;
+  U i[3], c, rest = static_cast<U>(e);
 #pragma unroll
-  for (int a = 2; a >= 0; --a) rest = divmod(rest, static_cast<u64>(p.extent[a]), i[a]);
-  const i64 n = static_cast<i64>(divmod(rest, static_cast<u64>(p.channels), c));
-  const T* y = static_cast<const T*>(p.y) + n * p.y_steps[0];
-  // The window that has element i at place k of axis a; below 0 there is none.
-  const auto window = [&](int a, i64 k) {
-    const i64 from = static_cast<i64>(i[a]) + p.padding[a] - k * p.dilation[a];
-    if (from < 0 || from % p.stride[a] != 0 || from / p.stride[a] >= p.windows[a]) return static_cast<i64>(-1);
-    return from / p.stride[a];
+  for (int a = 2; a >= 0; --a) rest = divmod(rest, p.dividers[a], p.extent[a], i[a]);
+  const i64 n = static_cast<i64>(divmod(rest, p.dividers[6], p.channels, c));
+  // Whether a window has the element at place k of axis a, and which one.
+  const auto window = [&](int a, i64 k, U& o) {
+    const I from =
+        static_cast<I>(i[a]) + static_cast<I>(p.padding[a]) - static_cast<I>(k) * static_cast<I>(p.dilation[a]);
+    U off;
+    o = divmod(static_cast<U>(from), p.dividers[3 + a], p.stride[a], off);
+    return from >= 0 && off == 0 && o < static_cast<U>(p.windows[a]);
   };
+  const T* row = static_cast<const T*>(p.y) + n * p.y_steps[0] +
+                 static_cast<i64>(c) * p.kernel[0] * p.kernel[1] * p.kernel[2] * p.y_steps[1];
   A sum = A(0);
 #pragma unroll 1
   for (i64 k0 = 0; k0 < p.kernel[0]; ++k0) {
-    const i64 o0 = window(0, k0);
-    if (o0 < 0) continue;
+    U o0;
+    const bool plane = window(0, k0, o0);
 #pragma unroll 1
-    for (i64 k1 = 0; k1 < p.kernel[1]; ++k1) {
-      const i64 o1 = window(1, k1);
-      if (o1 < 0) continue;
+    for (i64 k1 = 0; k1 < p.kernel[1]; ++k1, row += p.kernel[2] * p.y_steps[1]) {
+      U o1;
+      if (!plane || !window(1, k1, o1)) continue;
+      const T* const from = row + (static_cast<i64>(o0) * p.windows[1] + o1) * p.windows[2] * p.y_steps[2];
 #pragma unroll 1
-      for (i64 k2 = 0; k2 < p.kernel[2]; ++k2) {
-        const i64 o2 = window(2, k2);
-        if (o2 < 0) continue;
-        const i64 row = ((static_cast<i64>(c) * p.kernel[0] + k0) * p.kernel[1] + k1) * p.kernel[2] + k2;
-        const i64 at = (o0 * p.windows[1] + o1) * p.windows[2] + o2;
-        sum = sum + to_acc(y[row * p.y_steps[1] + at * p.y_steps[2]]);
+      for (i64 k2 = 0; k2 < p.kernel[2]; k2 += 3) {
+        Packed<T, 1> one[3];
+#pragma unroll
+        for (int u = 0; u < 3; ++u) {
+          U o2;
+          const bool there = window(2, k2 + u, o2) && k2 + u < p.kernel[2];
+          one[u].load_if(from + (k2 + u) * p.y_steps[1] + static_cast<i64>(o2) * p.y_steps[2], there);
+        }
+#pragma unroll
+        for (int u = 0; u < 3; ++u) sum = sum + to_acc(one[u].unpacked()[0]);
       }
     }
   }
   T* x = static_cast<T*>(p.x) + n * p.x_steps[0] + static_cast<i64>(c) * p.x_steps[1];
   x[i[0] * p.x_steps[2] + i[1] * p.x_steps[3] + i[2] * p.x_steps[4]] = from_acc<T>(sum);
+}
+
+template <class T, class P> BARACUDA_D void col2im(const P& p) {
+  const i64 e = (static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x;
+  if (e >= p.count) return;
+  if (p.narrow) col2im_element<T, u32>(p, e);
+  else col2im_element<T, u64>(p, e);
 }
 
 }  // namespace baracuda

@@ -1,30 +1,46 @@
 // beam_step   the `width` largest of score[k] + logprob[k, v] over all beams k and tokens v of a batch item, in their
 //             order, with the beam and the token of each; of equal ones the lower k V + v first.
 //
-// A block for each item. Each thread keeps its four largest; those of at least the width-th largest of the threads'
-// largest are all that can matter. Where a thread may have had more of them, or too many are equal, the item is read
-// again: bit by bit for the key of the width-th largest, and for the place where its ties end.
+// beam_parts  a block finds those of a part of a beam's tokens, and leaves them, keys and places, in the workspace.
+// beam_step   a block for each item finds those of what the parts left.
+//
+// Each thread keeps its four largest; those of at least the width-th largest of the threads' largest are all that can
+// matter. Where a thread may have had more of them, or too many are equal, the block's share is read again: bit by bit for
+// the key of the width-th largest, and for the place where its ties end.
 #include "random/candidates.cuh"
 
-namespace baracuda {
+namespace baracuda::sampling {
 
-template <class T> BARACUDA_D void beam_step(const BeamStepParams& p) {
-  using namespace sampling;
-  using A = acc_t<T>;
-  using K = typename Keys<A>::type;
-  __shared__ ShortList<K> list;
-  __shared__ u32 listed;
-  const i64 item = blockIdx.x;
-  const i64 count = static_cast<i64>(p.beams) * p.cols;
-  const auto key_at = [&](i64 i) {
-    const i64 k = i / p.cols, v = i - k * p.cols;
-    const T* const x = static_cast<const T*>(p.logprobs) + item * p.strides[0] + k * p.strides[1] + v * p.strides[2];
-    return Keys<A>::of(static_cast<const A*>(p.scores)[item * p.score_strides[0] + k * p.score_strides[1]] +
-                       to_acc(*x));
-  };
+// A part of a beam's tokens.
+template <class R, class A = typename R::A> struct BeamPart {
+  const R& row;
+  A score;
+  u32 first;  // the place of the beam's token 0
+  int begin, end;
+
+  // f(key, place) of every continuation, by all threads of the block; key 0 where there is none.
+  template <int FLIGHT, class F> BARACUDA_D void each(const F& f) const {
+    row.template walk<FLIGHT>(begin, end, threadIdx.x, blockDim.x, [&](A x, bool there, u32 col) {
+      f(there ? Keys<A>::of(score + x) : typename R::K(0), first + col);
+    });
+  }
+};
+// What the parts of an item left.
+template <class K> struct BeamBest {
+  const K* key;
+  const u32* place;
+  int count;
+
+  template <int, class F> BARACUDA_D void each(const F& f) const {
+    for (int i = threadIdx.x; i < count; i += blockDim.x) f(key[i], place[i]);
+  }
+};
+
+// Lists all that may be among the `width` largest of a source; their number, at most `short_list`.
+template <class K, class S> BARACUDA_D int list_best(const S& from, int width, ShortList<K>& list, u32& listed) {
   Held<K> held{};
-  for (i64 i = threadIdx.x; i < count; i += 1024) held.add(key_at(i), static_cast<u32>(i));
-  K least = max<K>(nth_largest(held.key[0], p.width), 1);
+  from.template each<4>([&](K key, u32 at) { held.add(key, at); });
+  K least = max<K>(nth_largest(held.key[0], width), 1);
   u32 last = 0xffffffffu;  // of those equal to `least` the last one
   if (threadIdx.x == 0) listed = 0;
   const auto put = [&](K key, u32 at) {
@@ -42,30 +58,76 @@ template <class T> BARACUDA_D void beam_step(const BeamStepParams& p) {
     __syncthreads();
     if (threadIdx.x == 0) listed = 0;
     __syncthreads();
-    const auto matching = [&](const auto& f) {
+    // How many have keys above `key`, or equal to it and no place behind `place`.
+    const auto before = [&](K key, u32 place) {
       i64 n = 0;
-      for (i64 i = threadIdx.x; i < count; i += 1024) n += f(key_at(i), static_cast<u32>(i)) ? 1 : 0;
+      from.template each<1>([&](K k, u32 at) { n += k > key || (k == key && k != 0 && at <= place) ? 1 : 0; });
       return block_reduce<Sum, 1024>(n);
     };
-    if (matching([&](K key, u32) { return key >= least; }) > short_list) {
+    if (before(least, last) > short_list) {
       least = 0;
 #pragma unroll 1
       for (int bit = 8 * sizeof(K) - 1; bit >= 0; --bit) {
         const K probe = least | K(1) << bit;
-        if (matching([&](K key, u32) { return key >= probe; }) >= p.width) least = probe;
+        if (before(probe, 0xffffffffu) >= width) least = probe;
       }
-      const i64 ties = p.width - matching([&](K key, u32) { return key > least; });
       last = 0;
 #pragma unroll 1
-      for (int bit = 31; bit >= 0; --bit) {  // the first place up to which there are so many
-        const u32 probe = last | ((1u << bit) - 1);
-        if (matching([&](K key, u32 at) { return key == least && at <= probe; }) < ties) last |= 1u << bit;
+      for (int bit = 31; bit >= 0; --bit) {  // the first place up to which there are enough
+        if (before(least, last | ((1u << bit) - 1)) < width) last |= 1u << bit;
       }
     }
-    for (i64 i = threadIdx.x; i < count; i += 1024) put(key_at(i), static_cast<u32>(i));
+    from.template each<1>(put);
   }
   __syncthreads();
-  const int n = static_cast<int>(listed), t = threadIdx.x;
+  return static_cast<int>(listed);
+}
+
+}  // namespace baracuda::sampling
+
+namespace baracuda {
+
+template <class T, bool WIDE> BARACUDA_D void beam_parts(const BeamStepParams& p) {
+  using namespace sampling;
+  using R = Row<T, 1024, WIDE>;
+  using A = typename R::A;
+  using K = typename R::K;
+  __shared__ Memory<K> memory;
+  const u32 part = blockIdx.x % p.parts, beams = blockIdx.x / p.parts;
+  const i64 k = beams % p.beams, item = beams / p.beams;
+  const R row{static_cast<const T*>(p.logprobs) + item * p.strides[0] + k * p.strides[1],
+              p.strides[2],
+              static_cast<int>(p.cols),
+              0,
+              {A(0), 1.0, false},
+              false,
+              memory};
+  const int begin = static_cast<int>(part) * p.share;
+  const BeamPart<R> from{row, static_cast<const A*>(p.scores)[item * p.score_strides[0] + k * p.score_strides[1]],
+                         static_cast<u32>(k * p.cols), begin, begin + min(row.cols - begin, p.share)};
+  const int n = list_best(from, p.width, memory.candidates, memory.listed), t = threadIdx.x;
+  K* const keys = static_cast<K*>(p.keys) + static_cast<i64>(blockIdx.x) * p.width;
+  u32* const places = static_cast<u32*>(p.places) + static_cast<i64>(blockIdx.x) * p.width;
+  if (t < n) {
+    const K key = memory.candidates.key[t];
+    const u32 at = memory.candidates.col[t];
+    const int rank = rank_of(memory.candidates, n, key, at);
+    if (rank < p.width) keys[rank] = key, places[rank] = at;
+  } else if (t < p.width) {
+    keys[t] = 0;  // the part has fewer
+  }
+}
+
+template <class T> BARACUDA_D void beam_step(const BeamStepParams& p) {
+  using namespace sampling;
+  using A = acc_t<T>;
+  using K = typename Keys<A>::type;
+  __shared__ ShortList<K> list;
+  __shared__ u32 listed;
+  const i64 item = blockIdx.x, number = static_cast<i64>(p.beams) * p.parts * p.width;
+  const BeamBest<K> from{static_cast<const K*>(p.keys) + item * number,
+                         static_cast<const u32*>(p.places) + item * number, static_cast<int>(number)};
+  const int n = list_best(from, p.width, list, listed), t = threadIdx.x;
   if (t >= n) return;
   const K key = list.key[t];
   const u32 at = list.col[t];

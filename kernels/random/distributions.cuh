@@ -2,7 +2,7 @@
 // distributions   those that take one word an element: of a word and up to three parameters, in the type A; y is of type T.
 //
 // E = -log of a number in (0, 1) is a standard exponential variate; symmetric ones take the word's lowest bit as sign.
-#include "random/streams.cuh"
+#include "random/transforms.cuh"
 
 namespace baracuda::random {
 
@@ -18,23 +18,22 @@ struct Uniform {
 
 struct Exponential {
   template <class T, class A, class W> static BARACUDA_D A of(W w, A rate, A, A) {
-    const A standard = -math::log(open(w));
-    return rate == A(1) ? standard : standard / rate;
+    return Divisor<A>(rate).into(minus_log<T>(near_open<T>(w)));
   }
 };
 struct Rayleigh {
   template <class T, class A, class W> static BARACUDA_D A of(W w, A scale, A, A) {
-    return scale * math::sqrt(A(-2) * math::log(open(w)));
+    return scale * radius<T>(near_open<T>(w));
   }
 };
 struct Weibull {
   template <class T, class A, class W> static BARACUDA_D A of(W w, A scale, A power, A) {
-    return scale * math::pow(-math::log(open(w)), A(1) / power);
+    return scale * math::pow(minus_log<T>(near_open<T>(w)), A(1) / power);
   }
 };
 struct Pareto {
   template <class T, class A, class W> static BARACUDA_D A of(W w, A scale, A power, A) {
-    return scale * math::exp(-math::log(open(w)) / power);
+    return scale * math::exp(Divisor<A>(power).into(minus_log<T>(near_open<T>(w))));
   }
 };
 struct Gumbel {
@@ -46,7 +45,7 @@ struct Laplace {
   template <class T, class A, class W> static BARACUDA_D A of(W w, A loc, A scale, A) {
     bool negative;
     const A v = open_signed(w, negative);
-    return math::fma(scale, with_sign(-math::log(v), negative), loc);
+    return math::fma(scale, with_sign(minus_log<T>(v), negative), loc);
   }
 };
 struct Logistic {
@@ -84,12 +83,15 @@ struct LogNormal {
 
 // ---- of 32 bits, whatever y is --------------------------------------------------------------------------------------
 
-// p in units of 2^-32, cut: below 0 and NaN are 0, above 1 is 1.
+// p in units of 2^-32, cut: below 0 and NaN are 0, above 1 is 1. Without a branch, so that numbers are converted once.
 template <class A> BARACUDA_D u64 threshold(A p) {
-  return p > A(0) ? static_cast<u64>((p < A(1) ? p : A(1)) * A(4294967296.0)) : 0;
+  return static_cast<u64>(math::fmin(math::fmax(p, A(0)), A(1)) * A(4294967296.0));
 }
 struct Bernoulli {
-  template <class T, class A> static BARACUDA_D T of(u32 w, A p) { return cast<T>(w < threshold(p) ? 1 : 0); }
+  template <class T, class A> static BARACUDA_D T of(u32 w, A p) {
+    const u64 end = threshold(p);
+    return cast<T>(end != 0 && w <= static_cast<u32>(end - 1) ? 1 : 0);
+  }
 };
 struct Rademacher {
   template <class T, class A> static BARACUDA_D T of(u32 w, A) { return cast<T>(w >> 31 ? 1 : -1); }

@@ -92,7 +92,7 @@ template <class D, class T> struct PairOp : Drawing<acc_t<T>> {
     words<N>(this->seed, this->offset, V == 1 ? n & ~1ull : n, w);
     A z[N];
 #pragma unroll
-    for (int k = 0; k < N; k += 2) normal_pair<A>(w[k], w[k + 1], z[k], z[k + 1]);
+    for (int k = 0; k < N; k += 2) normals<T>(w[k], w[k + 1], z[k], z[k + 1]);
     if (V == 1 && n & 1) z[0] = z[1];
     Vec<A, V> wide;
 #pragma unroll
@@ -181,21 +181,33 @@ template <class D, class T> struct TriesOp : Drawing<double> {
 };
 
 // Dense arrays: a thread makes one chunk after the other, so that what all of them share is read once; numbers are not
-// even chosen in the loop.
+// even chosen in the loop. Then it makes UNROLL chunks at once: their rounds share keys, and one waits while others go on.
 template <int V> BARACUDA_D MapPlace<V, 5> flat_place(i64 at) { return {{at, at, at, at, at}, 0}; }
-template <int V, class Op> BARACUDA_D void fill_flat(const RandomParams& p, const Op& op) {
-  const auto each = [&](const auto& chunk) {
+template <int V, int UNROLL, class Op> BARACUDA_D void fill_flat(const RandomParams& p, const Op& op) {
+  const auto each = [&](i64 done, const auto& chunk) {
     const i64 step = static_cast<i64>(gridDim.x) * map_threads;
 #pragma unroll 1
-    for (i64 c = static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x; c < p.chunks; c += step) {
+    for (i64 c = done + static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x; c < p.chunks; c += step) {
       const MapPlace<V, 5> place = flat_place<V>(c * V);
       op.write(place, chunk(place), true);
     }
   };
   if (p.a == nullptr && p.b == nullptr && p.c == nullptr) {
-    each([&](const MapPlace<V, 5>&) { return op.template fixed<V>(); });
+    constexpr int tile = UNROLL * map_threads;
+    const i64 tiles = UNROLL > 1 ? p.chunks / tile : 0;
+    if constexpr (UNROLL > 1) {
+#pragma unroll 1
+      for (i64 t = blockIdx.x; t < tiles; t += gridDim.x) {
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+          const i64 c = t * tile | (u * map_threads + threadIdx.x);  // no sum: all have the same upper half
+          op.write(flat_place<V>(c * V), op.template fixed<V>(), true);
+        }
+      }
+    }
+    each(tiles * tile, [&](const MapPlace<V, 5>&) { return op.template fixed<V>(); });
   } else {
-    each([&](const MapPlace<V, 5>& place) { return op.read(place); });
+    each(0, [&](const MapPlace<V, 5>& place) { return op.read(place); });
   }
   const i64 left = p.chunks * V + threadIdx.x;
   if (V > 1 && blockIdx.x == gridDim.x - 1 && left < p.count) {
@@ -210,7 +222,10 @@ namespace baracuda {
 
 template <template <class, class> class Op, class D, class T, class L>
 BARACUDA_D void random_fill(const RandomParams& p) {
-  if constexpr (L::flat) random::fill_flat<L::vec>(p, Op<D, T>(p));
+  // 16 elements of up to 4 bytes are 4 blocks of the stream. Whole numbers, which may be tried again, are long enough.
+  constexpr bool whole = is_same<Op<D, T>, random::WholeOp<D, T>>;
+  constexpr int unroll = whole || sizeof(T) == 8 ? 1 : max(16 / L::vec, 1);
+  if constexpr (L::flat) random::fill_flat<L::vec, unroll>(p, Op<D, T>(p));
   else map_chunks<L, 5>(p, Op<D, T>(p));
 }
 

@@ -145,28 +145,40 @@ template <class T, int THREADS, bool WIDE> struct Row {
   bool masses;  // whether histograms need masses: top-k alone only counts
   Memory<K>& memory;
 
-  // Calls f(key, column) for every column of [begin, end), by thread `t` of `n`. Every thread of a warp calls f equally
-  // often, with key 0 where it has no element. FLIGHT: 16-byte loads in flight for each thread (f is inlined for each
-  // of their elements).
-  template <int FLIGHT, class F> BARACUDA_D void visit(int begin, int end, int t, int n, const F& f) const {
+  // Calls f(number, whether there is one, column) for every column of [begin, end), by thread `t` of `n`; begin, and end
+  // but for the row's, are multiples of VEC. Every thread of a warp calls f equally often. FLIGHT: loads in flight for
+  // each thread (f is inlined for each of their elements). Beyond the end they read the last chunk again: a load with a
+  // guard would be waited for before the next one.
+  template <int FLIGHT, class F> BARACUDA_D void walk(int begin, int end, int t, int n, const F& f) const {
     const i64 step = static_cast<i64>(n) * VEC;
+    const int whole = min(end, cols - cols % VEC);
 #pragma unroll 1
-    for (i64 tile = begin; tile < end; tile += step * FLIGHT) {
+    for (i64 tile = begin; tile < whole; tile += step * FLIGHT) {
       Vec<T, VEC> v[FLIGHT];
 #pragma unroll
       for (int k = 0; k < FLIGHT; ++k) {
-        const i64 at = tile + k * step + static_cast<i64>(t) * VEC;
-        if constexpr (WIDE) v[k] = load_vec<T, VEC, true>(base + at, end - at);
-        else v[k] = load_strided<T, VEC>(base + at * stride, stride, end - at);
+        const i64 at = min<i64>(tile + k * step + static_cast<i64>(t) * VEC, whole - VEC);
+        if constexpr (WIDE) v[k] = load<VEC>(base + at);
+        else v[k][0] = base[at * stride];
       }
 #pragma unroll
       for (int k = 0; k < FLIGHT; ++k) {
         const i64 at = tile + k * step + static_cast<i64>(t) * VEC;
-        if (tile + k * step >= end) break;
+        if (tile + k * step >= whole) break;
 #pragma unroll
-        for (int i = 0; i < VEC; ++i) f(at + i < end ? Keys<A>::of(to_acc(v[k][i])) : K(0), static_cast<u32>(at + i));
+        for (int i = 0; i < VEC; ++i) f(to_acc(v[k][i]), at < whole, static_cast<u32>(at + i));
       }
     }
+    if constexpr (VEC > 1) {  // fewer than a chunk
+      for (int tile = max(begin, whole); tile < end; tile += n) {
+        const int at = tile + t;
+        f(to_acc(base[min(at, cols - 1)]), at < end, static_cast<u32>(at));
+      }
+    }
+  }
+  // The same with keys, 0 where there is no element.
+  template <int FLIGHT, class F> BARACUDA_D void visit(int begin, int end, int t, int n, const F& f) const {
+    walk<FLIGHT>(begin, end, t, n, [&](A x, bool there, u32 col) { f(there ? Keys<A>::of(x) : K(0), col); });
   }
 
   // The same element by element, four loads in flight: f is inlined four times, not for each element of wide chunks.
@@ -288,10 +300,10 @@ template <class T, int THREADS, bool WIDE> struct Row {
   }
 
   // Narrows keys r.lo … r.hi, of which `r.members` are in the row, down to the one at which the count (or mass) reaches
-  // its target. The keys are rank(key) of those elements that are members(key, column).
+  // its target. The keys are rank(key) of those elements that are members(key, column); `listed`: of those in the list.
   template <class M, class F>
-  BARACUDA_D Range<K> refine(Range<K> r, bool by_mass, u64 target, const M& members, const F& rank) const {
-    bool listed = false;
+  BARACUDA_D Range<K> refine(Range<K> r, bool by_mass, u64 target, const M& members, const F& rank,
+                             bool listed = false) const {
     while (r.lo < r.hi) {
       if (!listed && r.members <= capacity) {
         if (threadIdx.x == 0) memory.listed = 0;
@@ -338,14 +350,17 @@ template <class T, int THREADS, bool WIDE> struct Row {
   // The first column at which the sum of value(key, column) passes aim(total): of 32 segments, one for each warp, then of
   // 32 segments of the one that holds it, and so on.
   template <class V, class G> BARACUDA_D Found descend(const V& value, const G& aim) const {
+    return descend(value, aim, 0, cols, 0, 0, true);
+  }
+  // From a segment [begin, end) on, with the sum `before` it; `first`: the target is not known yet.
+  template <class V, class G>
+  BARACUDA_D Found descend(const V& value, const G& aim, int begin, int end, u64 before, u64 target, bool first) const {
     const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
-    u64 target = 0, before = 0, total = 0;
-    int begin = 0, end = cols;
-    bool first = true;
+    u64 total = 0;
     while (first || end - begin > warp_size) {
-      const int segment = round_up(div_up(end - begin, warp_size), VEC);
-      const int from = static_cast<int>(min<i64>(end, begin + static_cast<i64>(warp) * segment));
-      const int to = from + min(end - from, segment);
+      const int segment = segment_of(end - begin);
+      int from, to;
+      segment_bounds(begin, end, segment, from, to);
       u64 sum = 0;
       visit<1>(from, to, lane, warp_size, [&](K key, u32 col) { sum += value(key, col); });
       sum = warp_reduce<Sum>(sum);
@@ -359,15 +374,27 @@ template <class T, int THREADS, bool WIDE> struct Row {
         if (target >= total) return {-1, total};
         first = false;
       }
-      const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;
-      before = __shfl_sync(full_warp, running - own, chosen);
-      begin += chosen * segment;
-      end = static_cast<int>(min<i64>(end, static_cast<i64>(begin) + segment));
+      choose(own, running, segment, target, begin, end, before);
     }
     const bool inside = begin + lane < end;
     const K key = inside ? key_at(begin + lane) : K(0);
     const u64 running = before + warp_scan(inside ? value(key, static_cast<u32>(begin + lane)) : 0ull);
     return {begin + __ffs(__ballot_sync(full_warp, running > target)) - 1, total};
+  }
+  static BARACUDA_D int segment_of(int length) { return round_up(div_up(length, warp_size), VEC); }
+  // The warp's segment of [begin, end).
+  static BARACUDA_D void segment_bounds(int begin, int end, int segment, int& from, int& to) {
+    const int warp = static_cast<int>(threadIdx.x) / warp_size;
+    from = static_cast<int>(min<i64>(end, begin + static_cast<i64>(warp) * segment));
+    to = from + min(end - from, segment);
+  }
+  // Narrows [begin, end) to the segment in which the sum passes `target`. A lane has its segment's sum, and that up to
+  // its end.
+  static BARACUDA_D void choose(u64 own, u64 running, int segment, u64 target, int& begin, int& end, u64& before) {
+    const int chosen = __ffs(__ballot_sync(full_warp, running > target)) - 1;
+    before = __shfl_sync(full_warp, running - own, chosen);
+    begin += chosen * segment;
+    end = static_cast<int>(min<i64>(end, static_cast<i64>(begin) + segment));
   }
   BARACUDA_D K key_at(int col) const { return Keys<A>::of(to_acc(base[col * stride])); }
 };

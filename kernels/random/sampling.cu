@@ -4,8 +4,8 @@
 // One block for each row. The first pass finds the largest number, and where few candidates are wanted (top-k, or a short
 // row) each thread's four largest: those above the k-th largest of the threads' largest are all that can matter, and
 // everything else happens among them (candidates.cuh): one read of the row. Otherwise thresholds come from histograms,
-// and the id from sums of segments (row_select.cuh).
-#include "random/candidates.cuh"
+// and the id from sums of segments (row_select.cuh); of top-p alone with fewer reads (nucleus.cuh).
+#include "random/nucleus.cuh"
 
 namespace baracuda::sampling {
 
@@ -204,6 +204,17 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
         {A(0), 1.0, likely},
         false,
         memory};
+  if constexpr (is_same<A, float>) {
+    if (nucleus_alone(p, o)) {
+      const Nucleus kept = NucleusSearch<T, THREADS, WIDE, P>(p, o, row).search();
+      if (kept.found) {
+        const K bottom = Keys<A>::of(-numeric<A>::infinity());
+        const Sampler<T, THREADS, WIDE, P> sampler{p, o, row, Best<K>{}, bottom};
+        return sampler.write_id(Kept<A>{kept.tau, kept.last}, kept.col, kept.mass);
+      }
+      __syncthreads();
+    }
+  }
   const bool rows = p.probs != nullptr || p.masked != nullptr;
   const int wanted = o.k > 0 && o.k <= most_candidates && o.k < p.cols ? static_cast<int>(o.k)
                      : p.cols <= most_candidates                       ? p.cols

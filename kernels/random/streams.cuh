@@ -39,31 +39,18 @@ BARACUDA_D double open_signed(u64 w, bool& negative) {
 }
 template <class A> BARACUDA_D A with_sign(A x, bool negative) { return negative ? -x : x; }
 
-// ---- normal variates by pairs (Box and Muller 1958) -----------------------------------------------------------------
-
-// sin and cos of an eighth of a turn on either side of an axis: of f quarter turns, |f| <= 1/2, to an ulp.
-BARACUDA_D void quarter(float f, float& s, float& c) {
-  const float q = f * f;
-  const float odd = math::fma(math::fma(q, -0.004621981f, 0.079687035f), q, -0.645964f);
-  s = f * math::fma(odd, q, 1.5707964f);
-  const float even = math::fma(math::fma(math::fma(q, 0.00090674172f, -0.020861529f), q, 0.25366941f), q, -1.2337005f);
-  c = math::fma(even, q, 1.0f);
-}
-BARACUDA_D void quarter(double f, double& s, double& c) { s = math::sinpi(0.5 * f), c = math::cospi(0.5 * f); }
+// ---- normal variates by pairs (Box and Muller 1958), in double ------------------------------------------------------
 
 // The signed rest of a word without its two highest bits, in quarter turns: -1/2 <= f < 1/2.
-BARACUDA_D float rest(u32 w) { return static_cast<float>(static_cast<i32>(w << 2)) * 2.3283064365386963e-10f; }
 BARACUDA_D double rest(u64 w) { return static_cast<double>(static_cast<i64>(w << 2)) * 5.421010862427522e-20; }
-BARACUDA_D int quadrant(u32 w) { return static_cast<int>(w >> 30); }
 BARACUDA_D int quadrant(u64 w) { return static_cast<int>(w >> 62); }
 
 // Two independent standard normal variates of two words: a radius, and an angle of four quarters.
-template <class A, class W> BARACUDA_D void normal_pair(W w0, W w1, A& z0, A& z1) {
-  const A r = math::sqrt(A(-2) * math::log(open(w0)));
-  A s, c;
-  quarter(rest(w1), s, c);
+BARACUDA_D void normal_pair(u64 w0, u64 w1, double& z0, double& z1) {
+  const double r = math::sqrt(-2.0 * math::log(open(w0))), half = 0.5 * rest(w1);
+  const double s = math::sinpi(half), c = math::cospi(half);
   const int q = quadrant(w1);
-  const A x = q & 1 ? s : c, y = q & 1 ? c : s;
+  const double x = q & 1 ? s : c, y = q & 1 ? c : s;
   z0 = r * (q == 1 || q == 2 ? -x : x);
   z1 = r * (q >= 2 ? -y : y);
 }
@@ -78,7 +65,7 @@ struct Tries {
   static BARACUDA_D double second(const Philox4& b) { return open(static_cast<u64>(b.w) << 32 | b.z); }
   // Two normal variates of the first two words; `second` is independent of them.
   static BARACUDA_D void normals(const Philox4& b, double& z0, double& z1) {
-    normal_pair<double, u64>(static_cast<u64>(b.x) << 32 | 0x80000000u, static_cast<u64>(b.y) << 32, z0, z1);
+    normal_pair(static_cast<u64>(b.x) << 32 | 0x80000000u, static_cast<u64>(b.y) << 32, z0, z1);
   }
 };
 

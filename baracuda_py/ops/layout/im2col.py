@@ -112,7 +112,8 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": (kind.itemsize,), "V": widths(kind.itemsize)}
 
 
-def _constants(desc: Im2colDescriptor, image: View, columns: View) -> dict[str, Any]:
+def _constants(desc: Im2colDescriptor, image: View, columns: View, divisors: tuple[Shape, Shape]) -> dict[str, Any]:
+    """What both kernels read. divisors: what they divide by along the spatial axes, first and second."""
     added = 3 - len(desc.spatial)
 
     def three(values: Any, fill: int) -> list[int]:
@@ -120,11 +121,13 @@ def _constants(desc: Im2colDescriptor, image: View, columns: View) -> dict[str, 
 
     steps = image.strides
     reach = max(
-        columns.size, *(n + before + after for n, (before, after) in zip(desc.spatial, desc.padding, strict=True))
+        image.size,
+        columns.size,
+        *(n + before + after for n, (before, after) in zip(desc.spatial, desc.padding, strict=True)),
     )
-    extents = (*three(desc.windows, 1), *three(desc.kernel_size, 1), max(desc.channels, 1))
     return {
-        "dividers": [divider(n) for n in extents], "narrow": reach < 2**31 - 4 * THREADS * 16,
+        "dividers": [divider(n) for n in (*three(divisors[0], 1), *three(divisors[1], 1), max(desc.channels, 1))],
+        "narrow": reach < 2**31 - 4 * THREADS * 16,
         "channels": max(desc.channels, 1), "extent": three(desc.spatial, 1), "windows": three(desc.windows, 1),
         "kernel": three(desc.kernel_size, 1), "stride": three(desc.stride, 1), "dilation": three(desc.dilation, 1),
         "padding": three([before for before, _ in desc.padding], 0),
@@ -138,7 +141,7 @@ def _geometry(p: Problem) -> Geometry | str:
     fits = y.strides[2] == 1 and y.shape[2] % wide == 0 and not any(s % wide for s in y.strides[:2]) and y.aligned(16)
     v = wide if fits else 1
     blocks = max(1, -(-y.size // (THREADS * (v if v > 1 else 4))))
-    params = {**_constants(desc, p.x, y), "count": y.size}
+    params = {**_constants(desc, p.x, y, (desc.windows, desc.kernel_size)), "count": y.size}
     step = Step("im2col", (blocks, 1, 1), params, {"BYTES": size, "V": v}, THREADS)
     return Geometry((step,), layout=layout_of((p.x, y)))
 
@@ -232,7 +235,8 @@ def col2im_reference(desc: Col2imDescriptor, *, x: Any) -> Mapping[str, Any]:
 
 
 def _col2im_geometry(p: Problem) -> Geometry | str:
-    params = {**_constants(p.desc, p.y, p.x), "count": p.y.size, "x": "y", "y": "x"}
+    constants = _constants(p.desc, p.y, p.x, (p.desc.spatial, p.desc.stride))
+    params = {**constants, "count": p.y.size, "x": "y", "y": "x"}
     step = Step("col2im", grid(-(-p.y.size // THREADS)), params, {}, THREADS)
     return Geometry((step,), layout=layout_of((p.x, p.y)))
 
@@ -259,7 +263,7 @@ class Col2imPlan(Plan):
             (
                 Kernel(
                     "col2im", "col2im<{T}>", PARAMS, threads=THREADS,
-                    spills=where(element=(ElementKind.F32, ElementKind.F16, ElementKind.BF16)),
+                    spills=where(element=(ElementKind.F64, ElementKind.C64, ElementKind.C128)),
                 ),
             ), elements=(*FLOATS, *COMPLEX),
             guarantee=Guarantee(Relative(2), batch_invariant=True),

@@ -14,9 +14,13 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
+from ...core.variant import aligned
+from ...schedules.geometry import MOST_BLOCKS
 
 I32, I64 = ElementKind.I32, ElementKind.I64
 MOST = 256  # of beams that go on
+_PART = 4096  # tokens of a part at least
+_CHUNK = 16  # of a part's tokens, which 16 bytes divide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,23 +64,35 @@ def reference(desc: BeamStepDescriptor, *, logprobs: Any, scores: Any) -> Mappin
 
 
 PARAMS = Params(
-    "BeamStepParams", logprobs="ptr", scores="ptr", next_scores="ptr", parents="ptr", tokens="ptr", cols="i64",
-    strides="i64[3]", score_strides="i64[2]", out_strides="i64[2]", parent_strides="i64[2]", token_strides="i64[2]",
-    beams="i32", width="i32", wide="i32",
+    "BeamStepParams", logprobs="ptr", scores="ptr", next_scores="ptr", parents="ptr", tokens="ptr", keys="ptr",
+    places="ptr", cols="i64", strides="i64[3]", score_strides="i64[2]", out_strides="i64[2]", parent_strides="i64[2]",
+    token_strides="i64[2]", beams="i32", width="i32", wide="i32", parts="i32", share="i32",
 )  # fmt: skip
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    desc = p.desc
-    if desc.beams * desc.vocab_size >= 2**31:
-        return f"{desc.beams} beams of {desc.vocab_size} tokens; an item has at most 2^31 - 1 continuations"
+    """The best of every part of a beam, then those of an item: parts enough for two blocks a multiprocessor."""
+    desc, vocab, strides = p.desc, p.desc.vocab_size, p.logprobs.strides
+    rows = desc.batch_size * desc.beams
+    if desc.beams * vocab >= 2**31:
+        return f"{desc.beams} beams of {vocab} tokens; an item has at most 2^31 - 1 continuations"
+    most = max(1, min(-(-2 * p.device.sms // max(rows, 1)), vocab // max(_PART, 16 * desc.width)))
+    share = -(-vocab // (_CHUNK * most)) * _CHUNK
+    parts = -(-vocab // share)
+    if rows * parts > MOST_BLOCKS:
+        return f"{rows} beams; more than 2^31 blocks"
+    held = rows * parts * desc.width
+    keys = aligned(held * desc.element.acc.itemsize)
     params = {
-        "cols": desc.vocab_size, "strides": p.logprobs.strides, "score_strides": p.scores.strides,
-        "out_strides": p.next_scores.strides, "parent_strides": p.parents.strides, "token_strides": p.tokens.strides,
-        "beams": desc.beams, "width": desc.width, "wide": desc.index_element is I64,
+        "keys": ("@workspace", 0), "places": ("@workspace", keys), "parts": parts, "share": share,
+        "cols": vocab, "strides": strides, "score_strides": p.scores.strides, "out_strides": p.next_scores.strides,
+        "parent_strides": p.parents.strides, "token_strides": p.tokens.strides, "beams": desc.beams,
+        "width": desc.width, "wide": desc.index_element is I64,
     }  # fmt: skip
-    step = Step("beams", (desc.batch_size, 1, 1), params, {}, 1024)
-    return Geometry((step,), layout="contiguous" if p.logprobs.dense else "strided")
+    dense = (vocab == 1 or strides[2] == 1) and p.logprobs.aligned()
+    first = Step("parts", (rows * parts, 1, 1), params, {"WIDE": dense}, 1024)
+    last = Step("beams", (desc.batch_size, 1, 1), params, {}, 1024)
+    return Geometry((first, last), keys + aligned(4 * held), layout="contiguous" if p.logprobs.dense else "strided")
 
 
 def in_torch(torch: Any, desc: BeamStepDescriptor, *, logprobs: Any, scores: Any) -> Any:
@@ -104,7 +120,10 @@ class BeamStepPlan(Plan):
         Variant(
             "items", _geometry, source="random/beam_step.cu",
             guarantee=Guarantee(PerOutput((("next_scores", Relative(2)), ("parents", Exact()), ("tokens", Exact())))),
-            kernels=(Kernel("beams", "beam_step<{T}>", PARAMS, {}, 1024),),
+            kernels=(
+                Kernel("parts", "beam_parts<{T}, {WIDE}>", PARAMS, {"WIDE": (True, False)}, 1024),
+                Kernel("beams", "beam_step<{T}>", PARAMS, {}, 1024),
+            ),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

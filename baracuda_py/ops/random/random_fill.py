@@ -253,9 +253,10 @@ class RandomPlan(Plan):
     variants = _rows()
     benchmarks = (
         _benchmark("uniform 268M f32", "uniform", "float32"), _benchmark("normal 268M f32", "normal", "float32"),
-        _benchmark("normal 268M bf16", "normal", "bfloat16"), _benchmark("bernoulli 268M u8", "bernoulli", "uint8"),
+        _benchmark("normal 268M bf16", "normal", "bfloat16"),
+        _benchmark("bernoulli 268M u8", "bernoulli", "uint8", a_number=0.5),
         _benchmark("randint 268M i32", "randint", "int32", low=0, span=1000),
-        _benchmark("exponential 268M f32", "exponential", "float32"),
+        _benchmark("exponential 268M f32", "exponential", "float32", a_number=1.0),
         _benchmark("gamma 2 268M f32", "gamma", "float32", a_number=2.0),
         _benchmark("poisson 20 268M f32", "poisson", "float32", a_number=20.0),
     )  # fmt: skip

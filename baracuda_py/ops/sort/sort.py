@@ -119,6 +119,7 @@ class SortPlan(Plan):
     benchmarks = (
         Benchmark("[64 Mi] f32", shape=(1 << 26,), element="float32", also=("indices",)),
         Benchmark("[65536, 1024] f32", shape=(65536, 1024), element="float32", also=("indices",)),
+        Benchmark("[16384, 4096] f32", shape=(16384, 4096), element="float32", also=("indices",)),
         Benchmark("[4096, 16384] f32", shape=(4096, 16384), element="float32", also=("indices",)),
         Benchmark("[64 Mi] i64", shape=(1 << 26,), element="int64", also=("indices",)),
     )

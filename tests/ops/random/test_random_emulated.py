@@ -19,6 +19,8 @@ pytestmark = pytest.mark.usefixtures("emulation")
         ("uniform", "float64"),
         ("uniform", "bfloat16"),
         ("normal", "float64"),
+        ("normal", "float32"),
+        ("exponential", "float16"),
         ("bernoulli", "int64"),
         ("randint", "int64"),
     ],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from call_placed import on
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError
@@ -144,6 +145,18 @@ def test_beams() -> None:
     assert not (parents[1] == 0).any()
     _, parents, tokens = bc.beam_step(np.zeros((1, 2, 3)), np.zeros((1, 2)), width=4)
     assert parents.tolist() == [[0, 0, 0, 1]] and tokens.tolist() == [[0, 1, 2, 0]]
+
+
+@pytest.mark.parametrize(("beams", "vocab", "equal"), [(2, 8204, False), (1, 1100, True)])
+def test_beams_of_parts_and_of_equals(place: str, beams: int, vocab: int, equal: bool) -> None:
+    rng = np.random.default_rng(4)
+    logprobs = np.zeros((1, beams, vocab)) if equal else np.round(4 * rng.standard_normal((1, beams, vocab))) / 4
+    scores = np.arange(beams, dtype=np.float64)[None] / 4
+    best, parents, tokens = on(place, bc.beam_step, logprobs, scores, width=5)
+    sums = (scores[:, :, None] + logprobs).reshape(-1)
+    order = np.argsort(-sums, kind="stable")[:5]
+    np.testing.assert_array_equal(best[0], sums[order])
+    np.testing.assert_array_equal(parents[0] * vocab + tokens[0], order)
 
 
 def test_a_verified_chain_has_the_distribution_of_the_target() -> None:
