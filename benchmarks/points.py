@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import checkout  # noqa: F401
@@ -26,7 +27,7 @@ Tensors = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Point:
-    """A problem: `torch(s)` and `ours`, a plan with the operands by name of one set, are timed beside each other."""
+    """A problem: `torch(s)`, the plan bound to `args(s)` and `others`, of operands by name, are timed together."""
 
     group: str
     problem: str
@@ -38,6 +39,7 @@ class Point:
     torch: Callable[[Tensors], Any]
     out: str = "y"
     want: Callable[[Tensors], Any] | None = None  # the result, if it is not torch's
+    others: Mapping[str, Callable[[Tensors], Any]] = field(default_factory=dict)
 
 
 def normal(*shape: int) -> torch.Tensor:
@@ -78,6 +80,7 @@ def rows(point: Point, rounds: int) -> Iterator[dict[str, Any]]:
         alone = only(point.plan, row)
         if row.name not in ("simt", taken) and alone.can_implement(args):
             calls[row.name] = bound(alone, point, sets, want, row.name)
+    calls |= {name: [partial(other, s) for s in sets] for name, other in point.others.items()}
     times = interleaved(calls, rounds)
     peer = times.pop("torch")
     for name, time in times.items():
