@@ -140,7 +140,8 @@ def experts(tokens: int, count: int, top: int, n: int, k: int) -> Iterator[Point
             kind=kind, total=total, experts=count, n=n, k=k, group=group, element="bfloat16", scale_element="float32"
         )
         yield Point(
-            "experts", f"{where} {kind}", flops, used * n * (k // (1 if kind == "int8" else 2) + 4 * k // group) + moved,
+            "experts", f"{where} {kind}", flops,
+            moved + used * n * (k // (1 if kind == "int8" else 2) + 4 * k // group),
             partial(make, kind, group), bc.GroupedBlockGemmPlan.select(desc),
             lambda s: bc.GroupedBlockGemmArgs(
                 x=s["x"], codes=s["codes"], scales=s["scales"], offsets=ends, y=s["y"]
