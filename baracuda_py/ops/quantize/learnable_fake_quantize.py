@@ -184,8 +184,8 @@ class LearnableFakeQuantizePlan(Plan):
 
     @staticmethod
     def gradient_case(draw: Any) -> LearnableFakeQuantizeDescriptor:
-        """All numbers are beyond the range, where the estimator is the derivative."""
-        return _drawn(draw, LearnableFakeQuantizeDescriptor, *_SATURATED)
+        """All numbers are beyond the range, where the estimator is the derivative, of scales in x's element."""
+        return replace(_drawn(draw, LearnableFakeQuantizeDescriptor, *_SATURATED), scale_element=draw.element)
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
