@@ -45,15 +45,15 @@ BARACUDA_D Vec<acc_t<T>, row_vec<T>> row_columns(const LossRow<T, P>& row, int n
   return to_acc(load_strided<T, V>(row.x[n] + col * row.p.step[n], row.p.step[n], left));
 }
 
-// f(col, x, k) for the calling thread's columns of a row, in order: x[n] is operand n there, k the place in the chunk;
-// end(col, left) after each chunk.
+// f(col, x, k) for the calling thread's columns of a row from chunk `start` on, in order: x[n] is operand n there, k the
+// place in the chunk; end(col, left) after each chunk.
 template <int G, int N, class T, class P, class F, class End>
-BARACUDA_D void walk_row(const LossRow<T, P>& row, const F& f, const End& end) {
+BARACUDA_D void walk_row(const LossRow<T, P>& row, const F& f, const End& end, i64 start = threadIdx.x % G) {
   using A = acc_t<T>;
   constexpr int V = row_vec<T>;
-  const i64 lane = threadIdx.x % G, cols = row.p.cols;
+  const i64 cols = row.p.cols;
 #pragma unroll 1
-  for (i64 col = lane * V; col < cols; col += G * V) {
+  for (i64 col = start * V; col < cols; col += G * V) {
     const i64 left = cols - col;
     Vec<A, V> chunk[N > 0 ? N : 1];
 #pragma unroll
@@ -67,6 +67,34 @@ BARACUDA_D void walk_row(const LossRow<T, P>& row, const F& f, const End& end) {
     }
     end(col, left);
   }
+}
+
+// The same for whole chunks of dense rows, of which two of each operand are on their way at once; the chunk it ends at.
+template <int G, int N, class T, class P, class F> BARACUDA_D i64 walk_dense(const LossRow<T, P>& row, const F& f) {
+  using A = acc_t<T>;
+  constexpr int V = row_vec<T>, depth = 2;
+  i64 chunk = threadIdx.x % G;
+  if (!row.p.wide) return chunk;
+#pragma unroll 1
+  for (; (chunk + (depth - 1) * G + 1) * V <= row.p.cols; chunk += depth * G) {
+    RowChunk<T> taken[depth][N];
+#pragma unroll
+    for (int d = 0; d < depth; ++d) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) taken[d][n] = load<V>(row.x[n] + (chunk + d * G) * V);
+    }
+#pragma unroll
+    for (int d = 0; d < depth; ++d) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        A x[N];
+#pragma unroll
+        for (int n = 0; n < N; ++n) x[n] = to_acc(taken[d][n][k]);
+        f((chunk + d * G) * V + k, x, k);
+      }
+    }
+  }
+  return chunk;
 }
 
 // The row whose operands and labels are at these offsets, and whose target at that.
@@ -86,7 +114,10 @@ BARACUDA_D typename K::State row_state(const K& kind, const LossRow<T, P>& row, 
   typename K::State s{};
   if constexpr (K::operands > 0) {
     if (exists) {
-      walk_row<G, K::operands>(row, [&](i64 col, const acc_t<T>* x, int) { kind.add(s, col, x); }, [](i64, i64) {});
+      const auto add = [&](i64 col, const acc_t<T>* x, int) { kind.add(s, col, x); };
+      i64 rest = threadIdx.x % G;
+      if constexpr (K::operands > 1) rest = walk_dense<G, K::operands>(row, add);
+      walk_row<G, K::operands>(row, add, [](i64, i64) {}, rest);
     }
     s = merged<G>(kind, s);
   }

@@ -122,9 +122,7 @@ TOTAL_KERNELS = tuple(
 )  # fmt: skip
 
 
-_SPILLS = where(kind=K.MULTILABEL_MARGIN, element=(ElementKind.F32, ElementKind.F64)) | where(
-    kind=K.TRIPLET_MARGIN, element=(ElementKind.F16, ElementKind.BF16), G=(32, 256)
-)
+_SPILLS = where(kind=K.MULTILABEL_MARGIN, element=(ElementKind.F32, ElementKind.F64))
 
 
 class RowLossBackwardPlan(Plan):
