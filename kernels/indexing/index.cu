@@ -4,6 +4,7 @@
 // have keys, and the keys, all with the strides that they have along the axes of y.
 #include <baracuda/map.cuh>
 #include <baracuda/positions.cuh>
+#include <baracuda/wanted.cuh>
 
 namespace baracuda {
 
@@ -22,13 +23,33 @@ BARACUDA_D i64 position_in(i64 index, i64 extent, int mode) {
   return rest < 0 ? rest + extent : rest;
 }
 
-// at: offsets in the keys. Adds position × step of each key to `sum`; false where a key names nothing.
-template <int KEYS, class P> BARACUDA_D bool key_offset(const P& p, const i64 (&at)[KEYS], i64& sum) {
+// The keys of an element, on their way from memory: of two words of each one is read, without a branch.
+template <int KEYS> struct KeysRead {
+  uint2 wide[KEYS];
+  u32 narrow[KEYS];
+
+  // at: offsets in the keys.
+  template <class P> BARACUDA_D void load(const P& p, const i64 (&at)[KEYS]) {
+#pragma unroll
+    for (int k = 0; k < KEYS; ++k) {
+      const bool there = k < p.keys, is_wide = p.wide >> k & 1;
+      load_wanted(wide[k], static_cast<const i64*>(p.indices[k]) + at[k], there && is_wide);
+      load_wanted(narrow[k], static_cast<const i32*>(p.indices[k]) + at[k], there && !is_wide);
+    }
+  }
+  BARACUDA_D i64 index(int k, bool is_wide) const {
+    if (is_wide) return static_cast<i64>(static_cast<u64>(wide[k].y) << 32 | wide[k].x);
+    return narrow[k] == 0x80000000u ? no_index : static_cast<i32>(narrow[k]);
+  }
+};
+
+// Adds position × step of each key to `sum`; false where a key names nothing.
+template <int KEYS, class P> BARACUDA_D bool key_offset(const P& p, const KeysRead<KEYS>& read, i64& sum) {
   bool known = true;
 #pragma unroll
   for (int k = 0; k < KEYS; ++k) {
     if (k >= p.keys) break;
-    const i64 index = read_index(p.indices[k], p.wide >> k & 1, at[k]);
+    const i64 index = read.index(k, p.wide >> k & 1);
     const i64 position = position_in(index, p.extents[k], p.mode);
     report_index(p.status, index, position);
     known = known && position >= 0;
@@ -47,14 +68,17 @@ template <int BYTES, int KEYS, class P> BARACUDA_D void index_words(const P& p) 
 #pragma unroll
   for (int u = 0; u < words; ++u) c[u] = min(first + u * map_threads, p.chunks - 1);
   map_offsets(p, c, at);
-  bool known[words];
+  KeysRead<KEYS> read[words];
 #pragma unroll
   for (int u = 0; u < words; ++u) {
     i64 keys[KEYS];
 #pragma unroll
     for (int k = 0; k < KEYS; ++k) keys[k] = at[u][2 + k];
-    known[u] = key_offset(p, keys, at[u][1]);
+    read[u].load(p, keys);
   }
+  bool known[words];
+#pragma unroll
+  for (int u = 0; u < words; ++u) known[u] = key_offset(p, read[u], at[u][1]);
   W word[words];
 #pragma unroll
   for (int u = 0; u < words; ++u) {
@@ -76,7 +100,9 @@ template <class P> BARACUDA_D void index_positions(const P& p) {
   map_offsets(p, c, at);
 #pragma unroll
   for (int k = 0; k < most_keys; ++k) keys[k] = at[0][1 + k];
-  const bool known = key_offset(p, keys, sum);
+  KeysRead<most_keys> read;
+  read.load(p, keys);
+  const bool known = key_offset(p, read, sum);
   static_cast<i64*>(p.y)[at[0][0]] = known ? sum : no_index;
 }
 
