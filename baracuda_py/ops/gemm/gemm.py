@@ -28,6 +28,14 @@ from . import mma, mma_f64
 _TILE = 64
 
 
+def check_elements(desc: Any, result: str = "out_element") -> None:
+    """Refuses what products of `element` do not have: elements of the result, which a field names, and precisions."""
+    if (got := getattr(desc, result)) not in (desc.element, desc.element.acc):
+        raise InvalidProblemError(f"{result} must be {desc.element} or {desc.element.acc}, got {got}")
+    if desc.math_precision == "tf32" and desc.element is not ElementKind.F32:
+        raise InvalidProblemError(f"math_precision='tf32' is for float32 operands, got {desc.element}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class GemmDescriptor(Descriptor):
     """a is [*batch_shape, m, k], b [*batch_shape, k, n]; y and c are [*batch_shape, m, n] in `out_element`.
@@ -47,12 +55,7 @@ class GemmDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        if self.out_element not in (self.element, self.element.acc):
-            raise InvalidProblemError(
-                f"out_element must be {self.element} or {self.element.acc}, got {self.out_element}"
-            )
-        if self.math_precision == "tf32" and self.element is not ElementKind.F32:
-            raise InvalidProblemError(f"math_precision='tf32' is for float32 operands, got {self.element}")
+        check_elements(self)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from ...schedules.gemm import for_precision
 from ..elementwise.cast import cast
 from ..layout.triangle import tril
 from . import syrk_rows as rows
-from .gemm import gemm
+from .gemm import check_elements, gemm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,7 @@ class SyrkDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        if self.out_element not in (self.element, self.element.acc):
-            raise InvalidProblemError(
-                f"out_element must be {self.element} or {self.element.acc}, got {self.out_element}"
-            )
-        if self.math_precision == "tf32" and self.element is not ElementKind.F32:
-            raise InvalidProblemError(f"math_precision='tf32' is for float32 operands, got {self.element}")
+        check_elements(self)
 
 
 @dataclass(slots=True, kw_only=True)

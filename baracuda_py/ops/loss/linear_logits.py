@@ -16,7 +16,7 @@ from ...core.variant import aligned
 from ...schedules.gemm import product_kernels
 from ...schedules.linear_loss import BIAS, ROUND, chunk_rows
 from ...schedules.row_groups import LONG
-from ..gemm.gemm import INNER, GemmDescriptor
+from ..gemm.gemm import INNER, GemmDescriptor, check_elements
 from .cross_entropy import FINISH, PREPARE_KERNEL, REDUCTIONS
 
 _PREPARE = 32768
@@ -50,12 +50,7 @@ class LinearCrossEntropyDescriptor(Descriptor):
     element: ElementKind = element()
 
     def validate(self) -> None:
-        if self.logits_element not in (self.element, self.element.acc):
-            raise InvalidProblemError(
-                f"logits_element must be {self.element} or {self.element.acc}, got {self.logits_element}"
-            )
-        if self.math_precision == "tf32" and self.element is not ElementKind.F32:
-            raise InvalidProblemError(f"math_precision='tf32' is for float32 operands, got {self.element}")
+        check_elements(self, "logits_element")
         if self.class_start is not None and (self.reduction != "none" or self.label_smoothing or self.z_loss):
             raise InvalidProblemError(
                 "a shard of the classes (class_start) has lse and target_logit of its own, from which losses follow: "

@@ -10,47 +10,37 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Kernel, Params, Plan, Problem,
-    Relative, UnsupportedError, Variant, View, derived, functional, operand, output,
+    FLOATS, Args, Array, ElementKind, Everywhere, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
+    UnsupportedError, Variant, View, derived, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import decode
-from ...core.tensor import Shape, pad
+from ...core.tensor import pad
 from ...core.variant import Step
 from ...schedules.map import THREADS, chunked, lay_out, map_params
 from ...schedules.reduce import reduce_kernels, reduce_params
 from ..elementwise.cast import CODES, PACKED
 from .affine import (
-    TARGETS, WHOLE, AffineFields, check_zeros, clamped, draw_elements, draw_runs, draw_scope, held_shape,
-    infer_block_shape, over_blocks, plain_scales, random_zeros,
+    TARGETS, WHOLE, check_zeros, clamped, draw_elements, draw_runs, draw_scope, infer_block_shape, over_blocks,
+    plain_scales, random_zeros,
 )  # fmt: skip
 from .block_sums import Sums, over_blocks_sums, sums_of_blocks
+from .dequantize import DequantizeDescriptor
 
 E = ElementKind
 
 
 @dataclass(frozen=True, kw_only=True)
-class DequantizeBackwardDescriptor(AffineFields, Descriptor):
-    """x holds `element`, dy `to_element`; both have shape `shape`, in elements. The rest is as in `AffineFields`."""
+class DequantizeBackwardDescriptor(DequantizeDescriptor):
+    """The fields of `DequantizeDescriptor`; dy holds `to_element`."""
 
     to_element: ElementKind = element_field(FLOATS, derived(lambda desc: E.F32))
-    element: ElementKind = element_field(TARGETS)
 
     def validate(self) -> None:
-        self.check(self.to_element, self.element)
+        DequantizeDescriptor.validate(self)
         if self.scale_element is E.E8M0:
             raise UnsupportedError("scale_element float8_e8m0fnu is a power of two, which has no gradient")
-
-    @property
-    def aux_element(self) -> ElementKind:
-        """The second element of the SKU."""
-        return self.to_element
-
-    @property
-    def x_shape(self) -> Shape:
-        """The shape of the array that holds x."""
-        return held_shape(self.shape, self.element)
 
 
 @dataclass(slots=True, kw_only=True)
