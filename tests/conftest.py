@@ -16,6 +16,10 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # `Relative` bounds are measured by the formula in NumPy, whose products are BLAS's: one kind of it on every x86.
 os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
 
+# A worker of xdist has a core: torch and BLAS, which would take all of them in each, are told before they load.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 # Kernels compiled by one test serve the others, and the next run; the user's own cache is left alone.
 os.environ.setdefault("BARACUDA_CACHE_DIR", str(Path(tempfile.gettempdir(), f"baracuda-tests-{os.getuid()}")))
 

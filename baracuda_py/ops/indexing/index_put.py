@@ -72,14 +72,19 @@ def _geometry(p: Problem, atomic: bool = False) -> Geometry | str:
     )
 
 
+def _rows_in_torch(desc: Any, front: Any, places: Any) -> Any:
+    """The rows [tokens, rest] of `front`, whose first axes are those of the places, that elements of tokens go to."""
+    strides = dense_strides(front.shape[: len(places)])
+    position = sum(place * step for place, step in zip(places, strides, strict=True))
+    return position.reshape(-1, 1).expand(-1, math.prod(desc.shape[a] for a in desc.rest))
+
+
 def in_torch(torch: Any, desc: IndexPutDescriptor, *, x: Any, indices: Any, values: Any) -> Any:
     """torch's scatters of rows: what its index_put does, of all kinds and in the order of the tokens."""
     y, tokens = x.clone(), placed_in_torch(torch, desc, values, back=True)
     front, places = fronted_in_torch(torch, desc, y), places_in_torch(torch, desc, indices)
-    rest = math.prod(desc.shape[a] for a in desc.rest)
-    position = sum(place * step for place, step in zip(places, dense_strides(front.shape[: len(places)]), strict=True))
-    rows = position.reshape(-1, 1).expand(-1, rest)
-    flat = front.reshape(math.prod(front.shape[: len(places)]), rest)
+    rows = _rows_in_torch(desc, front, places)
+    flat = front.reshape(math.prod(front.shape[: len(places)]), rows.shape[1])
     front[...] = scattered_in_torch(torch, desc, flat, 0, rows, tokens.reshape(rows.shape)).reshape(front.shape)
     return y
 
@@ -173,14 +178,15 @@ def _backward_geometry(p: Problem) -> Geometry | str:
 
 
 def backward_in_torch(torch: Any, desc: IndexPutBackwardDescriptor, *, dy: Any, indices: Any, wanted: set[str]) -> Any:
-    """Advanced indexing for the values, and for set zeros put; the tokens that are left are found by number."""
+    """Advanced indexing for the values, and for set zeros put; of tokens in one place the largest number is left."""
     places = places_in_torch(torch, desc, indices)
     front = fronted_in_torch(torch, desc, dy.clone())
     tokens = front[places]
     dx = dy
     if desc.kind is ScatterKind.SET:
-        numbers = torch.arange(tokens.numel()).reshape(tokens.shape)
-        left = torch.full(front.shape, -1).index_put(places, numbers)
+        numbers, rows = torch.arange(tokens.numel()).reshape(tokens.shape), _rows_in_torch(desc, front, places)
+        left = torch.full((math.prod(front.shape[: len(places)]), rows.shape[1]), -1)
+        left = left.scatter_reduce(0, rows, numbers.reshape(rows.shape), "amax").reshape(front.shape)
         tokens = torch.where(left[places] == numbers, tokens, 0)
         dx = dy.clone()
         fronted_in_torch(torch, desc, dx)[left >= 0] = 0
