@@ -10,17 +10,14 @@ rows TB/s of the weights tell more. Every result is checked against torch's befo
 
 from __future__ import annotations
 
-import argparse
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import checkout  # noqa: F401
-import cupy as cp
 import torch
 import torch.nn.functional as F
-from record import Results, add_options
+from points import L2, compare
 from timing import interleaved
 
 import baracuda_py as bc
@@ -30,7 +27,6 @@ KEY = ("group", "batch", "m", "n", "k", "variant")
 LLAMA8B = {"qkv": (6144, 4096), "o": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336)}
 LLAMA70B = {"qkv": (10240, 8192), "o": (8192, 8192), "gate_up": (57344, 8192), "down": (8192, 28672)}
 BATCH_INVARIANT = bc.PlanPreference(batch_invariant=True)
-L2 = 256 << 20  # bytes that the sets of operands cover together
 Call = Callable[[], Any]
 
 
@@ -140,25 +136,8 @@ def rows(point: Point, rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--groups", default="squares,llama8b,llama70b,odd,batched", help="with commas")
-    parser.add_argument("--rounds", type=int, default=12)
-    add_options(parser)
-    options = parser.parse_args()
-    results = Results(options, "gemm", KEY)
-    done: list[dict[str, Any]] = []
-    for point in points(options.groups.split(",")):
-        for row in rows(point, options.rounds):
-            done.append(row)
-            print("  ".join(f"{value:>9}" for value in row.values()), flush=True)
-        results.write(done)
-        torch.cuda.empty_cache()
-        cp.get_default_memory_pool().free_all_blocks()
-    for variant in dict.fromkeys(r["variant"] for r in done):
-        ratios = [float(r["vs_torch"]) for r in done if r["variant"] == variant]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        print(f"{variant}: {mean:.3f} of torch (geometric mean), worst {min(ratios):.3f}")
-    return 0
+    groups = "squares,llama8b,llama70b,odd,batched"
+    return compare(str(__doc__), "gemm", groups, points, KEY, rows, ("variant",))
 
 
 if __name__ == "__main__":

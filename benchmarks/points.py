@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -91,24 +91,32 @@ def rows(point: Point, rounds: int) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def compare(description: str, kind: str, groups: str, points: Callable[[list[str]], Iterator[Point]]) -> int:
-    """The script: time the points of the groups that were asked for, print them, and keep them as results of a kind."""
+def compare(
+    description: str, kind: str, groups: str, points: Callable[[list[str]], Iterator[Any]], key: Sequence[str] = KEY,
+    rows: Callable[[Any, int], Iterator[dict[str, Any]]] = rows, by: Sequence[str] = ("group", "variant"),
+) -> int:  # fmt: skip
+    """The script: time the points of the groups that were asked for, print them, and keep them as results of a kind.
+
+    rows: the CSV rows of a point by rounds; key: the fields that name one; by: those that name a line of the summary.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", default=groups, help="with commas")
     parser.add_argument("--rounds", type=int, default=12)
     add_options(parser)
     options = parser.parse_args()
-    results = Results(options, kind, KEY)
+    results = Results(options, kind, key)
     done: list[dict[str, Any]] = []
     for point in points(options.groups.split(",")):
         for row in rows(point, options.rounds):
             done.append(row)
-            print("  ".join(f"{value:>8}" for value in row.values()), flush=True)
+            print("  ".join(f"{value:>9}" for value in row.values()), flush=True)
         results.write(done)
         torch.cuda.empty_cache()
         cp.get_default_memory_pool().free_all_blocks()
-    for key in dict.fromkeys((r["group"], r["variant"]) for r in done):
-        ratios = [float(r["vs_torch"]) for r in done if (r["group"], r["variant"]) == key]
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        print(f"{' '.join(key)}: {mean:.3f} of torch (geometric mean), worst {min(ratios):.3f}")
+    ratios: dict[str, list[float]] = {}
+    for row in done:
+        ratios.setdefault(" ".join(row[field] for field in by), []).append(float(row["vs_torch"]))
+    for name, found in ratios.items():
+        mean = math.exp(sum(map(math.log, found)) / len(found))
+        print(f"{name}: {mean:.3f} of torch (geometric mean), worst {min(found):.3f}")
     return 0

@@ -4,7 +4,7 @@
 // `mask` says of which elements dx is dy.
 // BACKWARD: what is made is dx; `divided`: dx is dy / scale, of a quantiser. `whole`: quotients are rounded before they are
 // compared with the ends, as integers are.
-#include "quantize/affine.cuh"
+#include "quantize/fake.cuh"
 
 namespace baracuda {
 
@@ -13,14 +13,9 @@ namespace affine {
 template <class T, bool FLAT, bool BACKWARD> struct FakeQuantizeOp {
   using A = acc_t<T>;
   const FakeQuantizeParams& p;
-  template <int V> struct Chunk {
-    Vec<T, V> x, dy;
-  };
+  template <int V> using Chunk = FakeChunk<T, V>;
   template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, places>& place) const {
-    Chunk<V> chunk;
-    chunk.x = place.load(static_cast<const T*>(p.x), at_x);
-    if constexpr (BACKWARD) chunk.dy = place.load(static_cast<const T*>(p.dy), at_number);
-    return chunk;
+    return Chunk<V>::template read<BACKWARD>(p, place);
   }
   template <int V> BARACUDA_D void write(const MapPlace<V, places>& place, const Chunk<V>& chunk, bool wanted) const {
     if (!wanted) return;

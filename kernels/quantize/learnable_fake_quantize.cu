@@ -3,6 +3,7 @@
 //
 // Schedule map over blocks: a thread takes 16 bytes of x, or single elements. Each element is made alone, in acc_t<T>.
 // BACKWARD: what is made is dx.
+#include "quantize/fake.cuh"
 #include "quantize/learnable.cuh"
 
 namespace baracuda {
@@ -12,14 +13,9 @@ namespace affine {
 template <class T, bool FLAT, bool BACKWARD> struct LearnableOp {
   using A = acc_t<T>;
   const LearnableFakeQuantizeParams& p;
-  template <int V> struct Chunk {
-    Vec<T, V> x, dy;
-  };
+  template <int V> using Chunk = FakeChunk<T, V>;
   template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, places>& place) const {
-    Chunk<V> chunk;
-    chunk.x = place.load(static_cast<const T*>(p.x), at_x);
-    if constexpr (BACKWARD) chunk.dy = place.load(static_cast<const T*>(p.dy), at_number);
-    return chunk;
+    return Chunk<V>::template read<BACKWARD>(p, place);
   }
   template <int V> BARACUDA_D void write(const MapPlace<V, places>& place, const Chunk<V>& chunk, bool wanted) const {
     if (!wanted) return;

@@ -346,9 +346,7 @@ class QkvGemmPlan(Plan):
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        """Some matrices have a scale of their own."""
-        arrays["scale_q"] = 0.40625 if desc.n_q % 2 else 1.0
-        arrays["scale_v"] = 1.625 if desc.n_v % 2 else 1.0
+        own_scales(desc, arrays)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -363,6 +361,12 @@ class QkvGemmPlan(Plan):
         n, size = desc.n_q + desc.n_k + desc.n_v, int(desc.element.itemsize)
         values = desc.m * desc.k * size + desc.m * n * int(desc.out_element.itemsize)
         return int(n * desc.k * desc.kind.row.bits / 8 + values)
+
+
+def own_scales(desc: Any, arrays: dict[str, Any]) -> None:
+    """For tests: some of the three matrices have a scale of their own."""
+    arrays["scale_q"] = 0.40625 if desc.n_q % 2 else 1.0
+    arrays["scale_v"] = 1.625 if desc.n_v % 2 else 1.0
 
 
 def qkv_case(draw: Any) -> dict[str, Any]:

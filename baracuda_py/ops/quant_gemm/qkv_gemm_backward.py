@@ -19,7 +19,8 @@ from . import block_gemm_backward
 from .block_gemm import ELEMENTS
 from .block_gemm_backward import ROUND, round_step, rounding
 from .qkv_gemm import (
-    KINDS, PARTS, QkvGemmDescriptor, QkvGemmPlan, QkvStoredArgs, infer_products, layout_of, of_part, parts_of, qkv_case,
+    KINDS, PARTS, QkvGemmDescriptor, QkvGemmPlan, QkvStoredArgs, infer_products, layout_of, of_part, own_scales,
+    parts_of, qkv_case,
 )  # fmt: skip
 from .unpacked import DENSE, dense_kernels, held_view, refuses, unpacked
 
@@ -125,8 +126,7 @@ class QkvGemmBackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        """Some matrices have a scale of their own."""
-        QkvGemmPlan.complete(desc, arrays)
+        own_scales(desc, arrays)
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from ...schedules.gemm import Operand, product_kernels, product_steps, wide_view
 from ...schedules.products import Place
 from ..gemm.gemm import GemmArgs, GemmDescriptor, rows_apart
 from .block_gemm import ELEMENTS, many
-from .qkv_gemm import PARTS, layout_of
+from .qkv_gemm import PARTS, layout_of, own_scales
 from .unpacked import DENSE, held_view
 
 E = ElementKind
@@ -266,9 +266,7 @@ class QkvInt8Plan(Plan):
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        """Some matrices have a scale of their own."""
-        arrays["scale_q"] = 0.40625 if desc.n_q % 2 else 1.0
-        arrays["scale_v"] = 1.625 if desc.n_v % 2 else 1.0
+        own_scales(desc, arrays)
 
     @classmethod
     def flops(cls, desc: Any) -> int:

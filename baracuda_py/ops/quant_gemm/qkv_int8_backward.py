@@ -16,7 +16,7 @@ from ...schedules.products import Place
 from ..gemm.gemm import GemmArgs, GemmDescriptor
 from .block_gemm import ELEMENTS
 from .block_gemm_backward import ROUND
-from .qkv_gemm import PARTS, layout_of
+from .qkv_gemm import PARTS, layout_of, own_scales
 from .qkv_gemm_backward import rounded_sum, summed
 from .qkv_int8 import WIDEN, QkvInt8Descriptor, QkvInt8Matrices, QkvInt8Plan, int8_case, widened
 from .unpacked import DENSE
@@ -106,8 +106,7 @@ class QkvInt8BackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
-        """Some matrices have a scale of their own."""
-        QkvInt8Plan.complete(desc, arrays)
+        own_scales(desc, arrays)
 
     @classmethod
     def flops(cls, desc: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -181,6 +182,14 @@ def held_shape(shape: Shape, element: ElementKind) -> Shape:
 
 
 # --- tests -----------------------------------------------------------------------------------------------------------
+
+
+def complete_numbers(desc: Any, arrays: dict[str, Any], element: ElementKind) -> None:
+    """The numbers in the place of arrays, and zero points where codes of `element` have them."""
+    arrays["uniform_scale"] = 0.25 if math.prod(desc.shape) % 2 else 0.3
+    if desc.uniform or element not in WHOLE:
+        arrays["zero_points"] = None
+    arrays["uniform_zero_point"] = len(desc.shape) if element in WHOLE else 0
 
 
 def random_scales(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:

@@ -21,8 +21,8 @@ from ...schedules.blocks import BlockMap
 from ...schedules.map import THREADS, map_params
 from ..elementwise.cast import CODES, PACKED
 from .affine import (
-    TARGETS, WHOLE, AffineFields, affine_params, check_zeros, draw_elements, draw_scope, held_shape, infer_block_shape,
-    random_scales, random_zeros, shared, shared_views, values_of,
+    TARGETS, AffineFields, affine_params, check_zeros, complete_numbers, draw_elements, draw_scope, held_shape,
+    infer_block_shape, random_scales, random_zeros, shared, shared_views, values_of,
 )  # fmt: skip
 
 E = ElementKind
@@ -177,10 +177,7 @@ class DequantizePlan(Plan):
 
     @classmethod
     def complete(cls, desc: DequantizeDescriptor, arrays: dict[str, Any]) -> None:
-        arrays["uniform_scale"] = 0.25 if math.prod(desc.shape) % 2 else 0.3
-        if desc.uniform or desc.element not in WHOLE:
-            arrays["zero_points"] = None
-        arrays["uniform_zero_point"] = len(desc.shape) if desc.element in WHOLE else 0
+        complete_numbers(desc, arrays, desc.element)
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:

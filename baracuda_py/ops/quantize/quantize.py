@@ -25,8 +25,8 @@ from ..random.philox import philox_bits
 from ..random.stochastic_cast import StochasticCastDescriptor
 from ..random.stochastic_cast import reference as stochastic_cast
 from .affine import (
-    TARGETS, WHOLE, AffineFields, affine_params, check_zeros, codes_of, draw_elements, draw_scope, held_shape,
-    infer_block_shape, random_scales, random_zeros, shared, shared_views, wide,
+    TARGETS, WHOLE, AffineFields, affine_params, check_zeros, codes_of, complete_numbers, draw_elements, draw_scope,
+    held_shape, infer_block_shape, random_scales, random_zeros, shared, shared_views, wide,
 )  # fmt: skip
 
 E = ElementKind
@@ -223,10 +223,7 @@ class QuantizePlan(Plan):
     @classmethod
     def complete(cls, desc: QuantizeDescriptor, arrays: dict[str, Any]) -> None:
         streams(desc.shape, arrays)
-        arrays["uniform_scale"] = 0.25 if math.prod(desc.shape) % 2 else 0.3
-        if desc.uniform or desc.to_element not in WHOLE:
-            arrays["zero_points"] = None
-        arrays["uniform_zero_point"] = len(desc.shape) if desc.to_element in WHOLE else 0
+        complete_numbers(desc, arrays, desc.to_element)
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
