@@ -19,8 +19,10 @@ from baracuda_py.testing.gpu import gpu_layout_bits
 
 
 def main() -> int:
-    names = sys.argv[1:]
-    for name, plan in registry.plans().items():
+    names, plans = sys.argv[1:], registry.plans()
+    if unknown := [name for name in names if name not in plans]:
+        sys.exit(f"no such plan: {', '.join(unknown)}")
+    for name, plan in plans.items():
         if not names or name in names:
             exercise(plan, gpu_layout_bits, examples=0)
             print(f"{name}: ran", flush=True)

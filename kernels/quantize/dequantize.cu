@@ -34,7 +34,8 @@ template <int CODE, int WIDTH, bool FLAT> struct DequantizeOp {
   template <int V> using Chunk = Vec<stored_t<CODE>, V>;
 
   template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, places>& place) const {
-    return load_codes<CODE, V>(p.x, place.at[at_x]);
+    if constexpr (is_packed(CODE)) return load_codes<CODE, V>(p.x, place.at[at_x]);
+    else return place.load(static_cast<const stored_t<CODE>*>(p.x), at_x);
   }
   template <int V> BARACUDA_D void write(const MapPlace<V, places>& place, const Chunk<V>& q, bool wanted) const {
     if (!wanted) return;

@@ -182,8 +182,9 @@ class Graph(BackendRep):
 
     def _operand(self, value: Any) -> tuple[Any, bc.ElementKind | None, int]:
         """An input as our ops take it, what it holds, and its elements along the last axis."""
-        if not isinstance(value, np.ndarray):
+        if not isinstance(value, (np.ndarray, np.generic)):
             return value, None, 0
+        value = np.asarray(value)
         kind = element(value.dtype)
         stored = value if kind.carrier == kind.dtype else encode(value, kind)
         return self.xp.asarray(stored), kind, value.shape[-1] if value.ndim else 1

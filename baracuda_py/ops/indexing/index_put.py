@@ -19,8 +19,8 @@ from ...core.tensor import dense_strides
 from ...schedules.scatter import gradient_kernels, scatter_backward_geometry, scatter_params
 from .indexed import ELEMENTS, SUMMED
 from .keyed import (
-    Keyed, KeyedDescriptor, Put, fronted_in_torch, index_case, known_keys, picked, placed_in_torch, places_in_torch,
-    put_geometry, put_position_kernel, tokens_put,
+    Keyed, KeyedDescriptor, Put, distinct_keys, fronted_in_torch, index_case, known_keys, picked, placed_in_torch,
+    places_in_torch, put_geometry, put_position_kernel, tokens_put,
 )  # fmt: skip
 from .scatter import ScatterKind, reduced, refuse_fresh_set, scatter_rows, scattered_in_torch
 
@@ -111,7 +111,8 @@ class IndexPutPlan(Keyed):
     benchmarks = tuple(
         Benchmark(
             f"{kind} 65536 rows to [256, 256, 1024] bf16", kind=kind, shape=(256, 256, 1024),
-            index_shapes=((65536,), (65536,)), axes=(0, 1), element="bfloat16", make=known_keys,
+            index_shapes=((65536,), (65536,)), axes=(0, 1), element="bfloat16",
+            make=distinct_keys if kind == "set" else known_keys,
         )
         for kind in ("set", "add")
     )  # fmt: skip
@@ -221,7 +222,8 @@ class IndexPutBackwardPlan(Keyed):
     benchmarks = (
         Benchmark(
             "set 65536 rows of [256, 256, 1024] bf16", kind="set", shape=(256, 256, 1024),
-            index_shapes=((65536,), (65536,)), axes=(0, 1), element="bfloat16", also=("dx", "dvalues"), make=known_keys,
+            index_shapes=((65536,), (65536,)), axes=(0, 1), element="bfloat16", also=("dx", "dvalues"),
+            make=distinct_keys,
         ),
     )  # fmt: skip
 

@@ -67,6 +67,11 @@ def known_indices(name: str) -> Callable[[Any, Any], Mapping[str, Any]]:
     return lambda torch, desc: {name: torch.randint(0, desc.shape[desc.axis], desc.index_shape)}
 
 
+def distinct_indices(name: str) -> Callable[[Any, Any], Mapping[str, Any]]:
+    """The same, all different along the axis, so that it does not matter which of two is set last."""
+    return lambda torch, desc: {name: torch.rand(desc.index_shape).argsort(desc.axis)}
+
+
 class Indexed(Plan):
     """Base of the plans: `index` names the operand whose values lie in [-extent, extent) of the descriptor's axis."""
 

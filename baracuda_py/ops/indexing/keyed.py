@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -256,6 +257,18 @@ def known_keys(torch: Any, desc: Any) -> Mapping[str, Any]:
     """Random indices in range, as torch wants them."""
     pairs = zip(desc.axes, desc.index_shapes, strict=True)
     return {"indices": [torch.randint(0, desc.shape[a], shape) for a, shape in pairs]}
+
+
+def distinct_keys(torch: Any, desc: Any) -> Mapping[str, Any]:
+    """Random places that are all different, so that it does not matter which of two is set last."""
+    extents = [desc.shape[a] for a in desc.axes]
+    (shape,) = set(desc.index_shapes)
+    places = torch.randperm(math.prod(extents))[: math.prod(shape)].reshape(shape)
+    found: list[Any] = []
+    for extent in reversed(extents):
+        found.insert(0, places % extent)
+        places = places // extent
+    return {"indices": found}
 
 
 def index_case(draw: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.errors import UnsupportedError
 from ...schedules.scatter import gradient_kernels, scatter_backward_geometry, scatter_params
-from .indexed import ELEMENTS, SUMMED, Indexed, from_start, known_indices, located, random_index
+from .indexed import ELEMENTS, SUMMED, Indexed, distinct_indices, from_start, known_indices, located, random_index
 from .scatter import ScatterDescriptor, ScatterKind, along_axis, scatter_case, scattered, source_along
 
 KINDS = (ScatterKind.SET, ScatterKind.ADD)
@@ -108,7 +108,8 @@ class ScatterBackwardPlan(Indexed):
     benchmarks = tuple(
         Benchmark(
             f"{kind} [8192, 4096] f32", kind=kind, shape=(8192, 4096), index_shape=(8192, 4096), axis=1,
-            element="float32", also=("dx", "dsrc"), make=known_indices("index"),
+            element="float32", also=("dx", "dsrc"),
+            make=distinct_indices("index") if kind == "set" else known_indices("index"),
         )
         for kind in ("set", "add")
     )  # fmt: skip

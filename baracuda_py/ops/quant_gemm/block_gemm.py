@@ -175,8 +175,9 @@ def tiled(p: Problem) -> bool:
     return many(p) and p.desc.m <= (_MOST_TILED if p.index is None else WIDE)
 
 
-# Sums in float32 in another order; tensor cores truncate what they add.
-GUARANTEE = Guarantee(Relative(4, mean=3))
+# Sums in float32 in another order: tensor cores truncate what they add, dense rows without them make one chain along k,
+# whose worst result is further from the truth than the mean says.
+GUARANTEE = Guarantee(Relative(8, mean=3))
 _UNPACKED = tuple(
     Variant(
         f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu", kernels=dense_kernels(row),

@@ -143,7 +143,7 @@ def _geometry(p: Problem) -> Geometry | str:
         return Geometry(())
     x = p.x
     if desc.element in PACKED:
-        if x.shape[-1] > 1 and x.strides[-1] != 1:
+        if x.shape[-1] > 1 and x.strides[-1] != 1 and math.prod(x.shape):
             return f"packed codes must be contiguous along the last axis, got strides {x.strides}"
         x = View(x.ptr, desc.shape, (*(2 * s for s in x.strides[:-1]), 1), x.element)
     zeros = None if p.zero_points is None else p.zero_points.broadcast_to(desc.scale_shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,22 @@ def apart(rng: Any, desc: Any, shape: Shape) -> Any:
 
 KEYS = Everywhere(smooth=apart)
 """Keys of tests: of the whole range, many of them equal."""
+
+
+def sorted_rows(name: str, shape: str = "shape") -> Callable[[Any, Any], Mapping[str, Any]]:
+    """What makes the operand `name` of a benchmark: random numbers, sorted along the last axis.
+
+    shape: the field that says its extents.
+    """
+
+    def make(torch: Any, desc: Any) -> Mapping[str, Any]:
+        extents = getattr(desc, shape)
+        size = extents if isinstance(extents, tuple) else (extents,)
+        whole = desc.element.is_integer
+        random = torch.randint(-(2**31), 2**31 - 1, size) if whole else torch.randn(size)
+        return {name: random.to(getattr(torch, desc.element.value)).sort(-1).values}
+
+    return make
 
 
 @dataclass(frozen=True, kw_only=True)

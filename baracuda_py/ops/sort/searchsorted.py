@@ -20,7 +20,7 @@ from ...core.variant import Step
 from ...schedules.geometry import MOST_BLOCKS
 from ...schedules.map import THREADS, chunked, lay_out, map_params
 from ...schedules.radix_sort import key_order
-from .order import EVERY, KEYS, order_of, torch_keys
+from .order import EVERY, KEYS, order_of, sorted_rows, torch_keys
 
 I32, I64 = INDICES
 
@@ -171,10 +171,13 @@ class SearchsortedPlan(Plan):
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
-    benchmarks = (
-        Benchmark("64 Mi f32 in 1000", shape=(1000,), values_shape=(1 << 26,), element="float32"),
-        Benchmark("16 Mi f32 in 16 Mi", shape=(1 << 24,), values_shape=(1 << 24,), element="float32"),
-    )
+    benchmarks = tuple(
+        Benchmark(f"{label} f32 in {count}", shape=shape, values_shape=values, element="float32",
+                  make=sorted_rows("sorted_sequence"))
+        for label, count, shape, values in (
+            ("64 Mi", "1000", (1000,), (1 << 26,)), ("16 Mi", "16 Mi", (1 << 24,), (1 << 24,)),
+        )
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> SearchsortedDescriptor:

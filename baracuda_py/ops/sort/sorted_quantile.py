@@ -18,7 +18,7 @@ from ...core.element import decode
 from ...core.tensor import Shape, View
 from ...schedules.map import THREADS, map_params
 from ...schedules.radix_sort import key_order
-from .order import KEYS, RowDescriptor, order_of, rows_back, rows_last
+from .order import KEYS, RowDescriptor, order_of, rows_back, rows_last, sorted_rows
 from .searchsorted import one_each
 
 _STEPS = ("linear", "lower", "higher", "nearest", "midpoint", "inverted_cdf", "averaged_inverted_cdf",
@@ -182,8 +182,9 @@ class SortedQuantilePlan(Plan):
     vjp = Vjp("SortedQuantileBackwardPlan", grads={"x": "dx"})
     torch = staticmethod(in_torch)
     benchmarks = (
-        Benchmark("3 of [65536, 1024] f32", shape=(65536, 1024), q_shape=(3,), also=("q",), element="float32"),
-    )
+        Benchmark("3 of [65536, 1024] f32", shape=(65536, 1024), q_shape=(3,), also=("q",), element="float32",
+                  make=sorted_rows("x")),
+    )  # fmt: skip
 
     @staticmethod
     def case(draw: Any) -> SortedQuantileDescriptor:
@@ -296,8 +297,9 @@ class SortedQuantileBackwardPlan(Plan):
     )  # fmt: skip
     torch = staticmethod(backward_in_torch)
     benchmarks = (
-        Benchmark("3 of [65536, 1024] f32", shape=(65536, 1024), q_shape=(3,), also=("q",), element="float32"),
-    )
+        Benchmark("3 of [65536, 1024] f32", shape=(65536, 1024), q_shape=(3,), also=("q",), element="float32",
+                  make=sorted_rows("x")),
+    )  # fmt: skip
     case = SortedQuantilePlan.case
     check = SortedQuantilePlan.check
     complete = SortedQuantilePlan.complete

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from call_emulated import call
 
 import baracuda_py as bc
 from baracuda_py.core.element import decode
@@ -191,3 +192,15 @@ def test_what_does_not_go_together_is_refused() -> None:
     refused("signed targets", bc.dynamic_quantize, x, to_element="uint8")
     refused("asymmetric is for integers", bc.dynamic_quantize, x, to_element="float8_e5m2", symmetric=False)
     refused("e8m0fnu is for float8", bc.dynamic_quantize, x, scale_element="float8_e8m0fnu")
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", ["int32", "int16", "float8_e4m3fn"])
+def test_kernels_honour_a_row_that_is_broadcast(element: str) -> None:
+    """One code for all of a row, beside scales that differ."""
+    x = np.broadcast_to(np.arange(3, dtype="uint8" if "float" in element else element)[:, None] + 40, (3, 64))
+    scales = np.exp2(np.arange(192.0) - 90).reshape(3, 64)[:, ::-1].astype(np.float32)
+    desc = bc.DequantizePlan.descriptor(shape=(3, 64), block_shape=(1, 1), element=element)
+    own = {"scales": np.ascontiguousarray(scales), "zero_points": None, "uniform_scale": 1.0, "uniform_zero_point": 0}
+    made = call(bc.DequantizePlan, desc, {"y": np.zeros((3, 64), np.float32)}, x=x, **own)["y"]
+    np.testing.assert_array_equal(made, decode(x, element).astype(np.float32) * scales)
