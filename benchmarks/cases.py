@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,6 +119,9 @@ def _saved(plan: type[Plan], benchmark: Benchmark, desc: Any, made: Arrays, devi
     return {own: given[name] for own, name in names.items()} | {name: given[name] for name in shared}
 
 
+_DRAWN = 1 << 22  # numbers that the host draws of an array; more take it longer than all else
+
+
 def _contents(spec: Operand, desc: Any) -> Any:
     element = spec.elements(desc)[0]
     dtype = getattr(torch, str(element), torch.uint8)  # what torch has no name for travels as bytes
@@ -126,8 +130,7 @@ def _contents(spec: Operand, desc: Any) -> Any:
         if spec.role == "out":
             made.append(torch.empty(shape, dtype=dtype))
         elif element.is_float and callable(spec.values):
-            drawn = spec.values(np.random.default_rng(), desc, shape)
-            made.append(torch.from_numpy(np.asarray(drawn)).to(torch.get_default_device(), dtype))
+            made.append(_drawn(spec.values, desc, shape, dtype))
         elif element.is_complex:
             made.append(torch.randn(shape, dtype=dtype))
         elif element.is_float:
@@ -135,6 +138,16 @@ def _contents(spec: Operand, desc: Any) -> Any:
         else:
             made.append(torch.from_numpy(_integers(spec, desc, shape)).to(torch.get_default_device(), dtype))
     return made if spec.many else made[0]
+
+
+def _drawn(values: Any, desc: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Floats as the operand's declaration makes them: of large arrays the first rows, which are then repeated."""
+    count, device = math.prod(shape), torch.get_default_device()
+    if count <= _DRAWN or shape[0] == 1:
+        return torch.from_numpy(np.asarray(values(np.random.default_rng(), desc, shape))).to(device, dtype)
+    rows = max(1, shape[0] * _DRAWN // count)
+    first = _drawn(values, desc, (rows, *shape[1:]), dtype)
+    return first.repeat(-(-shape[0] // rows), *(1 for _ in shape[1:]))[: shape[0]]
 
 
 def _integers(spec: Operand, desc: Any, shape: tuple[int, ...]) -> Any:
