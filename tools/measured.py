@@ -297,6 +297,41 @@ def _bias_table(path: Path) -> str:
     return _table(title, ("head_dim", "length", "operand", "gradient", "µs", "TFLOP/s"), lines)
 
 
+def _gemm_table(path: Path) -> str:
+    variants = ("plan", "batch invariant", "bias gelu plan", "swiglu plan")
+    found: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
+    for row in _rows(path):
+        of = tuple(row[field] for field in ("group", "batch", "m", "n", "k"))
+        found.setdefault(of, {})[row["variant"]] = row
+    lines = [
+        (
+            *of, *(rows["plan"][field] for field in ("us", "tflops", "tb_s")),
+            *(f"{float(rows[name]['vs_torch']):.2f}" if name in rows else "" for name in variants),
+        )
+        for of, rows in found.items()
+    ]  # fmt: skip
+    title = (
+        "Products of bf16, and their speed as a share of torch's in that run: bare, with the bits of any batch, with a "
+        "bias and GELU, and SwiGLU of two weights (`benchmarks/gemm.py`)"
+    )
+    head = ("", "batch", "m", "n", "k", "µs", "TFLOP/s", "TB/s", "bare", "any batch", "bias, GELU", "SwiGLU")
+    return _table(title, head, lines)
+
+
+def _points_table(title: str) -> Callable[[Path], str]:
+    """What plans do, of results whose rows have a group, a problem and a variant."""
+
+    def table(path: Path) -> str:
+        lines = [
+            tuple(row[field] for field in ("group", "problem", "us", "tflops", "tb_s", "torch_us", "vs_torch"))
+            for row in _rows(path)
+            if row["variant"] == "plan"
+        ]
+        return _table(title, ("", "problem", "µs", "TFLOP/s", "TB/s", "torch, µs", "of torch's speed"), lines)
+
+    return table
+
+
 _TABLES: dict[str, Callable[[Path], str]] = {
     "": _op_table,
     "attention": _attention_table,
@@ -309,4 +344,7 @@ _TABLES: dict[str, Callable[[Path], str]] = {
     "fusions": _fusions_table,
     "linear_loss": _linear_loss_table,
     "generate": _generate_table,
+    "gemm": _gemm_table,
+    "products": _points_table("Experts, fp8 and few rows, beside torch (`benchmarks/products.py`)"),
+    "quantised": _points_table("Products of quantised operands, beside torch's of bf16 (`benchmarks/quantised.py`)"),
 }
