@@ -20,7 +20,7 @@ from baracuda_py.core.warm import Job, jobs
 from baracuda_py.jit import KernelInfo, nvrtc
 
 CEILING = 250  # kernels per op (of one kind, where it is a table) and target
-SAMPLE = 0.02  # of the units that the lock knows are compiled all the same
+SAMPLE = 0.01  # of the units that the lock knows: they are compiled all the same
 PLANS = registry.plans()
 Resources = Mapping[tuple[str, str], "tuple[KernelInfo, ...] | CompileError"]
 
