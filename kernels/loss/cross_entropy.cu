@@ -3,10 +3,11 @@
 //
 // cross_entropy_rows: a group of G threads holds a row in registers, K chunks a thread, R rows at once: one read.
 // cross_entropy_long: a block for each row, maximum and sum online; for the gradient the row again, its first slabs
-// from shared memory, the others from L2, the newest first. A row's loss is finished in double, as a difference from
-// its maximum. The losses of a block are added as a tree, those of the blocks by `finish`, both in double; `finish`
+// from shared memory, the others from L2, the newest first. cross_entropy_cluster: the same by a cluster, of which each
+// block has as many slabs, one after the other; parts are merged in the order of blocks. A row's loss is finished in
+// double, as a difference from its maximum. The losses of a block are added as a tree, those of the blocks by `finish`, both in double; `finish`
 // also adds up the rounding errors.
-#include <baracuda/tma.cuh>
+#include <baracuda/cluster.cuh>
 #include "loss/cross_entropy_common.cuh"
 
 namespace baracuda {
@@ -192,20 +193,31 @@ template <class T, int G, int K, int R, int MODE, int SMOOTH, class P> BARACUDA_
   }
 }
 
-// A block for each row.
-template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_long(const P& p) {
+// What a block of a cluster finds in its part of a row.
+template <class A> struct RowPart {
+  MaxSum<A> state;
+  A spread;
+};
+
+// A block, or a cluster of so many, for each row.
+template <class T, int MODE, int SMOOTH, int CLUSTER, class P> BARACUDA_D void cross_entropy_row(const P& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, V = row_vec<T>;
   constexpr int K = SMOOTH == smooth_weighted || is_same<T, double> ? long_chunks / 2 : long_chunks;
   BARACUDA_DYNAMIC_SMEM(RowChunk<T>, held);
   const int lane = threadIdx.x;
-  const i64 cols = p.cols, row_number = blockIdx.x;
-  const int slabs = static_cast<int>(div_up<i64>(cols, G * V)), stage = p.stage;
+  const u32 rank = CLUSTER == 1 ? 0 : cluster_rank();
+  const i64 row_number = blockIdx.x / CLUSTER;
+  // The block's slabs begin at `skipped` of the row; its columns end at `cols`.
+  const int all_slabs = static_cast<int>(div_up<i64>(p.cols, G * V)), each = div_up(all_slabs, CLUSTER),
+            stage = p.stage;
+  const int skipped = static_cast<int>(rank) * each, slabs = max(0, min(each, all_slabs - skipped));
+  const i64 cols = CLUSTER == 1 ? p.cols : min<i64>(p.cols, static_cast<i64>(skipped + each) * G * V);
   i64 at[5];
   row_offsets(p, row_number, at);
   const T* x = static_cast<const T*>(p.logits) + at[0];
   const T low = cast<T>(-numeric<A>::infinity());
-  auto column = [&](int slab) { return (static_cast<i64>(slab) * G + lane) * V; };
+  auto column = [&](int slab) { return (static_cast<i64>(skipped + slab) * G + lane) * V; };
 
   const i64 target = class_of(p, read_target(p, at[2]), p.status);
   const bool counts = target != no_class;
@@ -235,15 +247,27 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
         }
       }
     }
-    const MaxSum<A> all = block_reduce<LogSumExp, G>(online.state);
+    MaxSum<A> all = block_reduce<LogSumExp, G>(online.state);
     if constexpr (SMOOTH != smooth_none) r.spread = block_reduce<Sum, G>(r.spread);
+    if constexpr (CLUSTER > 1) {
+      __shared__ RowPart<A> part;
+      if (lane == 0) part = {all, r.spread};
+      cluster_sync();
+      const RowPart<A> first = read_remote(&part, 0);
+      all = first.state, r.spread = first.spread;
+#pragma unroll
+      for (u32 n = 1; n < CLUSTER; ++n) {
+        const RowPart<A> next = read_remote(&part, n);
+        all = LogSumExp::apply(all, next.state), r.spread += next.spread;
+      }
+    }
     r.max = all.max, r.sum = all.max == -numeric<A>::infinity() ? numeric<A>::nan() : all.sum;
   }
-  if (lane == 0) {
+  if (lane == 0 && rank == 0) {
     const LossPair share = finish_row<T, SMOOTH>(p, row_number, r);
     if (p.keep_sums) static_cast<LossPair*>(p.sums)[row_number] = share;
   }
-  if (p.dlogits == nullptr) return;
+  if (CLUSTER == 1 && p.dlogits == nullptr) return;
 
   row_offsets(p, row_number, at);
   T* const out = static_cast<T*>(p.dlogits) + at[1];
@@ -267,6 +291,14 @@ template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_
           !counts ? filled(cast<T>(0.0f)) : gradient_chunk<T, SMOOTH>(p, v[j], col, target, r.max, factor, row));
     }
   }
+  if constexpr (CLUSTER > 1) cluster_sync();  // else a block could end before others have read its part
+}
+
+template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_long(const P& p) {
+  cross_entropy_row<T, MODE, SMOOTH, 1>(p);
+}
+template <class T, int MODE, int SMOOTH, class P> BARACUDA_D void cross_entropy_cluster(const P& p) {
+  cross_entropy_row<T, MODE, SMOOTH, 4>(p);
 }
 
 // A sum and the sum of its rounding errors (Knuth's two-sum); not finite once a term is not.

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
+    ArchSku, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.variant import aligned
@@ -159,6 +159,8 @@ FINISH = Params("CrossEntropyFinishParams", loss="ptr", total_weight="ptr", sums
                 count="i64", tile="i64", last="i32", mean="i32", reduced="i32")  # fmt: skip
 _ROWS = "cross_entropy_rows<{T}, {GROUP}, {MODE}, {SMOOTH}>"
 _LONG = "cross_entropy_long<{T}, {MODE}, {SMOOTH}>"
+_CLUSTERED = "cross_entropy_cluster<{T}, {MODE}, {SMOOTH}>"
+_CLUSTER = 4  # blocks
 PREPARE_KERNEL = Kernel("prepare", "cross_entropy_prepare<{T}>", PREPARE, threads=1024)
 
 
@@ -209,18 +211,31 @@ def _geometry(p: Problem) -> Geometry | str:
     return _launches(p, name, lambda rows: (-(-rows // each), block, 0), {"sets": sets})
 
 
+def _cluster(p: Problem) -> Geometry | str:
+    """A cluster for each row that no block holds, with the gradient: all of it stays in shared memory."""
+    desc = p.desc
+    if p.dlogits is None:
+        return "serves dlogits"
+    held = slabs(desc.num_classes, desc.element, p.device.smem)
+    all_slabs = -(-desc.num_classes * desc.element.itemsize // SLAB)
+    if held == all_slabs:
+        return f"serves rows that a block does not hold in {held} slabs of {SLAB} bytes, got {desc.num_classes} classes"
+    held = min(held, -(-all_slabs // _CLUSTER))
+    return _launches(p, "cluster", lambda rows: (rows, LONG, held), {"stage": held}, _CLUSTER)
+
+
 def _launches(
-    p: Problem, name: str, launched: Callable[[int], tuple[int, int, int]], fields: Mapping[str, int]
+    p: Problem, name: str, launched: Callable[[int], tuple[int, int, int]], fields: Mapping[str, int], cluster: int = 1
 ) -> Geometry | str:
-    """All launches; `launched` gives blocks, threads and slabs of a block by the number of rows."""
+    """All launches; `launched` gives blocks or clusters, threads and slabs of a block by the number of rows."""
     desc = p.desc
     per_row = desc.reduction == "none"
     rows = target_rows(p, (p.loss if per_row else None, p.lse))
     if isinstance(rows, str):
         return rows
     blocks, block, held = launched(rows.rows)
-    if blocks >= 2**31:
-        return f"needs {blocks} blocks, a grid has 2**31 - 1"
+    if blocks * cluster >= 2**31:
+        return f"needs {blocks * cluster} blocks, a grid has 2**31 - 1"
     mean = desc.reduction == "mean"
     keep = not per_row or p.total_weight is not None
     parts, prepare = prepare_step(p, rows, mean and p.dlogits is not None)
@@ -237,7 +252,7 @@ def _launches(
     if blocks:
         axes = {"MODE": WIDE if rows.wide else STRIDED, "SMOOTH": smooth}
         kernel = f"smooth_{name}" if smooth else name
-        steps.append(Step(kernel, (blocks, 1, 1), constants, axes, block, held * SLAB))
+        steps.append(Step(kernel, (blocks * cluster, 1, 1), constants, axes, block, held * SLAB, cluster))
     if keep:
         last = {"mean": int(mean), "reduced": int(not per_row)}
         finish, used = finish_steps(used, blocks, _FINISH, last)
@@ -273,7 +288,19 @@ class CrossEntropyLossPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("CrossEntropyLossBackwardPlan", grads={"logits": "dlogits"})
     value_policy = "a target outside [0, num_classes) that is not ignore_index counts as ignored"
-    variants = (_row("row", _FLOATS, 1024), _row("row_f64", (ElementKind.F64,), 512))
+    variants = (
+        Variant(
+            "cluster", _cluster, source="loss/cross_entropy.cu", elements=_FLOATS, design=ArchSku.SM90A,
+            kernels=(
+                Kernel("cluster", _CLUSTERED, ROWS, _PLAIN, LONG, 2),
+                Kernel("smooth_cluster", _CLUSTERED, ROWS, _SMOOTH, LONG, 1),
+                *_REDUCED,
+            ),
+            guarantee=Guarantee(Relative(2), batch_invariant=True),
+        ),
+        _row("row", _FLOATS, 1024),
+        _row("row_f64", (ElementKind.F64,), 512),
+    )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(

@@ -137,7 +137,7 @@ def test_launches() -> None:
     assert _steps("sum", 100, 256, True) == ["rows_8x4", "finish"]
     assert _steps("mean", 32768, 256, False) == ["rows_8x4", "finish"]
     assert _steps("mean", 32768, 256, True) == ["prepare", "rows_8x4", "finish"]
-    assert _steps("mean", 8192, 128256, True) == ["prepare", "long", "finish"]
+    assert _steps("mean", 8192, 128256, True) == ["prepare", "cluster", "finish"]
     assert _steps("mean", 8192, 40000, True) == ["prepare", "long", "finish"]
     assert _steps("mean", 8192, 128256, False) == ["long", "finish"]
     assert _steps("mean", 20000, 4096, False) == ["rows_128x4", "finish", "finish"]
