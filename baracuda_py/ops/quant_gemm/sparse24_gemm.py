@@ -19,6 +19,7 @@ from ...schedules.gemm import steps_of, wide_view
 from ...schedules.packed_gemm import SIZES, STAGES, THREADS, staging_bytes, tile_size
 from .sparse24 import metadata_in_order, places_of
 from .sparse24_unpacked import unpacked_rows
+from .sparse24_wgmma import wgmma_row
 
 E = ElementKind
 HALVES = (E.F16, E.BF16)
@@ -167,6 +168,7 @@ class Sparse24GemmPlan(Plan):
         "stored count for nothing, or make y NaN where W is unpacked"
     )
     variants = (
+        wgmma_row((*HALVES, E.I8), Guarantee(_bound, batch_invariant=True, order="wgmma_sparse")),
         Variant(
             "mma_sparse", _geometry, source="quant_gemm/sparse24_gemm.cu", elements=(*HALVES, E.I8),
             kernels=_KERNELS,
@@ -179,10 +181,13 @@ class Sparse24GemmPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> Sparse24GemmDescriptor:
-        return Sparse24GemmDescriptor(
-            m=draw.sizes(1, 7, 64, 70, 0, rare=(130,)), n=draw.sizes(1, 5, 64, 70, rare=(136,)),
-            k=4 * draw.sizes(0, 1, 4, 17, 64, 68), element=draw.element,
-        )  # fmt: skip
+        sizes = {
+            "m": draw.sizes(1, 7, 64, 70, 0, rare=(130,)), "n": draw.sizes(1, 5, 64, 70, rare=(136,)),
+            "k": 4 * draw.sizes(0, 1, 4, 17, 64, 68, rare=(96, 224)),
+        }  # fmt: skip
+        if draw.rarely():  # the wide tiles of warpgroups
+            sizes |= {"m": 100, "n": 392}
+        return Sparse24GemmDescriptor(**sizes, element=draw.element)
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
