@@ -18,6 +18,8 @@ from ...core.error_bound import ErrorBound
 from ...schedules.gemm import steps_of, wide_view
 from ...schedules.packed_gemm import SIZES, STAGES, THREADS, staging_bytes, tile_size
 from .sparse24 import metadata_in_order, places_of
+from .sparse24_unpacked import unpacked_rows
+from .sparse24_wgmma import wgmma_row
 
 E = ElementKind
 HALVES = (E.F16, E.BF16)
@@ -54,11 +56,20 @@ class Sparse24GemmDescriptor(Descriptor):
         return E.I32 if self.element is E.I8 else self.element
 
 
+def _finite(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Values of x for tests: infinities and NaN would meet the zeros of an unpacked W."""
+    if desc.element is E.I8:
+        return rng.integers(-128, 128, shape)
+    return rng.standard_normal(shape) * rng.choice(
+        np.array([1.0, 0.0, -0.0, 2.0**-20]), shape, p=(0.85, 0.05, 0.05, 0.05)
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class Sparse24GemmArgs(Args):
     """Any strides. values and metadata are what `sparse24_compress` makes of the matrix; int8 has no bias."""
 
-    x: Array = operand("m k")
+    x: Array = operand("m k", values=_finite)
     values: Array = operand("n kept")
     metadata: Array = operand("n metadata_bytes", element=E.U8, values=metadata_in_order)
     bias: Array | None = operand("n", optional=True)
@@ -141,32 +152,42 @@ class Sparse24GemmPlan(Plan):
     """y = x @ Wᵀ + bias of a W whose rows `Sparse24CompressPlan` made of a 2:4 sparse matrix [n, k].
 
     float16 and bfloat16 with sums in float32, int8 with exact sums in int32. Sparse tensor cores read half of what a
-    dense product reads of W and multiply at twice its rate (sm_80 and later). Elements of x where nothing is stored
-    count for nothing, NaN and infinities, too. Metadata whose places do not ascend gives numbers of no meaning, and
-    never reaches outside the operands. `sparse24_matmul` has gradients and other elements.
+    dense product reads of W and multiply at twice its rate (sm_80 and later). Many rows of x go through W unpacked in
+    the workspace, n · k elements, where that is faster; with `batch_invariant=True` none do. Elements of x where
+    nothing is stored count for nothing, NaN and infinities, too; but those meet the zeros of an unpacked W and make y
+    NaN. Metadata whose places do not ascend gives numbers of no meaning, and never reaches outside the operands.
+    `sparse24_matmul` has gradients and other elements.
     """
 
     op = "quant_gemm.sparse24_gemm"
     descriptor = Sparse24GemmDescriptor
     args = Sparse24GemmArgs
     reference = staticmethod(reference)
-    value_policy = "metadata whose places do not ascend gives numbers of no meaning"
+    value_policy = (
+        "metadata whose places do not ascend gives numbers of no meaning; infinities and NaN of x where nothing is "
+        "stored count for nothing, or make y NaN where W is unpacked"
+    )
     variants = (
+        wgmma_row((*HALVES, E.I8), Guarantee(_bound, batch_invariant=True, order="wgmma_sparse")),
         Variant(
             "mma_sparse", _geometry, source="quant_gemm/sparse24_gemm.cu", elements=(*HALVES, E.I8),
             kernels=_KERNELS,
             guarantee=Guarantee(_bound, batch_invariant=True, order="mma_sparse"),
         ),
+        *unpacked_rows(Sparse24GemmArgs, HALVES, Guarantee(Forward(128))),
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = (_benchmark("bfloat16"), _benchmark("int8"))
 
     @staticmethod
     def case(draw: Any) -> Sparse24GemmDescriptor:
-        return Sparse24GemmDescriptor(
-            m=draw.sizes(1, 7, 64, 70, 0, rare=(130,)), n=draw.sizes(1, 5, 64, 70, rare=(136,)),
-            k=4 * draw.sizes(0, 1, 4, 17, 64, 68), element=draw.element,
-        )  # fmt: skip
+        sizes = {
+            "m": draw.sizes(1, 7, 64, 70, 0, rare=(130,)), "n": draw.sizes(1, 5, 64, 70, rare=(136,)),
+            "k": 4 * draw.sizes(0, 1, 4, 17, 64, 68, rare=(96, 224)),
+        }  # fmt: skip
+        if draw.rarely():  # the wide tiles of warpgroups
+            sizes |= {"m": 100, "n": 392}
+        return Sparse24GemmDescriptor(**sizes, element=draw.element)
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:

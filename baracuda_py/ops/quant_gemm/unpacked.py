@@ -51,6 +51,12 @@ def held_view(element: ElementKind, shape: tuple[int, ...]) -> View:
     return View(0, shape, tuple(strides), element)
 
 
+def held_bytes(view: View) -> int:
+    """What such matrices take of the workspace."""
+    rows = view.size // max(view.shape[-1], 1)
+    return aligned(rows * view.strides[-2] * view.element.itemsize)
+
+
 def weights_view(desc: Any) -> View:
     """The unpacked weights [*batch_shape, n, k]."""
     return held_view(desc.element, (*desc.batch_shape, desc.n, desc.k))
@@ -72,20 +78,28 @@ def unpacked(
     of workspace that are taken. factors: alpha and beta, where the operands have a c.
     """
     view = weights_view(p.desc)
-    place = Place("@workspace", used)
     unpacking = _unpacking(p, view, used)
     if isinstance(unpacking, str):
         return unpacking
-    rows = view.size // max(p.desc.k, 1)
-    used += aligned(rows * view.strides[-2] * view.element.itemsize)
-    held = Operand(place, view)
+    held = Operand(Place("@workspace", used), view)
     given = {**operands, "b": held.t if weights == "t" else held}
-    found = product_steps(p, args, (row,), gemm, desc, given, used, factors)
+    return product_after(p, args, row, unpacking, given, desc, used + held_bytes(view), factors, gemm)
+
+
+def product_after(
+    p: Problem, args: type[Args], row: Variant, first: tuple[Step, ...], operands: Mapping[str, Operand],
+    desc: Descriptor, used: int, factors: tuple[float, float] = (1.0, 0.0), gemm: type[Args] = GemmArgs,
+) -> Geometry | str:  # fmt: skip
+    """The launches `first`, which leave `used` bytes of the workspace taken, and then the product `desc`.
+
+    operands: those of the product, which a row of `GemmPlan`, or of the plan of the operands `gemm`, multiplies.
+    """
+    found = product_steps(p, args, (row,), gemm, desc, operands, used, factors)
     if isinstance(found, str):
         return found
     steps, nbytes, _ = found
     dense = all(one.dense for one in p.flat())
-    return Geometry((*unpacking, *steps), used + nbytes, "contiguous" if dense else "strided")
+    return Geometry((*first, *steps), used + nbytes, "contiguous" if dense else "strided")
 
 
 def _unpacking(p: Problem, view: View, at: int) -> tuple[Step, ...] | str:

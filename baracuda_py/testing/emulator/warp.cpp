@@ -318,6 +318,39 @@ void multiply_group(Meeting& m) {
   }
 }
 
+// The left operand is 2:4 sparse and compressed; metadata as in packed.cpp, of 16 rows by the lanes of a warp.
+struct SparseProduct {
+  Half type;
+  int n;
+  u32* d;
+  u64 a_at, b_at;
+  u32 metadata;
+  bool adds;
+};
+u32 places(Meeting& m, u32 size, u32 row, u32 group) {
+  const u32 first = row / 16 * 32 + row % 8 * 4, high = row % 16 / 8;
+  if (size == 2) return brought<SparseProduct>(m, first + group / 4).metadata >> (16 * high + group % 4 * 4) & 15;
+  return brought<SparseProduct>(m, first + high + group / 8 * 2).metadata >> (group % 8 * 4) & 15;
+}
+void multiply_sparse_group(Meeting& m) {
+  const SparseProduct& p = brought<SparseProduct>(m, 0);
+  const u32 size = size_of(p.type), kept = 32 / size;  // elements of a row that are stored, half of k
+  alignas(64) float a[64][deep], b[2][256][deep];
+  gather(m, p.type, p.a_at, false, 64, a);
+  for (u32 half = 0; half < 2; ++half) gather(m, p.type, p.b_at + half * (32 >> 4), false, p.n, b[half]);
+  for (u32 i = 0; i < 64; ++i) {
+    u32 at[deep];  // where along k
+    for (u32 k = 0; k < kept; ++k) at[k] = k / 2 * 4 + (places(m, size, i, k / 2) >> (k % 2 * 2) & 3);
+    for (int j = 0; j < p.n; ++j) {
+      float sum = 0;
+      for (u32 k = 0; k < kept; ++k) sum += a[i][k] * b[at[k] / kept][j][at[k] % kept];
+      u32& word = brought<SparseProduct>(m, i / 16 * 32 + i % 8 * 4 + j % 8 / 2).d[j / 8 * 4 + i % 16 / 8 * 2 + j % 2];
+      if (whole(p.type)) word = (p.adds ? word : 0) + static_cast<u32>(static_cast<int>(sum));
+      else word = bits(p.adds ? as<float>(word) + sum : sum);
+    }
+  }
+}
+
 Products& products_of(Meeting& m, u32& warp) {
   const Fiber& f = *m.there[0];
   warp = f.number / warp_size % 4;
@@ -346,6 +379,10 @@ void wgmma(Thread& t, u32 line, Half type, Half right, int n, u32* d, const u32*
            bool adds) {
   const Product mine{type, right, n, d, a, a_at, b_at, a_across, b_across, adds};
   meet(t, line, group_size, ~0u, multiply_group, line, &mine, nullptr);
+}
+void wgmma_sparse(Thread& t, u32 line, Half type, int n, u32* d, u64 a_at, u64 b_at, u32 metadata, bool adds) {
+  const SparseProduct mine{type, n, d, a_at, b_at, metadata, adds};
+  meet(t, line, group_size, ~0u, multiply_sparse_group, line, &mine, nullptr);
 }
 void wgmma_commit(Thread& t, u32 line) { meet(t, line, warp_size, ~0u, warp_commit, 0, nullptr, nullptr); }
 void wgmma_wait(Thread& t, u32 line, u32 pending) { meet(t, line, warp_size, ~0u, warp_wait, pending, nullptr, nullptr); }

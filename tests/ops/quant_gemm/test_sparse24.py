@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
 
 DTYPES = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int8)
@@ -78,6 +79,26 @@ def test_elements_of_x_without_a_value_count_for_nothing() -> None:
     values, metadata = bc.sparse24_compress(np.float16([[1, 2, 0, 0, 0, 0, 3, 4]]))
     x = np.float16([[1, 1, np.nan, np.inf, np.nan, np.inf, 1, 1]])
     assert bc.sparse24_gemm(x, values, metadata).tolist() == [[10]]
+
+
+@pytest.mark.parametrize(("element", "m", "row"), [
+    ("float16", 176, "mma_sparse"), ("bfloat16", 177, "unpacked_cublas"), ("int8", 224, "mma_sparse"),
+    ("int8", 225, "unpacked_cublas_int8"),
+])  # fmt: skip
+def test_many_rows_go_through_the_dense_matrix(element: str, m: int, row: str) -> None:
+    desc = bc.Sparse24GemmDescriptor(m=m, n=64, k=128, element=element)
+    out = "int32" if element == "int8" else element
+    shapes = {"x": (m, 128), "values": (64, 64), "metadata": (64, 16), "y": (m, 64)}
+    kinds = {"metadata": "uint8", "y": out}
+    refs = {
+        name: bc.TensorRef(n << 30, shape, (shape[1], 1), kinds.get(name, element), 1 << 20)
+        for n, (name, shape) in enumerate(shapes.items(), 1)
+    }
+    for invariant in (False, True):
+        preference = bc.PlanPreference(batch_invariant=invariant)
+        plan = bc.Sparse24GemmPlan.select(desc, preference, device=fake_device(8.0))
+        want = "mma_sparse" if invariant else row
+        assert plan.can_implement(bc.Sparse24GemmArgs(**refs)).sku.variant == want
 
 
 def test_gradients_against_the_dense_product() -> None:
