@@ -180,16 +180,8 @@ template <class T, int SIZE> struct W4A8Tile {
     const W4A8Output<W4A8Params> output{p, batch};
 #pragma unroll 1
     for (int i = lane_id(); i < warp_rows * NT; i += warp_size) {
-      const i64 m = m0 + row + i / NT, n = n0 + column + i % NT * 8, there = p.n - n;
-      if (m >= p.m || there <= 0) continue;
-      auto sum = load<8>(mine + i / NT * pitch + i % NT * 8);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        if (e < there) sum[e] = output.template value<T>(sum[e], m, n + e);
-      }
-      T* const to = output.template place<T>(m, n);
-      if (p.wide_y) store_vec<T, 8, true>(to, cast_vec<T>(sum), there);
-      else store_strided(to, p.y_steps[2], cast_vec<T>(sum), there);
+      const i64 m = m0 + row + i / NT, n = n0 + column + i % NT * 8;
+      if (m < p.m && n < p.n) output.template put<T>(load<8>(mine + i / NT * pitch + i % NT * 8), m, n);
     }
   }
 };
