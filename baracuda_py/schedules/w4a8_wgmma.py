@@ -10,18 +10,28 @@ import math
 from typing import Any
 
 from ..core.checked import INT32
+from ..core.element import ElementKind
+from ..core.tensor_map import TensorMap
 from ..core.variant import Geometry, Kernel, Problem, Step
 from .gemm_wgmma import THREADS, operand_map
 from .w4a8 import FEW, params, values_of
 
 PARAMS = params(
-    "W4A8WgmmaParams", x_map="map", x_step="i32", rows="i32", cols="i32", band="i32", total="i32", lead="i32"
+    "W4A8WgmmaParams",
+    x_map="map",
+    codes_map="map",
+    x_step="i32",
+    rows="i32",
+    cols="i32",
+    band="i32",
+    total="i32",
+    lead="i32",
 )
 # What the kernel's file has too: rows of weights, and of k in a slice and in a run; by rows of x in a tile blocks of a
 # cluster, and slices whose codes are under way; stages.
 _ROWS, _SLICE, _RUN = 128, 128, 32
 _CLUSTERS, _AHEAD, _STAGES = {128: 2, 64: 1, 16: 1}, {128: 6, 64: 6, 16: 8}, 4
-_STAGING = 8 * 2 * 2048  # bytes by which warps finish their rows
+_STAGING, _BARRIERS = 8 * 2 * 2048, 256  # bytes by which warps finish their rows, and that all barriers take
 _BAND, _LEAD = 8, 1
 # In clocks: decoding a slice; for a group in it the scaled sums of each row of x; the products of a row of x; the end
 # of a tile. docs/design/quant_gemm.md derives them.
@@ -34,14 +44,21 @@ KERNEL = Kernel(
 
 
 def _shared_memory(columns: int) -> int:
-    """Bytes: up to 1024 before the ring, stages with scales and barriers, codes under way, parts of eight warps."""
-    stage = (_ROWS + columns) * _SLICE + _ROWS * 4 * (_SLICE // _RUN) + 16
-    return 1024 + _STAGES * stage + _AHEAD[columns] * _ROWS * _SLICE // 2 + _STAGING + 16
+    """Bytes: up to 1024 before the ring, stages with scales, codes under way, parts of eight warps, barriers."""
+    stage = (_ROWS + columns) * _SLICE + _ROWS * 4 * (_SLICE // _RUN)
+    return 1024 + _STAGES * stage + _AHEAD[columns] * _ROWS * _SLICE // 2 + _STAGING + _BARRIERS
 
 
 def _tiles(desc: Any, columns: int) -> tuple[int, int]:
     """Rows and columns of tiles, or of clusters of them, in an item of the batch."""
     return -(-desc.n // (_CLUSTERS[columns] * _ROWS)), -(-desc.m // columns)
+
+
+def _codes_map(desc: Any, batch: int) -> TensorMap:
+    """What the copy engine is told of the codes: boxes are the rows of a tile by a slice of k."""
+    pitch = desc.kind.row.bytes(desc.k)
+    extents, box = (pitch, desc.n, batch), (_SLICE // 2, _ROWS, 1)
+    return TensorMap("codes", ElementKind.U8, extents, (pitch, pitch * desc.n), box, swizzle=0)
 
 
 def _columns(p: Problem) -> int:
@@ -53,7 +70,7 @@ def _columns(p: Problem) -> int:
         rows, cols = _tiles(desc, columns)
         tiles = rows * cols * math.prod(desc.batch_shape)
         slice_ = max(_PRODUCTS * columns, _DECODE + scaled * columns)
-        return math.ceil(tiles / max(1, p.device.sms // _CLUSTERS[columns])) * (slices * slice_ + _END)
+        return float(math.ceil(tiles / max(1, p.device.sms // _CLUSTERS[columns])) * (slices * slice_ + _END))
 
     return min(_CLUSTERS, key=cost)
 
@@ -63,8 +80,6 @@ def geometry(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | 
     desc, batch = p.desc, math.prod(p.desc.batch_shape)
     if max(desc.m, desc.n, desc.k) > INT32 - 2 * _ROWS:
         return "an extent passes 32 bits"
-    if desc.k % _RUN or p.codes.ptr % 16:
-        return f"codes must have rows of whole 16 bytes, from a multiple of that on; k is {desc.k}"
     values = values_of(p, stored, is_signed)
     if isinstance(values, str):
         return values
@@ -76,11 +91,15 @@ def geometry(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | 
     made = operand_map("x", p.x, columns // cluster, (False,)) if desc.k else (None, False, 0)
     if isinstance(made, str):
         return f"{made}; it must have k along memory, in rows of whole 16 bytes"
+    codes = _codes_map(desc, batch) if desc.k else None
+    refused = codes.refusal(p.codes.ptr) if codes else None
+    if refused is not None:
+        return refused
     if total >= INT32:
         return f"needs {total} tiles, which pass 32 bits"
     values |= {
-        "x_map": made[0], "x_step": made[2], "rows": rows, "cols": cols, "band": _BAND, "total": total,
-        "lead": 0 if columns == 16 else min(_LEAD, slices),
+        "codes_map": codes, "x_map": made[0], "x_step": made[2], "rows": rows, "cols": cols, "band": _BAND,
+        "total": total, "lead": 0 if columns == 16 else min(_LEAD, slices),
     }  # fmt: skip
     blocks = min(total, max(1, p.device.sms // cluster)) * cluster
     axes, smem = {"COLUMNS": columns}, _shared_memory(columns)

@@ -1,14 +1,13 @@
 // w4a8_wgmma products of int8 by weights of 4 bits in groups, on sm_90a: quant_gemm/w4a8.cuh.
 //
 // It is yᵀ = W xᵀ by the tiles, ring and clusters of gemm/wgmma.cuh: 128 rows of W by COLUMNS rows of x, slices of 128 of
-// k. A warpgroup decodes: the copy engine loads x into a stage, and weights are made bytes in their place beside it. Their
-// codes come some slices before by cp.async, each to the thread that decodes it, so that no barrier is needed. Two
-// warpgroups multiply 64 rows of W each. Where a group ends its integers are scaled and added to the sums in registers,
-// while the tensor cores have the other warpgroup's. A thread's sums are of two rows of W, whose scales come with the stage.
+// k. The copy engine loads x into a stage and codes of W, some slices ahead, into a ring of their own; a warpgroup makes
+// them bytes in their place in the stage. Two warpgroups multiply 64 rows of W each. Where a group ends its integers are
+// scaled and added to the sums in registers, while the tensor cores have the other warpgroup's. A thread's sums are of two
+// rows of W, whose scales come with the stage.
 #include "gemm/wgmma.cuh"
 #include "quant_gemm/run_numbers.cuh"
 #include "quant_gemm/w4a8.cuh"
-#include <baracuda/async_tail.cuh>
 #include <baracuda/wgmma_int8_few.cuh>
 
 namespace baracuda {
@@ -17,7 +16,7 @@ namespace gemm {
 // schedules/w4a8_wgmma.py has these numbers too.
 template <int COLUMNS> constexpr int w4a8_cluster = COLUMNS == 128 ? 2 : 1;
 template <int COLUMNS> constexpr int w4a8_ahead = COLUMNS == 16 ? 8 : 6;  // slices whose codes are under way
-constexpr int w4a8_stages = 4;
+constexpr int w4a8_stages = 4, w4a8_barriers = 256;                       // bytes that all barriers take
 
 template <class T, int COLUMNS, class P>
 struct W4A8Product : Product<i8, i8, COLUMNS, false, false, false, w4a8_stages, 2, P, void, w4a8_cluster<COLUMNS>> {
@@ -28,12 +27,16 @@ struct W4A8Product : Product<i8, i8, COLUMNS, false, false, false, w4a8_stages, 
   using Ints = int[COLUMNS / 8][4];  // of a thread
   using Base::memory, Base::p, Base::rank, Base::slices;
   static constexpr int DEPTH = Base::DEPTH, RUN = 32, RUNS = 4;  // runs of k: of a slice, and of a thread, in four rows
-  uint4* const codes;                                            // [AHEAD][RUNS][128 threads]
+  static constexpr int CODES = tile_rows * DEPTH / 2;            // bytes of a slice
+  unsigned char* const codes;                                    // [AHEAD][row of W in the tile][64 bytes]
   float* const scales;                                           // [stage][row of W in the tile][run of the slice]
+  Barrier *const loaded, *const spent;                           // of the slices of codes
 
   BARACUDA_D W4A8Product(const P& p, unsigned char* shared)
-      : Base(p, shared, true), codes(reinterpret_cast<uint4*>(memory.led + 2)),  // from a multiple of 16 bytes
-        scales(reinterpret_cast<float*>(codes + AHEAD * RUNS * 128)) {}
+      : Base(p, shared, true), codes(reinterpret_cast<unsigned char*>(memory.full) + w4a8_barriers),
+        scales(reinterpret_cast<float*>(codes + AHEAD * CODES)), loaded(memory.led + 1), spent(loaded + AHEAD) {
+    static_assert((2 * w4a8_stages + 1 + 2 * AHEAD) * sizeof(Barrier) <= w4a8_barriers, "they fit");
+  }
   BARACUDA_D float* scales_of(u32 stage, int row) const { return scales + (stage * tile_rows + row) * 4; }
 
   // ---- the warpgroup that decodes ----
@@ -45,22 +48,17 @@ struct W4A8Product : Product<i8, i8, COLUMNS, false, false, false, w4a8_stages, 
     const GroupsOfRows<P> groups;
     const int run, row;
     i64 rows[RUNS];  // of W: of those that are not there the last, whose sums nobody takes
-    const u8* from[RUNS];
     u32 group, scale[RUNS], zero[RUNS];
 
     BARACUDA_D Runs(const P& p, i64 item, i64 n)
         : p(p), groups(p, item), run(static_cast<int>(threadIdx.x) % 4), row(static_cast<int>(threadIdx.x) % 128 / 4),
           group(~0u) {
 #pragma unroll
-      for (int j = 0; j < RUNS; ++j) {
-        rows[j] = min(n + row + 32 * j, p.n - 1);
-        from[j] =
-            static_cast<const u8*>(p.codes) + item * p.code_steps[0] + rows[j] * p.code_steps[1] + run * (RUN / 2);
-      }
+      for (int j = 0; j < RUNS; ++j) rows[j] = min(n + row + 32 * j, p.n - 1);
     }
-    BARACUDA_D i64 k(int s) const { return static_cast<i64>(s) * DEPTH + run * RUN; }  // where that of slice s begins
     BARACUDA_D void load_numbers(int s) {
-      const u32 of = min(static_cast<u32>(k(s)) / static_cast<u32>(p.group), static_cast<u32>(p.groups) - 1);
+      const u32 of =
+          min(static_cast<u32>(s * DEPTH + run * RUN) / static_cast<u32>(p.group), static_cast<u32>(p.groups) - 1);
       if (of == group) return;
       group = of;
 #pragma unroll
@@ -71,19 +69,20 @@ struct W4A8Product : Product<i8, i8, COLUMNS, false, false, false, w4a8_stages, 
     }
   };
 
-  BARACUDA_D uint4* place_of(int s, int j) const {
-    return codes + (s % AHEAD * RUNS + j) * 128 + static_cast<int>(threadIdx.x) % 128;
-  }
-  // Starts the copies of slice s, where there is one.
-  BARACUDA_D void fetch(const Runs& runs, int s) const {
-    if (s < slices) {
-      const int bytes = runs.k(s) < p.k ? RUN / 2 : 0;
-#pragma unroll
-      for (int j = 0; j < RUNS; ++j) {
-        cp_async_16_of(place_of(s, j), runs.from[j] + (bytes ? static_cast<i64>(s) * (DEPTH / 2) : 0), bytes);
-      }
+  // One thread's: which slice of codes, of all tiles in turn, the copy engine is to bring next.
+  struct Next {
+    u32 tile;
+    int slice, row, item;
+  };
+  BARACUDA_D void fetch(Next& next, u32 slot) const {
+    if (next.tile >= static_cast<u32>(p.total)) return;
+    if (next.slice == 0) {
+      const Tile tile(p, next.tile);
+      next.row = this->row_of(tile), next.item = tile.item;
     }
-    cp_async_commit();
+    arrive_expecting(loaded[slot], CODES);
+    tensor_load(codes + slot * CODES, p.codes_map, loaded[slot], next.slice * (DEPTH / 2), next.row, next.item);
+    if (++next.slice == slices) next.slice = 0, next.tile += gridDim.x / CLUSTER;
   }
   // Waits until the stage is free, and has the copy engine load the rows of x from m on.
   BARACUDA_D void begin(Stage<Ring::stages> at, int k, int m, int item) const {
@@ -103,8 +102,19 @@ struct W4A8Product : Product<i8, i8, COLUMNS, false, false, false, w4a8_stages, 
     const u32 even = nibbles(word, zero), odd = nibbles(word >> 4, zero);
     return make_uint2(__byte_perm(even, odd, 0x5140), __byte_perm(even, odd, 0x7362));
   }
-  // The thread's runs of slice s into the stage, which has the 128-byte swizzle, and what scales them.
-  BARACUDA_D void decode(Runs& runs, const Nibbles& nibbles, u32 stage, int s) const {
+  // The codes of the thread's runs, whose place is free then.
+  BARACUDA_D void read_codes(uint4 (&held)[RUNS], const Runs& runs, Stage<AHEAD> from) const {
+    const u32 slot = from.index();
+    loaded[slot].wait(from.full_parity());
+#pragma unroll
+    for (int j = 0; j < RUNS; ++j) {
+      held[j] =
+          *reinterpret_cast<const uint4*>(codes + slot * CODES + (runs.row + 32 * j) * (DEPTH / 2) + 16 * runs.run);
+    }
+    spent[slot].arrive_as_warp();
+  }
+  // The thread's runs into the stage, which has the 128-byte swizzle, and what scales them; s: the next slice.
+  BARACUDA_D void decode(Runs& runs, const uint4 (&held)[RUNS], const Nibbles& nibbles, u32 stage, int s) const {
     float scale[RUNS];
     u32 zero[RUNS];
     with_number(p.scale_code, [&](const auto& number) {
@@ -113,14 +123,12 @@ struct W4A8Product : Product<i8, i8, COLUMNS, false, false, false, w4a8_stages, 
     });
 #pragma unroll
     for (int j = 0; j < RUNS; ++j) zero[j] = runs.groups.zero_of(runs.zero[j]);
-    if (s + 1 < slices) runs.load_numbers(s + 1);
-    cp_async_wait<AHEAD - 1>();
+    if (s < slices) runs.load_numbers(s);
 #pragma unroll
     for (int j = 0; j < RUNS; ++j) {
       const int row = runs.row + 32 * j;
-      const uint4 held = *place_of(s, j);
-      const uint2 a = bytes_of(nibbles, held.x, zero[j]), b = bytes_of(nibbles, held.y, zero[j]);
-      const uint2 c = bytes_of(nibbles, held.z, zero[j]), d = bytes_of(nibbles, held.w, zero[j]);
+      const uint2 a = bytes_of(nibbles, held[j].x, zero[j]), b = bytes_of(nibbles, held[j].y, zero[j]);
+      const uint2 c = bytes_of(nibbles, held[j].z, zero[j]), d = bytes_of(nibbles, held[j].w, zero[j]);
       unsigned char* const to = memory.a(stage) + row * 128;
       *reinterpret_cast<uint4*>(to + (2 * runs.run ^ row % 8) * 16) = make_uint4(a.x, a.y, b.x, b.y);
       *reinterpret_cast<uint4*>(to + ((2 * runs.run + 1) ^ row % 8) * 16) = make_uint4(c.x, c.y, d.x, d.y);
@@ -128,25 +136,35 @@ struct W4A8Product : Product<i8, i8, COLUMNS, false, false, false, w4a8_stages, 
     }
   }
   BARACUDA_D void produce() const {
+    if (slices == 0) return;
+    const bool fetches = threadIdx.x == 0;
     const Nibbles nibbles(p.is_signed);
-    if (threadIdx.x == 0 && slices != 0) prefetch_map(p.x_map);
+    Next next{blockIdx.x / CLUSTER, 0, 0, 0};
+    if (fetches) {
+      prefetch_map(p.codes_map), prefetch_map(p.x_map);
+#pragma unroll 1
+      for (u32 n = 0; n < AHEAD; ++n) fetch(next, n);
+    }
     Stage<Ring::stages> at;
     this->for_tiles([&](const Tile& tile) {
-      if (slices == 0) return;
       Runs runs(p, tile.item, this->row_of(tile));
-#pragma unroll 1
-      for (int s = 0; s < AHEAD; ++s) fetch(runs, s);
       runs.load_numbers(0);
 #pragma unroll 1
       for (int s = 0; s < slices; ++s, at.advance()) {
+        uint4 held[RUNS];
+        read_codes(held, runs, Stage<AHEAD>{at.count});
+        if (fetches &&
+            at.count != 0) {  // into the place of the slice before, which all warps have read by now, or soon
+          const Stage<AHEAD> last{at.count - 1};
+          spent[last.index()].wait(last.full_parity());
+          fetch(next, last.index());
+        }
         begin(at, s * DEPTH, tile.n * COLUMNS, tile.item * p.x_step);
-        decode(runs, nibbles, at.index(), s);
-        fetch(runs, s + AHEAD);
+        decode(runs, held, nibbles, at.index(), s + 1);
         wgmma_publish();
         memory.full[at.index()].arrive_as_warp();
       }
     });
-    cp_async_wait<0>();
   }
 
   // ---- two warpgroups that multiply ----
@@ -255,6 +273,7 @@ struct W4A8Product : Product<i8, i8, COLUMNS, false, false, false, w4a8_stages, 
       memory.full[n].init(1 + 4);  // the thread that loads x, and the warps that decode
       memory.empty[n].init(CLUSTER * groups * 4);
     }
+    for (int n = 0; n < AHEAD; ++n) loaded[n].init(1), spent[n].init(4);
     memory.led->init(4);
     publish_barriers();
   }
