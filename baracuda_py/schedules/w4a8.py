@@ -31,9 +31,10 @@ def params(name: str, **more: str) -> Params:
 
 PARAMS = params("W4A8Params")
 FEW_KERNEL = Kernel("w4a8_few", "w4a8_few<{T}, {NT}, {FINE}>", PARAMS, {"NT": (1, 2), "FINE": ("false", "true")},
-                    min_blocks=2)  # fmt: skip
+                    min_blocks=2, kindless=True)  # fmt: skip
 TILES = tuple(
-    Kernel(f"w4a8_tile_{size}", f"w4a8_tile<{{T}}, {size}>", PARAMS, min_blocks=128 // size) for size in _SIZES
+    Kernel(f"w4a8_tile_{size}", f"w4a8_tile<{{T}}, {size}>", PARAMS, min_blocks=128 // size, kindless=True)
+    for size in _SIZES
 )
 
 
