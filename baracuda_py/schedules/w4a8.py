@@ -1,4 +1,4 @@
-"""Products of int8 by weights of 4 bits in groups: what both designs read (kernels/quant_gemm/w4a8.cuh), and launches.
+"""Products of int8 by weights of 4 bits in groups: what all designs read (kernels/quant_gemm/w4a8.cuh), and launches.
 
 Few rows of x meet weights that are read once, many meet them in tiles on tensor cores; both add in the same order.
 """
@@ -18,16 +18,23 @@ _THREADS, _CHUNK = 256, 128
 _SIZES, _STAGES = (128, 64), 4  # of tiles, as kernels/quant_gemm/w4a8_tile.cu has them
 _INT32 = 2**31
 
-PARAMS = Params(
-    "W4A8Params", x="ptr", codes="ptr", scales="ptr", zeros="ptr", scale_x="ptr", bias="ptr", y="ptr", m="i64",
-    n="i64", k="i64", group="i64", groups="i64", x_steps="i64[3]", code_steps="i64[2]", scale_steps="i64[3]",
-    zero_steps="i64[3]", scale_x_steps="i64[2]", bias_step="i64", y_steps="i64[3]", scale_code="i32", is_signed="i32",
-    wide="i32", whole="i32", wide_y="i32",
-)  # fmt: skip
+
+def params(name: str, **more: str) -> Params:
+    """What every design reads, and more."""
+    return Params(
+        name, **more, x="ptr", codes="ptr", scales="ptr", zeros="ptr", scale_x="ptr", bias="ptr", y="ptr", m="i64",
+        n="i64", k="i64", group="i64", groups="i64", x_steps="i64[3]", code_steps="i64[2]", scale_steps="i64[3]",
+        zero_steps="i64[3]", scale_x_steps="i64[2]", bias_step="i64", y_steps="i64[3]", scale_code="i32",
+        is_signed="i32", wide="i32", whole="i32", wide_y="i32",
+    )  # fmt: skip
+
+
+PARAMS = params("W4A8Params")
 FEW_KERNEL = Kernel("w4a8_few", "w4a8_few<{T}, {NT}, {FINE}>", PARAMS, {"NT": (1, 2), "FINE": ("false", "true")},
-                    min_blocks=2)  # fmt: skip
+                    min_blocks=2, kindless=True)  # fmt: skip
 TILES = tuple(
-    Kernel(f"w4a8_tile_{size}", f"w4a8_tile<{{T}}, {size}>", PARAMS, min_blocks=128 // size) for size in _SIZES
+    Kernel(f"w4a8_tile_{size}", f"w4a8_tile<{{T}}, {size}>", PARAMS, min_blocks=128 // size, kindless=True)
+    for size in _SIZES
 )
 
 
@@ -37,8 +44,8 @@ def _merged(view: View, axes: int) -> View | None:
     return view.reshaped((math.prod(view.shape[:lead]), *view.shape[lead:]))
 
 
-def _values(p: Problem, stored: dict[str, Any], is_signed: bool) -> dict[str, Any] | str:
-    """The values of `PARAMS`; stored: those of the parts of the weights."""
+def values_of(p: Problem, stored: dict[str, Any], is_signed: bool) -> dict[str, Any] | str:
+    """The values of `params`; stored: those of the parts of the weights."""
     desc = p.desc
     values = {name: stored[name] for name in ("code_steps", "scale_steps", "zero_steps", "scale_code", "whole")}
     for name, view, axes in (("x", p.x, 2), ("y", p.y, 2), ("scale_x", p.scale_x, 1)):
@@ -70,7 +77,7 @@ def few(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | str:
     fine = stored["groups"] > 1 and desc.group % _CHUNK != 0
     blocks = math.prod(desc.batch_shape) * -(-desc.n // (16 if fine else 32))
     axes = {"NT": 1 if desc.m <= FEW // 2 else 2, "FINE": str(fine).lower()}
-    return _launched(p, FEW_KERNEL.name, blocks, _values(p, stored, is_signed), axes, 0)
+    return _launched(p, FEW_KERNEL.name, blocks, values_of(p, stored, is_signed), axes, 0)
 
 
 def tiles(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | str:
@@ -81,4 +88,4 @@ def tiles(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | str
 
     size = next((s for s in _SIZES if count(s) >= p.device.sms), _SIZES[-1])
     smem = _STAGES * size * (_CHUNK + _CHUNK // 2)
-    return _launched(p, f"w4a8_tile_{size}", count(size), _values(p, stored, is_signed), {}, smem)
+    return _launched(p, f"w4a8_tile_{size}", count(size), values_of(p, stored, is_signed), {}, smem)

@@ -27,15 +27,16 @@ template <class P> struct GroupsOfRows {
   i64 scale, zero;
   BARACUDA_D GroupsOfRows(const P& p, i64 batch)
       : p(p), scale(batch * p.scale_steps[0]), zero(batch * p.zero_steps[0]) {}
-  BARACUDA_D float scale_of(i64 n, i64 g) const {
-    return format_number(p.scales, p.scale_code, scale + n * p.scale_steps[1] + g * p.scale_steps[2]);
+  BARACUDA_D i64 scale_place(i64 n, i64 g) const { return scale + n * p.scale_steps[1] + g * p.scale_steps[2]; }
+  BARACUDA_D float scale_of(i64 n, i64 g) const { return format_number(p.scales, p.scale_code, scale_place(n, g)); }
+  // A zero point as it is held, and four times that of such bits as bytes; that of two's complement is the 8 by which its
+  // codes are moved.
+  BARACUDA_D u32 zero_bits(i64 n, i64 g) const {
+    if (p.zeros == nullptr) return p.is_signed ? 8 : 0;
+    return __ldg(static_cast<const u8*>(p.zeros) + zero + n * p.zero_steps[1] + g * p.zero_steps[2]);
   }
-  // Four times the zero point as bytes; that of two's complement is the 8 by which its codes are moved.
-  BARACUDA_D u32 zero_of(i64 n, i64 g) const {
-    if (p.zeros == nullptr) return p.is_signed ? 8 * every_byte : 0;
-    const u8 held = __ldg(static_cast<const u8*>(p.zeros) + zero + n * p.zero_steps[1] + g * p.zero_steps[2]);
-    return min(static_cast<u32>(held), 127u) * every_byte;
-  }
+  static BARACUDA_D u32 zero_of(u32 bits) { return min(bits, 127u) * every_byte; }
+  BARACUDA_D u32 zero_of(i64 n, i64 g) const { return zero_of(zero_bits(n, g)); }
 };
 
 // What is added to the sum of groups for one of them.
@@ -53,6 +54,17 @@ template <class P> struct W4A8Output {
   }
   template <class T> BARACUDA_D T* place(i64 m, i64 n) const {
     return static_cast<T*>(p.y) + batch * p.y_steps[0] + m * p.y_steps[1] + n * p.y_steps[2];
+  }
+  // Columns n … n + 7 of row m, of which some may not exist; n is a multiple of 8.
+  template <class T> BARACUDA_D void put(Vec<float, 8> sum, i64 m, i64 n) const {
+    const i64 there = p.n - n;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      if (e < there) sum[e] = value<T>(sum[e], m, n + e);
+    }
+    T* const to = place<T>(m, n);
+    if (p.wide_y) store_vec<T, 8, true>(to, cast_vec<T>(sum), there);
+    else store_strided(to, p.y_steps[2], cast_vec<T>(sum), there);
   }
 };
 

@@ -5,6 +5,7 @@
 // round warp w has chunk w of eight chunks of 128 of k; which k stands in which place of a fragment is free as long as both
 // operands agree. Sums of chunks meet in shared memory, where a thread adds those of its outputs in the order of k. FINE:
 // groups are not whole chunks: a chunk is four pieces of 32 of k, with sums and scales of their own.
+#include "quant_gemm/run_numbers.cuh"
 #include "quant_gemm/w4a8.cuh"
 #include <baracuda/mma_int8.cuh>
 #include <baracuda/reduce.cuh>
@@ -39,10 +40,10 @@ template <int BYTES> BARACUDA_D void load_row(u32* to, const u8* from, i64 step,
   }
 }
 
-// What a lane reads of the weights of a chunk.
+// What a lane reads of the weights of a chunk, zero points and scales as bits: nothing waits for them a round ahead.
 template <int MT, int PIECES> struct W4A8Chunk {
   u32 w[MT][2][4], zero[MT][2][PIECES];
-  float scale[MT * PIECES / 2];  // of column lane + 32 i of those of all pieces
+  u32 scale[MT * PIECES / 2];  // of column lane + 32 i of those of all pieces
 };
 
 template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params& p) {
@@ -50,8 +51,8 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
   constexpr int threads = warps * warp_size, pitch = columns + 4;  // which keeps a warp's stores off each other's banks
   constexpr int outputs = rows * columns, own = (outputs + threads - 1) / threads, depth = w4a8_chunk / pieces;
   using Chunk = W4A8Chunk<MT, pieces>;
-  __shared__ int parts[warps][pieces][rows][pitch];
-  __shared__ float by[warps][pieces][columns];
+  __shared__ int parts[warps * pieces][rows][pitch];
+  __shared__ float by[warps * pieces][columns];
   const i64 blocks = div_up(p.n, columns), n0 = blockIdx.x % blocks * columns, batch = blockIdx.x / blocks;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_size, lane = lane_id(), g = lane / 4,
             t = lane % 4;
@@ -77,9 +78,15 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
   constexpr int bytes = 16 / pieces;  // of codes that a lane reads of a piece, and of x twice as many
   const auto load_chunk = [&](Chunk& to, int chunk) {
     const i64 begin = i64(chunk) * w4a8_chunk;
-    const auto group_of = [&](int piece) {
-      return min(static_cast<u32>(begin + piece * depth) / group, static_cast<u32>(p.groups) - 1);
-    };
+    u32 of[pieces], left = static_cast<u32>(begin) % group;  // groups of the pieces, and what is left of one
+    of[0] = static_cast<u32>(begin) / group;
+#pragma unroll
+    for (int piece = 1; piece < pieces; ++piece) {
+      left += depth;
+      of[piece] = of[piece - 1] + (left >= group), left = left >= group ? left - group : left;
+    }
+#pragma unroll
+    for (int piece = 0; piece < pieces; ++piece) of[piece] = min(of[piece], static_cast<u32>(p.groups) - 1);
 #pragma unroll
     for (int piece = 0; piece < pieces; ++piece) {
       const i64 at = (begin + piece * depth) / 2 + bytes * t, left = p.k / 2 - at;
@@ -88,13 +95,15 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           load_row<bytes>(&to.w[i][half][4 / pieces * piece], codes[i][half] + at, 1, left, p.whole);
-          to.zero[i][half][piece] = groups.zero_of(row_of(16 * i + 8 * half + g), group_of(piece));
+          to.zero[i][half][piece] = groups.zero_bits(row_of(16 * i + 8 * half + g), of[piece]);
         }
     }
 #pragma unroll
     for (int i = 0; i < MT * pieces / 2; ++i) {
       const int place = lane + warp_size * i;
-      to.scale[i] = groups.scale_of(row_of(place % columns), group_of(place / columns));
+      constexpr int span = warp_size / columns;  // pieces in a row of lanes
+      const u32 group_of = span == 2 && lane >= columns ? of[(i * span + 1) % pieces] : of[i * span];
+      to.scale[i] = number_bits(p.scales, p.scale_code, groups.scale_place(row_of(place % columns), group_of));
     }
   };
   const auto load_x = [&](u32(&to)[NT][8], int chunk) {
@@ -118,12 +127,41 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
       for (int j = 0; j < NT; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          parts[warp][piece][8 * j + 2 * t + e % 2][16 * i + g + e / 2 * 8] = sums[i][j][e];
+          parts[warp * pieces + piece][8 * j + 2 * t + e % 2][16 * i + g + e / 2 * 8] = sums[i][j][e];
           sums[i][j][e] = 0;
         }
   };
   int of_group[own] = {};
   float total[own] = {};
+  // Adds the pieces of a round, or of a single group's all rounds, to the thread's outputs, in the order of k.
+  const int all = static_cast<int>(div_up(p.k, depth)),
+            in_group = single ? warps * pieces : static_cast<int>(group / depth);
+  const auto add_round = [&](int round) {
+    constexpr int batch = 8;  // of them are read together
+    const int first = round * warps * pieces, count = single ? warps * pieces : min(warps * pieces, all - first);
+    const int begun = single ? 0 : first % in_group;  // pieces of the group that earlier rounds had
+#pragma unroll
+    for (int i = 0; i < own; ++i) {
+      const int place = thread + threads * i, row = place / columns, column = place % columns;
+      if (row >= rows || row >= p.m) continue;
+      int left = in_group - begun;
+#pragma unroll 1
+      for (int u = 0; u < count; u += batch) {
+        int part[batch];
+        float scale[batch];
+#pragma unroll
+        for (int b = 0; b < batch; ++b) part[b] = parts[u + b][row][column], scale[b] = by[u + b][column];
+#pragma unroll
+        for (int b = 0; b < batch; ++b) {
+          if (u + b >= count) break;
+          of_group[i] += part[b];
+          if (--left != 0) continue;
+          total[i] = with_group(total[i], of_group[i], scale[b]);
+          of_group[i] = 0, left = in_group;
+        }
+      }
+    }
+  };
   Chunk next;
   if (rounds > 0) load_chunk(next, warp);
 #pragma unroll 1
@@ -145,7 +183,8 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
 #pragma unroll
       for (int i = 0; i < MT; ++i) {
         const u32 low = now.w[i][0][step], high = now.w[i][1][step];
-        const u32 zero_low = now.zero[i][0][step / each], zero_high = now.zero[i][1][step / each];
+        const u32 zero_low = groups.zero_of(now.zero[i][0][step / each]);
+        const u32 zero_high = groups.zero_of(now.zero[i][1][step / each]);
         const u32 left[4] = {nibbles(low, zero_low), nibbles(high, zero_high), nibbles(low >> 4, zero_low),
                              nibbles(high >> 4, zero_high)};
 #pragma unroll
@@ -155,31 +194,15 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
     }
     if (single && !last) continue;
     if constexpr (!FINE) put_sums(0);
+    with_number(p.scale_code, [&](const auto& number) {
 #pragma unroll
-    for (int i = 0; i < MT * pieces / 2; ++i) {
-      const int place = lane + warp_size * i;
-      by[warp][place / columns][place % columns] = now.scale[i];
-    }
-    __syncthreads();
-    const int there = single ? warps : min(warps, chunks - round * warps);
-#pragma unroll 1
-    for (int w = 0; w < there; ++w) {
-#pragma unroll
-      for (int piece = 0; piece < pieces; ++piece) {
-        const u32 end = static_cast<u32>((round * warps + w) * pieces + piece + 1) * depth;
-        if (FINE && end > k) break;
-        const bool ends = single ? w + 1 == warps : end % group == 0;
-#pragma unroll
-        for (int i = 0; i < own; ++i) {
-          const int place = thread + threads * i;
-          if (outputs < threads && place >= outputs) continue;
-          of_group[i] += parts[w][piece][place / columns][place % columns];
-          if (!ends) continue;
-          total[i] = with_group(total[i], of_group[i], by[w][piece][place % columns]);
-          of_group[i] = 0;
-        }
+      for (int i = 0; i < MT * pieces / 2; ++i) {
+        const int place = lane + warp_size * i;
+        by[warp * pieces + place / columns][place % columns] = number(now.scale[i]);
       }
-    }
+    });
+    __syncthreads();
+    add_round(round);
     __syncthreads();
   }
   const W4A8Output<W4A8Params> output{p, batch};

@@ -5,6 +5,7 @@
 // stored, which are made bytes on the way into fragments. Scales and zero points of a group are read a group ahead.
 #include "gemm/mma_fp8.cuh"
 #include "gemm/raster.cuh"
+#include "quant_gemm/run_numbers.cuh"
 #include "quant_gemm/w4a8.cuh"
 #include <baracuda/mma_int8.cuh>
 
@@ -51,8 +52,9 @@ template <class T, int SIZE> struct W4A8Tile {
   const int row, column;  // the warp's first ones in the tile
   float sums[MT][NT][4];
   int part[MT][NT][4];
-  float by[NT][2];               // scales of the columns whose sums the thread has
-  u32 zero[NT], zero_ahead[NT];  // zero points of the columns whose weights it has, and of the next group
+  // Scales of the columns whose sums the thread has, and zero points of those whose weights it has; those that are read
+  // ahead as bits, so that nothing waits for them.
+  u32 by[NT][2], zero[NT], zero_ahead[NT];
 
   BARACUDA_D W4A8Tile(const W4A8Params& p, const Raster& at)
       : p(p), groups(p, at.batch), m0(at.m * SIZE), n0(at.n * SIZE), batch(at.batch),
@@ -72,29 +74,39 @@ template <class T, int SIZE> struct W4A8Tile {
 #pragma unroll
     for (int n = 0; n < NT; ++n)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) by[n][e] = groups.scale_of(column_of(8 * n + lane_id() % 4 * 2 + e), g);
+      for (int e = 0; e < 2; ++e)
+        by[n][e] = number_bits(p.scales, p.scale_code, groups.scale_place(column_of(8 * n + lane_id() % 4 * 2 + e), g));
   }
-  BARACUDA_D void read_zeros(u32 (&to)[NT], i64 g) const {
+  BARACUDA_D void read_zeros(i64 g) {
     if (g >= p.groups) return;
 #pragma unroll
-    for (int n = 0; n < NT; ++n) to[n] = groups.zero_of(column_of(8 * n + lane_id() / 4), g);
+    for (int n = 0; n < NT; ++n) zero_ahead[n] = groups.zero_bits(column_of(8 * n + lane_id() / 4), g);
   }
 
+  BARACUDA_D void take_zeros() {
+#pragma unroll
+    for (int n = 0; n < NT; ++n) zero[n] = groups.zero_of(zero_ahead[n]);
+  }
   // Adds group g, and turns to the next.
   BARACUDA_D void end_group(i64 g) {
+    float scale[NT][2];
+    with_number(p.scale_code, [&](const auto& number) {
+#pragma unroll
+      for (int n = 0; n < NT; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) scale[n][e] = number(by[n][e]);
+    });
 #pragma unroll
     for (int m = 0; m < MT; ++m)
 #pragma unroll
       for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          sums[m][n][e] = with_group(sums[m][n][e], part[m][n][e], by[n][e % 2]);
+          sums[m][n][e] = with_group(sums[m][n][e], part[m][n][e], scale[n][e % 2]);
           part[m][n][e] = 0;
         }
-    read_scales(g + 1);
-#pragma unroll
-    for (int n = 0; n < NT; ++n) zero[n] = zero_ahead[n];
-    read_zeros(zero_ahead, g + 2);
+    take_zeros();
+    read_scales(g + 1), read_zeros(g + 2);
   }
 
   // Adds the products over the 32 of k number `step` of a stage; weights: the warp's columns of it.
@@ -138,7 +150,7 @@ template <class T, int SIZE> struct W4A8Tile {
     for (int n = 0; n < stages - 1; ++n) fetch(n, n);
     const Fragments<u8, true, true, SIZE, depth> left(ring, row);
     const Nibbles nibbles(p.is_signed);
-    read_scales(0), read_zeros(zero, 0), read_zeros(zero_ahead, 1);
+    read_scales(0), read_zeros(0), take_zeros(), read_zeros(1);
     // Steps of 32 of k that a group has; where there is one group it ends with k, whatever that is.
     const int of_group = p.groups == 1 ? slices * (depth / 32) : static_cast<int>(p.group / 32);
     int now = 0, ahead = of_group;  // the stage that is read; steps until the group ends
@@ -180,16 +192,8 @@ template <class T, int SIZE> struct W4A8Tile {
     const W4A8Output<W4A8Params> output{p, batch};
 #pragma unroll 1
     for (int i = lane_id(); i < warp_rows * NT; i += warp_size) {
-      const i64 m = m0 + row + i / NT, n = n0 + column + i % NT * 8, there = p.n - n;
-      if (m >= p.m || there <= 0) continue;
-      auto sum = load<8>(mine + i / NT * pitch + i % NT * 8);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        if (e < there) sum[e] = output.template value<T>(sum[e], m, n + e);
-      }
-      T* const to = output.template place<T>(m, n);
-      if (p.wide_y) store_vec<T, 8, true>(to, cast_vec<T>(sum), there);
-      else store_strided(to, p.y_steps[2], cast_vec<T>(sum), there);
+      const i64 m = m0 + row + i / NT, n = n0 + column + i % NT * 8;
+      if (m < p.m && n < p.n) output.template put<T>(load<8>(mine + i / NT * pitch + i % NT * 8), m, n);
     }
   }
 };

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Plan, Problem, Variant,
-    extent, functional, operand, output,
+    ArchSku, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Plan, Problem,
+    Variant, extent, functional, operand, output,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules import w4a8 as schedule
+from ...schedules import w4a8_wgmma
 from ..quantize.format import stream
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredFields, infer_stored, random_bytes, random_scales, random_zeros, stored_values
@@ -139,6 +140,10 @@ class W4A8GemmPlan(Plan):
     reference = staticmethod(reference)
     value_policy = "a zero point above 127 counts as 127"
     variants = (
+        Variant(
+            "wgmma", _with(w4a8_wgmma.geometry), source="quant_gemm/w4a8_wgmma.cu", elements=FLOATS,
+            design=ArchSku.SM90A, guarantee=_GUARANTEE, kernels=(w4a8_wgmma.KERNEL,),
+        ),
         Variant(
             "few", _with(schedule.few), source="quant_gemm/w4a8_few.cu", elements=FLOATS, guarantee=_GUARANTEE,
             kernels=(schedule.FEW_KERNEL,),

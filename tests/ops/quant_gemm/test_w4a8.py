@@ -76,7 +76,7 @@ def drawn(m: int, n: int, k: int, group: int, seed: int) -> dict[str, np.ndarray
 @pytest.mark.parametrize(
     ("m", "n", "k", "group"),
     [(1, 33, 2304, 128), (9, 40, 1152, 384), (16, 17, 416, 32), (3, 18, 1120, 160), (16, 33, 1032, 1032),
-     (2, 5, 8, 8), (17, 70, 288, 96), (70, 65, 640, 128), (33, 129, 136, 136)],
+     (2, 5, 8, 8), (17, 70, 288, 96), (70, 65, 640, 128), (33, 129, 136, 136), (130, 140, 160, 32), (20, 9, 224, 224)],
 )  # fmt: skip
 def test_kernels_add_in_the_order_of_groups(m: int, n: int, k: int, group: int) -> None:
     given = drawn(m, n, k, group, m + n)
