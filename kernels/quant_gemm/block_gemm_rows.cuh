@@ -14,44 +14,18 @@
 //
 // Formats whose codes lie in runs are copied to shared memory some chunks ahead, a lane's own by itself.
 #include "quant_gemm/block_gemm.cuh"
-#include "quant_gemm/run_numbers.cuh"
-#include <baracuda/mma.cuh>
+#include "quant_gemm/chunk_ring.cuh"
 #include <baracuda/reduce.cuh>
 
 namespace baracuda {
 
-constexpr int block_gemm_threads = 256, block_gemm_warps = 8, block_gemm_chunk = 128, block_gemm_ranges = 8;
+constexpr int block_gemm_threads = 256, block_gemm_warps = 8, block_gemm_ranges = 8;
 
 // How many warps share k, and how many columns of y a block has, beside 8 NT rows.
 constexpr int block_gemm_splits(int nt) { return nt == 1 ? 8 : 4; }
+template <class F> constexpr int block_gemm_stages(int nt) { return nt > 2 || F::bits > 4 ? 2 : 4; }
 constexpr int block_gemm_columns(int nt) { return 32 * block_gemm_warps / block_gemm_splits(nt); }
 template <int NT> using BlockGemmRowsTile = BlockGemmTile<8 * NT, block_gemm_columns(NT)>;
-
-// The codes of a lane's LINES runs of STAGES chunks, in shared memory.
-template <class F, int LINES, int NT> struct RunRing {
-  static constexpr int bytes = format_run * F::bits / 8, unit = F::run_unit, pieces = bytes / unit;
-  static constexpr int stages = NT > 2 || F::bits > 4 ? 2 : 4, warp_bytes = stages * LINES * bytes * warp_size;
-  u8* own;
-
-  BARACUDA_D explicit RunRing(u8* shared) : own(shared + threadIdx.x / warp_size * warp_bytes + lane_id() * unit) {}
-  BARACUDA_D u8* place(int stage, int line, int piece) const {
-    return own + ((stage * LINES + line) * pieces + piece) * (warp_size * unit);
-  }
-  BARACUDA_D void copy(int stage, int line, const u8* from) const {
-#pragma unroll
-    for (int i = 0; i < pieces; ++i) {
-      if constexpr (unit == 16) cp_async_16(place(stage, line, i), from + i * unit);
-      else cp_async<unit>(place(stage, line, i), from + i * unit);
-    }
-  }
-  BARACUDA_D Vec<u32, code_words(bytes)> words(int stage, int line) const {
-    using W = Word<unit>;
-    Vec<u32, code_words(bytes)> out;
-#pragma unroll
-    for (int i = 0; i < pieces; ++i) reinterpret_cast<W*>(&out)[i] = *reinterpret_cast<const W*>(place(stage, line, i));
-    return out;
-  }
-};
 
 template <class F, class T, int NT, class P> struct BlockGemmRows {
   static constexpr int splits = block_gemm_splits(NT), ranges = block_gemm_ranges / splits;  // warps that share k, and
@@ -65,7 +39,6 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
   const Stored& stored;
   float *totals, *own;  // [warp][part of a lane's sums][lane], and the lane's
   int warp, q, left_m, left_n, tiles;
-  StoredRow w[lines];
   const T* x;
   u32 x_row[NT];
   float sums[MT][NT][4];
@@ -78,8 +51,6 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
       : p(p), tile(tile), stored(stored), totals(shared), warp(static_cast<int>(threadIdx.x) / warp_size),
         q(lane_id() % 4), left_m(static_cast<int>(min<i64>(rows, p.m - tile.m0))),
         left_n(static_cast<int>(min<i64>(columns, p.n - tile.n0))), tiles((left_m + 7) / 8),
-        w{stored_row(lane_id() / 4), stored_row(lane_id() / 4 + 8), stored_row(lane_id() / 4 + 16),
-          stored_row(lane_id() / 4 + 24)},
         x(static_cast<const T*>(p.x) + tile.batch * p.x_steps[0] + tile.m0 * p.x_steps[1] + format_run * q) {
     own = totals + warp * parts * warp_size + lane_id();
 #pragma unroll
@@ -97,12 +68,12 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
   struct Eights {
     uint4 of[NT];
   };
-  BARACUDA_D Eights load_x(i64 k, bool there = true) const {
+  BARACUDA_D Eights load_x(const T* at, bool there = true) const {
     Eights out;
 #pragma unroll
     for (int t = 0; t < NT; ++t) {
       out.of[t] = uint4{};
-      if (there && (NT <= 2 || t < tiles)) out.of[t] = __ldg(reinterpret_cast<const uint4*>(x + k + x_row[t]));
+      if (there && (NT <= 2 || t < tiles)) out.of[t] = __ldg(reinterpret_cast<const uint4*>(at + x_row[t]));
     }
     return out;
   }
@@ -129,10 +100,10 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
     for (int j = 0; j < 4; ++j) pairs[j] = pack_pair<T>(values[j], values[j + 4]);
   }
   // A chunk, eight of k of a run at a time; decode(line, n, pairs) makes the n-th eight of a line.
-  template <class Decode> BARACUDA_D void by_eights(i64 k, const Decode& decode) {
+  template <class Decode> BARACUDA_D void by_eights(const T* at, const Decode& decode) {
 #pragma unroll
     for (int n = 0; n < format_run / format_part; ++n) {
-      const Eights of_x = load_x(k + n * format_part);
+      const Eights of_x = load_x(at + n * format_part);
       u32 pairs[lines][4];
 #pragma unroll
       for (int line = 0; line < lines; ++line) decode(line, n, pairs[line]);
@@ -140,12 +111,12 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
     }
   }
   // A chunk whose runs are not whole, or that k ends in.
-  BARACUDA_D void by_parts(i64 chunk) {
-    const i64 k = chunk * block_gemm_chunk;
+  BARACUDA_D void by_parts(int chunk) {
+    const i64 k = static_cast<i64>(chunk) * chunk_k;
 #pragma unroll 1
     for (int part = 0; part < format_run; part += format_part) {
       const bool there = k + format_run * q + part < p.k;
-      const Eights of_x = load_x(k + part, there);
+      const Eights of_x = load_x(x + k + part, there);
       u32 pairs[lines][4] = {};
       // One line at a time, which is put among registers, as those have no index: what decodes any layout is long.
 #pragma unroll 1
@@ -171,12 +142,15 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
 
   // ---- formats that decode a run from where it is stored ----
 
-  BARACUDA_D void by_runs(i64 first, i64 middle, i64 last, i64 whole) {
+  BARACUDA_D int by_runs(int first, int middle, int last) {
     constexpr int ahead = 3;
+    if (first >= last) return first;
+    const StoredRow w[lines] = {stored_row(lane_id() / 4), stored_row(lane_id() / 4 + 8),
+                                stored_row(lane_id() / 4 + 16), stored_row(lane_id() / 4 + 24)};
     // Codes of a later chunk go to the L2 cache: two lanes for each row of W, in sectors of 32 bytes.
     const u8* const rows_ahead[MT] = {stored_row(lane_id() / 2).codes, stored_row(lane_id() / 2 + 16).codes};
-    const auto prefetch = [&](i64 chunk) {
-      if (chunk >= min(last, whole)) return;
+    const auto prefetch = [&](int chunk) {
+      if (chunk >= last) return;
 #pragma unroll
       for (int i = 0; i < MT; ++i) {
         const u8* const from = rows_ahead[i] + chunk * p.chunk_bytes;
@@ -187,146 +161,129 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
     for (int i = 1; i < ahead; ++i) prefetch(first + i);
     Stored simple = stored;  // which it is where runs are whole: the compiler is to know
     simple.whole = true;
+    const T* at = x + static_cast<i64>(first) * chunk_k;
 #pragma unroll 1
-    for (i64 chunk = first; chunk < last; ++chunk) {
+    for (int chunk = first; chunk < last; ++chunk, at += chunk_k) {
       if (ranges == 2 && chunk == middle) keep();
       prefetch(chunk + ahead);
-      if (!stored.whole || chunk >= whole) {
-        by_parts(chunk);
-        continue;
-      }
-      const i64 k = chunk * block_gemm_chunk;
 #pragma unroll
       for (int line = 0; line < lines; line += 2) {
         u32 pairs[format_run / format_part][2][4];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           float values[format_run];
-          F::decode(simple, w[line + half], k + format_run * q, values);
+          F::decode(simple, w[line + half], static_cast<i64>(chunk) * chunk_k + format_run * q, values);
 #pragma unroll
           for (int n = 0; n < format_run / format_part; ++n) to_pairs(values + n * format_part, pairs[n][half]);
         }
 #pragma unroll
-        for (int n = 0; n < format_run / format_part; ++n) multiply(line, pairs[n], load_x(k + n * format_part));
+        for (int n = 0; n < format_run / format_part; ++n) multiply(line, pairs[n], load_x(at + n * format_part));
       }
     }
+    return last;
   }
 
   // ---- formats whose runs are copied ahead ----
 
-  // The group of the lane's run of a chunk, as chunks go on.
-  struct GroupPlace {
-    u32 group, rest, step, more;
-    BARACUDA_D GroupPlace(u32 size, i64 k)
-        : group(static_cast<u32>(k) / size), rest(static_cast<u32>(k) % size), step(block_gemm_chunk / size),
-          more(block_gemm_chunk % size) {}
-    BARACUDA_D void advance(u32 size) {
-      group += step, rest += more;
-      if (rest >= size) rest -= size, ++group;
-    }
-  };
-  using Numbers = RunNumbers<lines>;
-  template <class Ring>
-  BARACUDA_D void copied(const Ring& ring, int stage, const Numbers& bits, const typename F::Decoder& decoder, i64 k) {
-    float scale[lines], zero[lines];
-    bits.get(stored, scale, zero);
-    decltype(ring.words(0, 0)) words[lines];
-#pragma unroll
-    for (int line = 0; line < lines; ++line) words[line] = ring.words(stage, line);
-    const bool whole_zeros = stored.zeros == nullptr || stored.zero_code == code_u8;
-    if constexpr (F::template has_pairs<T>) {
-      typename F::template Pairs<T> of[lines];
-      bool exact = whole_zeros;
-#pragma unroll
-      for (int line = 0; line < lines; ++line) exact &= of[line].set(scale[line], zero[line]);
-      if (__all_sync(all_lanes, exact)) {
-        by_eights(k, [&](int line, int n, u32(&pairs)[4]) { of[line].get(words[line][n], pairs); });
-        return;
-      }
-    }
-    if constexpr (F::is_shifted) {
-      if (whole_zeros) {
-        constexpr int biases = F::Shifted::biases;
-        float minus[lines][biases];
-#pragma unroll
-        for (int e = 0; e < lines * biases; ++e)
-          minus[e / biases][e % biases] = F::Shifted::bias(e % biases) + zero[e / biases];
-        by_eights(k, [&](int line, int n, u32(&pairs)[4]) {
-          float values[format_part];
-#pragma unroll
-          for (int j = 0; j < format_part; ++j) {
-            values[j] = (F::Shifted::number(words[line], n * format_part + j) - minus[line][j % biases]) * scale[line];
-          }
-          to_pairs(values, pairs);
-        });
-        return;
-      }
-    }
-    by_eights(k, [&](int line, int n, u32(&pairs)[4]) {
+  template <class Words>
+  BARACUDA_D void copied(const T* at, const Words (&words)[lines], const uint2 (&numbers)[lines],
+                         const typename F::Decoder& decoder) {
+    by_eights(at, [&](int line, int n, u32(&pairs)[4]) {
       float values[format_part];
 #pragma unroll
       for (int j = 0; j < format_part; ++j) {
         values[j] = decoder(words[line], n * format_part + j);
-        if constexpr (F::has_zeros) values[j] -= zero[line];
-        values[j] *= scale[line];
+        if constexpr (F::has_zeros) values[j] -= __uint_as_float(numbers[line].y);
+        values[j] *= __uint_as_float(numbers[line].x);
       }
       to_pairs(values, pairs);
     });
   }
-  BARACUDA_D void by_copies(i64 first, i64 middle, i64 last, i64 whole, u8* shared) {
-    using Ring = RunRing<F, lines, NT>;
-    const Ring ring(shared);
-    const typename F::Decoder decoder;
-    const bool runs = stored.whole && stored.index == nullptr && stored.group % format_run == 0;
-    const i64 stop = runs ? min(last, whole) : first;
-    const auto copy = [&](i64 chunk) {
-      if (chunk < stop) {
+  // The same where zero points are whole numbers.
+  template <class Words>
+  BARACUDA_D void copied(const T* at, const Words (&words)[lines], const uint2 (&numbers)[lines],
+                         const typename F::Shifted& shifted) {
+    constexpr int biases = F::Shifted::biases;
+    float minus[lines][biases];
 #pragma unroll
-        for (int line = 0; line < lines; ++line) {
-          const u8* const from = w[line].codes + chunk * (block_gemm_chunk / 8 * F::bits) + q * Ring::bytes;
-          ring.copy(static_cast<int>(chunk) & (Ring::stages - 1), line, from);
+    for (int e = 0; e < lines * biases; ++e) {
+      minus[e / biases][e % biases] = F::Shifted::bias(e % biases) + __uint_as_float(numbers[e / biases].y);
+    }
+    by_eights(at, [&](int line, int n, u32(&pairs)[4]) {
+      float values[format_part];
+#pragma unroll
+      for (int j = 0; j < format_part; ++j) {
+        values[j] = shifted(words[line], n * format_part + j) - minus[line][j % biases];
+        values[j] *= __uint_as_float(numbers[line].x);
+      }
+      to_pairs(values, pairs);
+    });
+  }
+  BARACUDA_D int by_copies(int first, int middle, int last, u8* shared) {
+    constexpr int stages = block_gemm_stages<F>(NT);
+    using Ring = ChunkRing<F, stages>;
+    using Numbers = ChunkNumbers<F, T>;
+    const auto row = [&](int r) { return stored_row(r); };
+    if (first >= last) return first;
+    Ring ring(shared + warp * Ring::warp_bytes, first, row);
+    Numbers numbers(stored, stored_row(lane_id()), first,
+                    shared + block_gemm_warps * Ring::warp_bytes + warp * Numbers::warp_bytes);
+    const typename F::Decoder decoder;
+    const typename F::template Fast<T> fast(stored);
+    const T* at = x + static_cast<i64>(first) * chunk_k;
+#pragma unroll
+    for (int i = 0; i < stages - 1; ++i) ring.copy(first + i < last);
+    numbers.load();
+#pragma unroll 1
+    for (int chunk = first; chunk < last; ++chunk, at += chunk_k) {
+      if (ranges == 2 && chunk == middle) keep();
+      numbers.put();
+      ring.copy(chunk + stages - 1 < last);
+      if (chunk + 1 < last) numbers.load();
+      typename Ring::Words words[lines];
+      uint2 own_numbers[lines];
+      ring.take(words);
+      numbers.get(own_numbers);
+      if constexpr (F::template has_pairs<T>) {
+        if (numbers.exact) {
+          by_eights(at, [&](int line, int n, u32(&pairs)[4]) { fast.pairs(words[line][n], own_numbers[line], pairs); });
+          continue;
         }
       }
-      cp_async_commit();
-    };
-#pragma unroll
-    for (int i = 0; i < Ring::stages - 1; ++i) copy(first + i);
-    GroupPlace place(stored.group, first * block_gemm_chunk + format_run * q);
-    Numbers next = {};
-    const auto load_next = [&](i64 chunk) {
-      if (chunk >= stop) return;
-#pragma unroll
-      for (int line = 0; line < lines; ++line) next.load_group(stored, w[line], place.group, line);
-      place.advance(stored.group);
-    };
-    load_next(first);
-#pragma unroll 1
-    for (i64 chunk = first; chunk < last; ++chunk) {
-      if (ranges == 2 && chunk == middle) keep();
-      if (chunk >= stop) {
-        by_parts(chunk);
-        continue;
+      if constexpr (F::is_shifted) {
+        if (numbers.whole_zeros()) {
+          copied(at, words, own_numbers, fast.shifted);
+          continue;
+        }
       }
-      copy(chunk + Ring::stages - 1);
-      const Numbers numbers = next;
-      load_next(chunk + 1);
-      cp_async_wait<Ring::stages - 1>();
-      copied(ring, static_cast<int>(chunk) & (Ring::stages - 1), numbers, decoder, chunk * block_gemm_chunk);
+      copied(at, words, own_numbers, decoder);
     }
+    return last;
   }
 
   // ---- the block ----
 
   BARACUDA_D void run() {
-    const i64 chunks = div_up(p.k, static_cast<i64>(block_gemm_chunk)), whole = p.k / block_gemm_chunk;
-    const auto begin = [&](int range) { return chunks * range / block_gemm_ranges; };
+    const int chunks = static_cast<int>(div_up(p.k, static_cast<i64>(chunk_k))),
+              whole = static_cast<int>(p.k / chunk_k);
+    const auto begin = [&](int range) {
+      return static_cast<int>(static_cast<i64>(chunks) * range / block_gemm_ranges);
+    };
     const int range = warp % splits * ranges;
-    const i64 first = begin(range), middle = begin(range + 1), last = begin(range + ranges);
+    const int first = begin(range), middle = begin(range + 1), last = begin(range + ranges);
     if constexpr (ranges == 2) keep();
+    int chunk = first;
     if constexpr (is_grouped<F>) {
-      by_copies(first, middle, last, whole, reinterpret_cast<u8*>(totals + block_gemm_warps * parts * warp_size));
+      u8* const shared = reinterpret_cast<u8*>(totals + block_gemm_warps * parts * warp_size);
+      const bool runs = stored.whole && stored.index == nullptr && stored.group % format_run == 0;
+      if (runs) chunk = by_copies(first, middle, min(last, whole), shared);
     } else {
-      by_runs(first, middle, last, whole);
+      if (stored.whole) chunk = by_runs(first, middle, min(last, whole));
+    }
+#pragma unroll 1
+    for (; chunk < last; ++chunk) {
+      if (ranges == 2 && chunk == middle) keep();
+      by_parts(chunk);
     }
 #pragma unroll
     for (int e = 0; e < parts; ++e) {

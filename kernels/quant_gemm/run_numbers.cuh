@@ -38,10 +38,7 @@ template <int N> struct RunNumbers {
 
   // Of run n, that begins at k of a row.
   BARACUDA_D void load(const Stored& w, const StoredRow& row, i64 k, int n) {
-    load_group(w, row, static_cast<u32>(k) / w.group, n);
-  }
-  // Of run n, that is in a group of a row.
-  BARACUDA_D void load_group(const Stored& w, const StoredRow& row, u32 group, int n) {
+    const u32 group = static_cast<u32>(k) / w.group;
     scales[n] = number_bits(w.scales, w.scale_code, row.scale + group * w.scale_steps[2]);
     zeros[n] = w.zeros == nullptr ? 0 : number_bits(w.zeros, w.zero_code, row.zero + group * w.zero_steps[2]);
   }

@@ -9,10 +9,10 @@
 // Formats whose groups lie beside the codes derive from `Grouped` and offer
 //   bits                                               of a code; run_unit, part_unit: bytes of the accesses to 32 and 8 codes
 //   template <int N> static float number(const Vec<u32, N>& words, int j);   that code j of words means
-// and, where they have it, what makes runs of 32 faster in products:
-//   Decoder          makes the same numbers, by all lanes of a warp together
-//   Shifted          numbers that are too large by constants, which a whole zero point is taken off with
-//   Pairs<T>         eight values at once in T, for scales and zero points that T holds
+// and, for products by runs of 32:
+//   Decoder   makes the same numbers, by all lanes of a warp together
+//   Fast<T>   with is_shifted: numbers that are too large by constants, which a whole zero point is taken off with;
+//             with has_pairs<T>: eight values at once in T, for scales and zero points that T holds
 #include <baracuda/convert.cuh>
 #include <baracuda/math.cuh>
 #include <baracuda/vector.cuh>
@@ -100,10 +100,12 @@ BARACUDA_D float small_whole(u32 x) { return __uint_as_float(x | 0x4b000000u) - 
 
 // Formats with scales, and zero points where there are any, beside the codes: x = (code - zero) · scale.
 template <class F> struct Grouped {
-  struct Shifted;
-  template <class T> struct Pairs;
   static constexpr bool has_zeros = false, is_shifted = false;
   template <class T> static constexpr bool has_pairs = false;
+  struct Shifted {};
+  template <class T> struct Fast {
+    BARACUDA_D explicit Fast(const Stored&) {}
+  };
 
   // The numbers of codes that lie in words.
   struct Decoder {

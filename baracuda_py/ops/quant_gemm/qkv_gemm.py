@@ -201,7 +201,7 @@ def products_of(p: Problem, *shared: str) -> tuple[Problem, ...]:
 
 def _stored(p: Problem) -> Geometry | str:
     """One launch over the weights as they are stored: the blocks of three products, one after the other."""
-    tile, blocks, first, own = tile_of(p.x, p.desc.kind), 0, [], []
+    tile, blocks, first, own = tile_of(p), 0, [], []
     if isinstance(tile, str):
         return tile
     for product in products_of(p, "x"):

@@ -1,7 +1,7 @@
 #pragma once
 // pairs      arithmetic of two f16 or bf16 numbers in a word, the first in its lower half: each result is rounded once, to
 //            nearest even, subnormal ones too.
-#include <baracuda/types.cuh>
+#include <baracuda/mma.cuh>
 
 namespace baracuda {
 
@@ -32,7 +32,9 @@ template <class T> BARACUDA_D u32 add_pairs(u32 a, u32 b) {
   return multiply_add_pairs<T>(a, ones, b);
 }
 
-// x twice.
-template <class T> BARACUDA_D u32 both_of(T x) { return *reinterpret_cast<const u16*>(&x) * 0x00010001u; }
+template <class T> BARACUDA_D float lower_of(u32 pair) {
+  using Pair = typename Pair_<T>::type;
+  return to_acc((*reinterpret_cast<const Pair*>(&pair)).x);
+}
 
 }  // namespace baracuda

@@ -1,6 +1,7 @@
 #pragma once
 // floats     formats of small floats, whose codes are a stream of bits.
 #include "quantize/format.cuh"
+#include <baracuda/pairs.cuh>
 
 namespace baracuda {
 
@@ -15,24 +16,25 @@ template <int EXPONENT, int FRACTION> struct SmallFloats : Grouped<SmallFloats<E
   }
 
   // Of 4 bits: a code is the upper bits of a T whose exponent is off by a constant, which the scale puts right. T holds
-  // the number, so the product is rounded once. Codes j and j + 4 of a word lie 16 bits apart.
-  template <class T> struct Pairs {
+  // the number, so the product is rounded once.
+  template <class T> struct Fast {
     static constexpr int fraction = is_same<T, f16> ? 10 : 7;
-    u32 scale;
+    static constexpr u32 sizes = (7u << (fraction - FRACTION)) * 0x00010001u, signs = 0x80008000u;
+    BARACUDA_D explicit Fast(const Stored&) {}
 
-    // Whether T holds the scale with that constant.
-    BARACUDA_D bool set(float scale_, float) {
-      const float by = scale_ * (is_same<T, f16> ? 0x1p14f : 0x1p126f);
-      const T held = from_acc<T>(by);
-      scale = both_of(held);
-      return to_acc(held) == by && by - by == 0.0f;
+    // The scale with that constant, and whether T holds it.
+    static BARACUDA_D bool make(float scale, float, uint2& out) {
+      const float by = scale * (is_same<T, f16> ? 0x1p14f : 0x1p126f);
+      out.x = pack_pair<T>(by, by);
+      return lower_of<T>(out.x) == by && by - by == 0.0f;
     }
-    BARACUDA_D void get(u32 word, u32 (&pairs)[4]) const {
+    // Of the codes (j, j + 4) of a word, which lie 16 bits apart.
+    BARACUDA_D void pairs(u32 word, const uint2& numbers, u32 (&out)[4]) const {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const int shift = fraction - FRACTION - 4 * j;
-        const u32 size = (shift > 0 ? word << shift : word >> -shift) & (7u << (fraction - FRACTION)) * 0x00010001u;
-        pairs[j] = multiply_pairs<T>(size | (word << (12 - 4 * j) & 0x80008000u), scale);
+        const u32 size = (shift > 0 ? word << shift : word >> -shift) & sizes;
+        out[j] = multiply_pairs<T>(size | (word << (12 - 4 * j) & signs), numbers.x);
       }
     }
   };

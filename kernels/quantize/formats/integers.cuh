@@ -13,46 +13,51 @@ template <int BITS, bool SIGNED> struct Whole : Grouped<Whole<BITS, SIGNED>> {
   template <class T> static constexpr bool has_pairs = BITS == 4;
 
   template <int WORDS> static BARACUDA_D float number(const Vec<u32, WORDS>& words, int j) {
-    return Shifted::number(words, j) - Shifted::bias(j);
+    return Shifted()(words, j) - Shifted::bias(j);
   }
 
   // Codes in the fraction of a float, where they lie if one of 4 bits does so: its unit is then the lowest bit of the code.
+  // `known`: something that holds, which the compiler does not see: with two constants it makes two instructions of one.
   struct Shifted {
     static constexpr int biases = BITS == 4 ? 4 : 1;
+    u32 upper[biases];
+    BARACUDA_D explicit Shifted(bool known = true) {
+#pragma unroll
+      for (int i = 0; i < biases; ++i) upper[i] = known ? static_cast<u32>(150 - 4 * i) << 23 | half << (4 * i) : 0u;
+    }
     static constexpr BARACUDA_D float bias(int j) {
       return static_cast<float>((BITS == 4 ? 1 << (23 - j % 4 * 4) : 1 << 23) + static_cast<int>(half));
     }
-    template <int WORDS> static BARACUDA_D float number(const Vec<u32, WORDS>& words, int j) {
+    template <int WORDS> BARACUDA_D float operator()(const Vec<u32, WORDS>& words, int j) const {
       if constexpr (BITS == 4) {
-        const int at = j % 4 * 4;
-        const u32 word = words[j / 8] >> (j % 8 / 4 * 16);
-        return __uint_as_float((word & 15u << at) ^ (static_cast<u32>(150 - at) << 23 | half << at));
+        return __uint_as_float((words[j / 8] >> (j % 8 / 4 * 16) & 15u << (j % 4 * 4)) ^ upper[j % 4]);
       } else if constexpr (BITS == 8) {
         return __uint_as_float(__byte_perm(words[j / 4] ^ half * 0x01010101u, 0x4b000000u, 0x7440u | j % 4));
       } else {
-        return __uint_as_float((stream_code<BITS>(words, j) ^ half) | 0x4b000000u);
+        return __uint_as_float(stream_code<BITS>(words, j) ^ upper[0]);
       }
     }
   };
 
-  // (code - zero) · scale, rounded once, as a zero point that is a small whole number leaves the difference exact, and
-  // what that is by a scale that T holds, float holds. Codes j and j + 4 of a word lie 16 bits apart.
-  template <class T> struct Pairs {
+  template <class T> struct Fast {
     static constexpr u32 one = is_same<T, f16> ? 0x6400u : 0x4300u;  // 1024 or 128, whose last bit is 1
-    u32 minus, scale;
+    Shifted shifted;
+    u32 upper;
+    BARACUDA_D explicit Fast(const Stored& w) : shifted(w.scaled), upper(w.scaled ? (one | half) * 0x00010001u : 0u) {}
 
-    // Whether such values are exact; `zero` is a whole number that is not negative.
-    BARACUDA_D bool set(float scale_, float zero) {
-      const T held = from_acc<T>(scale_);
-      scale = both_of(held);
-      minus = both_of(from_acc<T>(-(zero + static_cast<float>((is_same<T, f16> ? 1024 : 128) + half))));
-      return to_acc(held) == scale_ && zero <= 127.0f - half;
+    // What `pairs` takes for a scale and a whole zero point that is not negative, and whether values are exact by it: a
+    // small zero point leaves the difference to a code exact, and what that is by a scale that T holds, float holds.
+    static BARACUDA_D bool make(float scale, float zero, uint2& out) {
+      const float minus = -(zero + static_cast<float>((is_same<T, f16> ? 1024 : 128) + static_cast<int>(half)));
+      out = make_uint2(pack_pair<T>(scale, scale), pack_pair<T>(minus, minus));
+      return lower_of<T>(out.x) == scale && zero <= 127.0f - static_cast<float>(half);
     }
-    BARACUDA_D void get(u32 word, u32 (&pairs)[4]) const {
+    // (code - zero) · scale of the codes (j, j + 4) of a word, which lie 16 bits apart.
+    BARACUDA_D void pairs(u32 word, const uint2& numbers, u32 (&out)[4]) const {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const u32 code = (word >> (4 * j) & 0x000f000fu) ^ (one | half) * 0x00010001u;
-        pairs[j] = multiply_pairs<T>(add_pairs<T>(code, minus), scale);
+        const u32 code = (word >> (4 * j) & 0x000f000fu) ^ upper;
+        out[j] = multiply_pairs<T>(add_pairs<T>(code, numbers.y), numbers.x);
       }
     }
   };
