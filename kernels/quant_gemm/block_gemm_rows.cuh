@@ -185,9 +185,9 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
 
   // ---- formats whose runs are copied ahead ----
 
-  template <class Words>
+  template <class Words, class Decoder>
   BARACUDA_D void copied(const T* at, const Words (&words)[lines], const uint2 (&numbers)[lines],
-                         const typename F::Decoder& decoder) {
+                         const Decoder& decoder) {
     by_eights(at, [&](int line, int n, u32(&pairs)[4]) {
       float values[format_part];
 #pragma unroll
@@ -200,14 +200,14 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
     });
   }
   // The same where zero points are whole numbers.
-  template <class Words>
-  BARACUDA_D void copied(const T* at, const Words (&words)[lines], const uint2 (&numbers)[lines],
-                         const typename F::Shifted& shifted) {
-    constexpr int biases = F::Shifted::biases;
+  template <class Words, class Shifted>
+  BARACUDA_D void copied_shifted(const T* at, const Words (&words)[lines], const uint2 (&numbers)[lines],
+                                 const Shifted& shifted) {
+    constexpr int biases = Shifted::biases;
     float minus[lines][biases];
 #pragma unroll
     for (int e = 0; e < lines * biases; ++e) {
-      minus[e / biases][e % biases] = F::Shifted::bias(e % biases) + __uint_as_float(numbers[e / biases].y);
+      minus[e / biases][e % biases] = Shifted::bias(e % biases) + __uint_as_float(numbers[e / biases].y);
     }
     by_eights(at, [&](int line, int n, u32(&pairs)[4]) {
       float values[format_part];
@@ -252,7 +252,7 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
       }
       if constexpr (F::is_shifted) {
         if (numbers.whole_zeros()) {
-          copied(at, words, own_numbers, fast.shifted);
+          copied_shifted(at, words, own_numbers, fast.shifted);
           continue;
         }
       }
