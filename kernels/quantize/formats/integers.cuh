@@ -16,21 +16,21 @@ template <int BITS, bool SIGNED> struct Whole : Grouped<Whole<BITS, SIGNED>> {
     return Shifted()(words, j) - Shifted::bias(j);
   }
 
-  // Codes in the fraction of a float, where they lie if one of 4 bits does so: its unit is then the lowest bit of the code.
+  // Codes in the fraction of a float, of 4 bits two of a byte where they lie: the unit of the float is a code's lowest bit.
   // `known`: something that holds, which the compiler does not see: with two constants it makes two instructions of one.
   struct Shifted {
-    static constexpr int biases = BITS == 4 ? 4 : 1;
+    static constexpr int biases = BITS == 4 ? 2 : 1;
     u32 upper[biases];
     BARACUDA_D explicit Shifted(bool known = true) {
 #pragma unroll
       for (int i = 0; i < biases; ++i) upper[i] = known ? static_cast<u32>(150 - 4 * i) << 23 | half << (4 * i) : 0u;
     }
     static constexpr BARACUDA_D float bias(int j) {
-      return static_cast<float>((BITS == 4 ? 1 << (23 - j % 4 * 4) : 1 << 23) + static_cast<int>(half));
+      return static_cast<float>((1 << (23 - j % biases * 4)) + static_cast<int>(half));
     }
     template <int WORDS> BARACUDA_D float operator()(const Vec<u32, WORDS>& words, int j) const {
       if constexpr (BITS == 4) {
-        return __uint_as_float((words[j / 8] >> (j % 8 / 4 * 16) & 15u << (j % 4 * 4)) ^ upper[j % 4]);
+        return __uint_as_float((words[j / 8] >> (j % 8 / 2 * 8) & 15u << (j % 2 * 4)) ^ upper[j % 2]);
       } else if constexpr (BITS == 8) {
         return __uint_as_float(__byte_perm(words[j / 4] ^ half * 0x01010101u, 0x4b000000u, 0x7440u | j % 4));
       } else {
