@@ -1,139 +1,314 @@
 #pragma once
-// block_gemm_rows   the tile of a product by stored weights that tensor cores make: up to 32 rows of x, of f16 or bf16
+// block_gemm_rows   the tile of a product by stored weights that tensor cores make: up to 64 rows of x, of f16 or bf16
 //                   with sums in float, by weights that are decoded in registers.
 //
 // W is the left operand of mma.sync: 16 of its rows by 16 of k, times 16 of k of 8 rows of x. Which k stands in which
-// place of a fragment is free as long as both agree: of a chunk of 128, lane (g, q) has the run 32 q … 32 q + 31 of the
-// rows g and g + 8 of W, and product j of 8 takes 4 j … 4 j + 3 of each run. Chunk c is warp c % 8's; a warp adds its
-// chunks in order, each 8 of them a chain of their own, then the chains, and the warps are added as a tree. So the order
-// depends on k alone: neither on the number of rows of x nor on how many of them, 8 NT, a block has.
+// place of a fragment is free as long as both agree. Of a chunk of 128 of k lane (g, q) has the run 32 q … 32 q + 31 of
+// four rows of W, g + 8 i. Two products take eight of each run, the first 0, 4, 1, 5, the second 2, 6, 3, 7: so lie codes
+// of 4 bits whose places in a word are 16 bits apart.
+//
+// The chunks of k are cut into 8 ranges. A range is one chain of products in the order of k; the ranges are added as a
+// tree. Warps have a range each of 32 columns of y, or, where x has more than 8 rows, two ranges each of one of two such
+// tiles, which read the same x. So the order depends on k alone: neither on the number of rows of x nor on how many of
+// them, 8 NT, a block has.
+//
+// Formats whose codes lie in runs are copied to shared memory some chunks ahead, a lane's own by itself.
 #include "quant_gemm/block_gemm.cuh"
-#include <baracuda/mma.cuh>
+#include "quant_gemm/chunk_ring.cuh"
 #include <baracuda/reduce.cuh>
 
 namespace baracuda {
 
-constexpr int block_gemm_threads = 256, block_gemm_warps = 8, block_gemm_chunk = 128;
+constexpr int block_gemm_threads = 256, block_gemm_warps = 8, block_gemm_ranges = 8;
 
-// How many values are taken at once.
-template <int N> struct Values {
-  static constexpr int count = N;
-};
-
-// N neighbours of a row of W as words of fragments: value j is in word (j / 4, j % 4 / 2), `half` says which row it is.
-template <class T, int N> BARACUDA_D void to_fragments(const float (&x)[N], int half, u32 (&words)[N / 4][4]) {
-#pragma unroll
-  for (int j = 0; j < N; j += 2) words[j / 4][j % 4 + half] = pack_pair<T>(x[j], x[j + 1]);
-}
-
-// How many columns of y a block has, beside 8 NT rows.
-constexpr int block_gemm_columns(int nt) { return nt == 1 ? 16 : 32; }
+// How many warps share k, and how many columns of y a block has, beside 8 NT rows.
+constexpr int block_gemm_splits(int nt) { return nt == 1 ? 8 : 4; }
+template <class F> constexpr int block_gemm_stages(int nt) { return nt > 2 || F::bits > 4 ? 2 : 4; }
+constexpr int block_gemm_columns(int nt) { return 32 * block_gemm_warps / block_gemm_splits(nt); }
 template <int NT> using BlockGemmRowsTile = BlockGemmTile<8 * NT, block_gemm_columns(NT)>;
+
+template <class F, class T, int NT, class P> struct BlockGemmRows {
+  static constexpr int splits = block_gemm_splits(NT), ranges = block_gemm_ranges / splits;  // warps that share k, and
+                                                                                             // ranges of each
+  static constexpr int columns = block_gemm_columns(NT), rows = 8 * NT;
+  static constexpr int MT = 2, lines = 2 * MT, width = 16 * MT, parts = MT * NT * 4;
+  static_assert(ranges <= 2, "a warp keeps the sums of one range beside those it makes");
+
+  const P& p;
+  const BlockGemmRowsTile<NT>& tile;
+  const Stored& stored;
+  float *totals, *own;  // [warp][part of a lane's sums][lane], and the lane's
+  int warp, q, left_m, left_n, tiles;
+  const T* x;
+  u32 x_row[NT];
+  float sums[MT][NT][4];
+
+  // Of rows that are not there others are read: nobody takes their sums.
+  BARACUDA_D StoredRow stored_row(int r) const {
+    return StoredRow(stored, tile.batch, tile.n0 + min(warp / splits * width + r, left_n - 1));
+  }
+  BARACUDA_D BlockGemmRows(const P& p, const Stored& stored, const BlockGemmRowsTile<NT>& tile, float* shared)
+      : p(p), tile(tile), stored(stored), totals(shared), warp(static_cast<int>(threadIdx.x) / warp_size),
+        q(lane_id() % 4), left_m(static_cast<int>(min<i64>(rows, p.m - tile.m0))),
+        left_n(static_cast<int>(min<i64>(columns, p.n - tile.n0))), tiles((left_m + 7) / 8),
+        x(static_cast<const T*>(p.x) + tile.batch * p.x_steps[0] + tile.m0 * p.x_steps[1] + format_run * q) {
+    own = totals + warp * parts * warp_size + lane_id();
+#pragma unroll
+    for (int t = 0; t < NT; ++t) x_row[t] = min(8 * t + lane_id() / 4, left_m - 1) * static_cast<u32>(p.x_steps[1]);
+    clear();
+  }
+
+  // ---- products ----
+
+  BARACUDA_D void clear() {
+#pragma unroll
+    for (int e = 0; e < parts; ++e) sums[e / 4 / NT][e / 4 % NT][e % 4] = 0.0f;
+  }
+  // Eight of k of each tile of x, as the fragments of two products.
+  struct Eights {
+    uint4 of[NT];
+  };
+  BARACUDA_D Eights load_x(const T* at, bool there = true) const {
+    Eights out;
+#pragma unroll
+    for (int t = 0; t < NT; ++t) {
+      out.of[t] = uint4{};
+      if (there && (NT <= 2 || t < tiles)) out.of[t] = __ldg(reinterpret_cast<const uint4*>(at + x_row[t]));
+    }
+    return out;
+  }
+  // Eight of k of the lines from `first` on, pairs (j, j + 4), by those of x.
+  template <int COUNT> BARACUDA_D void multiply(int first, const u32 (&pairs)[COUNT][4], const Eights& by) {
+#pragma unroll
+    for (int t = 0; t < NT; ++t) {
+      if (NT > 2 && t >= tiles) continue;
+      const uint4& of = by.of[t];
+      const u32 of_x[2][2] = {{__byte_perm(of.x, of.z, 0x5410), __byte_perm(of.x, of.z, 0x7632)},
+                              {__byte_perm(of.y, of.w, 0x5410), __byte_perm(of.y, of.w, 0x7632)}};
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i += 2) {
+          const u32 of_w[4] = {pairs[i][2 * j], pairs[i + 1][2 * j], pairs[i][2 * j + 1], pairs[i + 1][2 * j + 1]};
+          mma_m16n8k16<T>(sums[(first + i) / 2][t], of_w, of_x[j]);
+        }
+      }
+    }
+  }
+  static BARACUDA_D void to_pairs(const float* values, u32 (&pairs)[4]) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) pairs[j] = pack_pair<T>(values[j], values[j + 4]);
+  }
+  // A chunk, eight of k of a run at a time; decode(line, n, pairs) makes the n-th eight of a line.
+  template <class Decode> BARACUDA_D void by_eights(const T* at, const Decode& decode) {
+#pragma unroll
+    for (int n = 0; n < format_run / format_part; ++n) {
+      const Eights of_x = load_x(at + n * format_part);
+      u32 pairs[lines][4];
+#pragma unroll
+      for (int line = 0; line < lines; ++line) decode(line, n, pairs[line]);
+      multiply(0, pairs, of_x);
+    }
+  }
+  // A chunk whose runs are not whole, or that k ends in.
+  BARACUDA_D void by_parts(int chunk) {
+    const i64 k = static_cast<i64>(chunk) * chunk_k;
+#pragma unroll 1
+    for (int part = 0; part < format_run; part += format_part) {
+      const bool there = k + format_run * q + part < p.k;
+      const Eights of_x = load_x(x + k + part, there);
+      u32 pairs[lines][4] = {};
+      // One line at a time, which is put among registers, as those have no index: what decodes any layout is long.
+#pragma unroll 1
+      for (int line = 0; there && line < lines; ++line) {
+        float values[format_part];
+        u32 own_pairs[4];
+        F::decode(stored, stored_row(lane_id() / 4 + 8 * line), k + format_run * q + part, values);
+        to_pairs(values, own_pairs);
+#pragma unroll
+        for (int e = 0; e < 4 * lines; ++e) {
+          if (e / 4 == line) pairs[e / 4][e % 4] = own_pairs[e % 4];
+        }
+      }
+      multiply(0, pairs, of_x);
+    }
+  }
+  // The end of the first of two ranges.
+  BARACUDA_D void keep() {
+#pragma unroll
+    for (int e = 0; e < parts; ++e) own[e * warp_size] = sums[e / 4 / NT][e / 4 % NT][e % 4];
+    clear();
+  }
+
+  // ---- formats that decode a run from where it is stored ----
+
+  BARACUDA_D int by_runs(int first, int middle, int last) {
+    constexpr int ahead = 3;
+    if (first >= last) return first;
+    const StoredRow w[lines] = {stored_row(lane_id() / 4), stored_row(lane_id() / 4 + 8),
+                                stored_row(lane_id() / 4 + 16), stored_row(lane_id() / 4 + 24)};
+    // Codes of a later chunk go to the L2 cache: two lanes for each row of W, in sectors of 32 bytes.
+    const u8* const rows_ahead[MT] = {stored_row(lane_id() / 2).codes, stored_row(lane_id() / 2 + 16).codes};
+    const auto prefetch = [&](int chunk) {
+      if (chunk >= last) return;
+#pragma unroll
+      for (int i = 0; i < MT; ++i) {
+        const u8* const from = rows_ahead[i] + chunk * p.chunk_bytes;
+        for (int at = lane_id() % 2 * 32; at < p.chunk_bytes; at += 64) prefetch_l2(from + at);
+      }
+    };
+#pragma unroll
+    for (int i = 1; i < ahead; ++i) prefetch(first + i);
+    Stored simple = stored;  // which it is where runs are whole: the compiler is to know
+    simple.whole = true;
+    const T* at = x + static_cast<i64>(first) * chunk_k;
+#pragma unroll 1
+    for (int chunk = first; chunk < last; ++chunk, at += chunk_k) {
+      if (ranges == 2 && chunk == middle) keep();
+      prefetch(chunk + ahead);
+#pragma unroll
+      for (int line = 0; line < lines; line += 2) {
+        u32 pairs[format_run / format_part][2][4];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float values[format_run];
+          F::decode(simple, w[line + half], static_cast<i64>(chunk) * chunk_k + format_run * q, values);
+#pragma unroll
+          for (int n = 0; n < format_run / format_part; ++n) to_pairs(values + n * format_part, pairs[n][half]);
+        }
+#pragma unroll
+        for (int n = 0; n < format_run / format_part; ++n) multiply(line, pairs[n], load_x(at + n * format_part));
+      }
+    }
+    return last;
+  }
+
+  // ---- formats whose runs are copied ahead ----
+
+  template <class Words, class Decoder>
+  BARACUDA_D void copied(const T* at, const Words (&words)[lines], const uint2 (&numbers)[lines],
+                         const Decoder& decoder) {
+    by_eights(at, [&](int line, int n, u32(&pairs)[4]) {
+      float values[format_part];
+#pragma unroll
+      for (int j = 0; j < format_part; ++j) {
+        values[j] = decoder(words[line], n * format_part + j);
+        if constexpr (F::has_zeros) values[j] -= __uint_as_float(numbers[line].y);
+        values[j] *= __uint_as_float(numbers[line].x);
+      }
+      to_pairs(values, pairs);
+    });
+  }
+  // The same where zero points are whole numbers.
+  template <class Words, class Shifted>
+  BARACUDA_D void copied_shifted(const T* at, const Words (&words)[lines], const uint2 (&numbers)[lines],
+                                 const Shifted& shifted) {
+    constexpr int biases = Shifted::biases;
+    float minus[lines][biases];
+#pragma unroll
+    for (int e = 0; e < lines * biases; ++e) {
+      minus[e / biases][e % biases] = Shifted::bias(e % biases) + __uint_as_float(numbers[e / biases].y);
+    }
+    by_eights(at, [&](int line, int n, u32(&pairs)[4]) {
+      float values[format_part];
+#pragma unroll
+      for (int j = 0; j < format_part; ++j) {
+        values[j] = shifted(words[line], n * format_part + j) - minus[line][j % biases];
+        values[j] *= __uint_as_float(numbers[line].x);
+      }
+      to_pairs(values, pairs);
+    });
+  }
+  BARACUDA_D int by_copies(int first, int middle, int last, u8* shared) {
+    constexpr int stages = block_gemm_stages<F>(NT);
+    using Ring = ChunkRing<F, stages>;
+    using Numbers = ChunkNumbers<F, T>;
+    const auto row = [&](int r) { return stored_row(r); };
+    if (first >= last) return first;
+    Ring ring(shared + warp * Ring::warp_bytes, first, row);
+    Numbers numbers(stored, stored_row(lane_id()), first,
+                    shared + block_gemm_warps * Ring::warp_bytes + warp * Numbers::warp_bytes);
+    const typename F::Decoder decoder;
+    const typename F::template Fast<T> fast(stored);
+    const T* at = x + static_cast<i64>(first) * chunk_k;
+#pragma unroll
+    for (int i = 0; i < stages - 1; ++i) ring.copy(first + i < last);
+    numbers.load();
+#pragma unroll 1
+    for (int chunk = first; chunk < last; ++chunk, at += chunk_k) {
+      if (ranges == 2 && chunk == middle) keep();
+      numbers.put();
+      ring.copy(chunk + stages - 1 < last);
+      if (chunk + 1 < last) numbers.load();
+      typename Ring::Words words[lines];
+      uint2 own_numbers[lines];
+      ring.take(words);
+      numbers.get(own_numbers);
+      if constexpr (F::template has_pairs<T>) {
+        if (numbers.exact) {
+          by_eights(at, [&](int line, int n, u32(&pairs)[4]) { fast.pairs(words[line][n], own_numbers[line], pairs); });
+          continue;
+        }
+      }
+      if constexpr (F::is_shifted) {
+        if (numbers.whole_zeros()) {
+          copied_shifted(at, words, own_numbers, fast.shifted);
+          continue;
+        }
+      }
+      copied(at, words, own_numbers, decoder);
+    }
+    return last;
+  }
+
+  // ---- the block ----
+
+  BARACUDA_D void run() {
+    const int chunks = static_cast<int>(div_up(p.k, static_cast<i64>(chunk_k))),
+              whole = static_cast<int>(p.k / chunk_k);
+    const auto begin = [&](int range) {
+      return static_cast<int>(static_cast<i64>(chunks) * range / block_gemm_ranges);
+    };
+    const int range = warp % splits * ranges;
+    const int first = begin(range), middle = begin(range + 1), last = begin(range + ranges);
+    if constexpr (ranges == 2) keep();
+    int chunk = first;
+    if constexpr (is_grouped<F>) {
+      u8* const shared = reinterpret_cast<u8*>(totals + block_gemm_warps * parts * warp_size);
+      const bool runs = stored.whole && stored.index == nullptr && stored.group % format_run == 0;
+      if (runs) chunk = by_copies(first, middle, min(last, whole), shared);
+    } else {
+      if (stored.whole) chunk = by_runs(first, middle, min(last, whole));
+    }
+#pragma unroll 1
+    for (; chunk < last; ++chunk) {
+      if (ranges == 2 && chunk == middle) keep();
+      by_parts(chunk);
+    }
+#pragma unroll
+    for (int e = 0; e < parts; ++e) {
+      const float sum = sums[e / 4 / NT][e / 4 % NT][e % 4];
+      own[e * warp_size] = ranges == 2 ? own[e * warp_size] + sum : sum;
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < rows * columns; e += block_gemm_threads) {
+      const int column = e % columns, row = e / columns;
+      if (row >= left_m || column >= left_n) continue;
+      const int quad = column % width / 16 * NT + row / 8, part = quad * 4 + column % 16 / 8 * 2 + row % 2;
+      const float* const from =
+          totals + (column / width * splits * parts + part) * warp_size + column % 8 * 4 + row % 8 / 2;
+      Vec<float, splits> all;
+#pragma unroll
+      for (int i = 0; i < splits; ++i) all[i] = from[i * parts * warp_size];
+      put_sum<T>(p, tile.batch, tile.m0 + row, tile.n0 + column, tree_reduce<Sum>(all));
+    }
+  }
+};
 
 template <class F, class T, int NT, class P>
 BARACUDA_D void block_gemm_rows_tile(const P& p, const Stored& stored, const BlockGemmRowsTile<NT>& tile) {
-  constexpr int columns = block_gemm_columns(NT), MT = columns / 16, rows = 8 * NT, parts = MT * NT * 4, chain = 8,
-                ahead = 3;
-  BARACUDA_DYNAMIC_SMEM(float, totals);  // [warp][part of a lane's sums][lane]
-  const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_id(), g = lane / 4, q = lane % 4;
-  const int left_m = static_cast<int>(min<i64>(rows, p.m - tile.m0));
-  const int left_n = static_cast<int>(min<i64>(columns, p.n - tile.n0));
-  // Of rows that are not there others are read: nobody takes their sums.
-  const auto stored_row = [&](int r) { return StoredRow(stored, tile.batch, tile.n0 + min(r, left_n - 1)); };
-  const T* const x = static_cast<const T*>(p.x) + tile.batch * p.x_steps[0] + tile.m0 * p.x_steps[1];
-  u32 x_row[NT];
-#pragma unroll
-  for (int t = 0; t < NT; ++t) x_row[t] = min(8 * t + g, left_m - 1) * static_cast<u32>(p.x_steps[1]);
-  float sums[MT][NT][4] = {};
-  float* const own = totals + warp * parts * warp_size + lane;
-#pragma unroll
-  for (int e = 0; e < parts; ++e) own[e * warp_size] = 0.0f;
-  const auto fold = [&] {
-#pragma unroll
-    for (int e = 0; e < parts; ++e) {
-      float& sum = sums[e / 4 / NT][e / 4 % NT][e % 4];
-      own[e * warp_size] += sum;
-      sum = 0.0f;
-    }
-  };
-  // Of N of k from `at` on the lane's values of W and the products by x; `there`: they exist, else they are 0.
-  const auto multiply = [&](const auto size, const Stored& w, i64 at, bool there) {
-    constexpr int N = size.count;
-#pragma unroll
-    for (int i = 0; i < MT; ++i) {
-      u32 words[N / 4][4] = {};
-      if (there) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float values[N];
-          F::decode(w, stored_row(16 * i + 8 * half + g), at, values);
-          to_fragments<T>(values, half, words);
-        }
-      }
-#pragma unroll
-      for (int part = 0; part < N; part += format_part) {
-#pragma unroll
-        for (int t = 0; t < NT; ++t) {
-          Vec<T, format_part> values = {};
-          if (there) values = load_readonly<format_part>(x + at + part + x_row[t]);
-          const u32* const of_rows = reinterpret_cast<const u32*>(&values);
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-            const u32 of_x[2] = {of_rows[2 * j], of_rows[2 * j + 1]};
-            mma_m16n8k16<T>(sums[i][t], words[part / 4 + j], of_x);
-          }
-        }
-      }
-    }
-  };
-  const auto by_parts = [&](i64 chunk) {
-    const i64 k = chunk * block_gemm_chunk + format_run * q;
-#pragma unroll 1
-    for (int part = 0; part < format_run; part += format_part) {
-      multiply(Values<format_part>(), stored, k + part, k + part < p.k);
-    }
-  };
-  const i64 whole = p.k / block_gemm_chunk;
-  // Codes of a later chunk of the warp go to the L2 cache: two lanes for each row of W, in sectors of 32 bytes.
-  const i64 chunk_bytes = p.chunk_bytes;
-  const auto prefetch = [&](i64 chunk) {
-    if (chunk >= whole) return;
-#pragma unroll
-    for (int i = 0; i < MT; ++i) {
-      const u8* const from = stored_row(16 * i + lane / 2).codes + chunk * chunk_bytes;
-      for (int at = lane % 2 * 32; at < chunk_bytes; at += 64) prefetch_l2(from + at);
-    }
-  };
-#pragma unroll
-  for (int i = 1; i < ahead; ++i) prefetch(warp + i * block_gemm_warps);
-  Stored simple = stored;  // which it is where runs are whole: the compiler is to know
-  simple.whole = true;
-  simple.index = nullptr;
-  simple.group = stored.group / format_run * format_run;
-  const bool runs = stored.whole && stored.index == nullptr && stored.group % format_run == 0;
-  int taken = 0;  // chunks
-#pragma unroll 1
-  for (i64 chunk = warp; chunk * block_gemm_chunk < p.k; chunk += block_gemm_warps) {
-    prefetch(chunk + ahead * block_gemm_warps);
-    if (runs && chunk < whole) {
-      multiply(Values<format_run>(), simple, chunk * block_gemm_chunk + format_run * q, true);
-    } else {
-      by_parts(chunk);
-    }
-    if (++taken % chain == 0) fold();
-  }
-  fold();
-  __syncthreads();
-  for (int e = threadIdx.x; e < rows * columns; e += block_gemm_threads) {
-    const int column = e % columns, row = e / columns;
-    if (row >= left_m || column >= left_n) continue;
-    const int quad = column / 16 * NT + row / 8, place = quad * 4 + column % 16 / 8 * 2 + row % 2;
-    const int from = column % 8 * 4 + row % 8 / 2;
-    Vec<float, block_gemm_warps> all;
-#pragma unroll
-    for (int i = 0; i < block_gemm_warps; ++i) all[i] = totals[(i * parts + place) * warp_size + from];
-    put_sum<T>(p, tile.batch, tile.m0 + row, tile.n0 + column, tree_reduce<Sum>(all));
-  }
+  BARACUDA_DYNAMIC_SMEM(float, shared);
+  BlockGemmRows<F, T, NT, P>(p, stored, tile, shared).run();
 }
 
 }  // namespace baracuda

@@ -6,7 +6,13 @@
 //   template <int N> static void decode(const Stored&, const StoredRow&, i64 k, float (&x)[N]);
 // which makes the values k … k + N - 1 of a row; N is 8 or 32, k a multiple of N, and the row has them all. Values are
 // float32 numbers, whose operations and their order are those of `decode` on the format's page in Python.
-// Formats whose groups lie beside the codes derive from `Grouped` and offer only `codes`: the numbers of the codes.
+// Formats whose groups lie beside the codes derive from `Grouped` and offer
+//   bits                                               of a code; run_unit, part_unit: bytes of the accesses to 32 and 8 codes
+//   template <int N> static float number(const Vec<u32, N>& words, int j);   that code j of words means
+// and, for products by runs of 32:
+//   Decoder   makes the same numbers, by all lanes of a warp together
+//   Fast<T>   with is_shifted: numbers that are too large by constants, which a whole zero point is taken off with;
+//             with has_pairs<T>: eight values at once in T, for scales and zero points that T holds
 #include <baracuda/convert.cuh>
 #include <baracuda/math.cuh>
 #include <baracuda/vector.cuh>
@@ -94,6 +100,27 @@ BARACUDA_D float small_whole(u32 x) { return __uint_as_float(x | 0x4b000000u) - 
 
 // Formats with scales, and zero points where there are any, beside the codes: x = (code - zero) · scale.
 template <class F> struct Grouped {
+  static constexpr bool has_zeros = false, is_shifted = false;
+  template <class T> static constexpr bool has_pairs = false;
+  struct Shifted {};
+  template <class T> struct Fast {
+    BARACUDA_D explicit Fast(const Stored&) {}
+  };
+
+  // The numbers of codes that lie in words.
+  struct Decoder {
+    template <int WORDS> BARACUDA_D float operator()(const Vec<u32, WORDS>& words, int j) const {
+      return F::number(words, j);
+    }
+  };
+
+  template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
+    constexpr int unit = N == format_run ? F::run_unit : F::part_unit;
+    const auto words = load_codes<N * F::bits / 8, unit>(row.codes + k / 8 * F::bits, w.whole);
+#pragma unroll
+    for (int j = 0; j < N; ++j) x[j] = F::number(words, j);
+  }
+
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
     F::codes(w, row, k, x);
     if (w.index != nullptr) {

@@ -33,9 +33,11 @@ from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked, 
 
 E = ElementKind
 ELEMENTS = (*HALVES, E.F32)
-TILES = (1, 2, 4)  # of 8 rows of x, that a block of the tensor-core kernel may have
+TILES = (1, 2, 8)  # of 8 rows of x, that a block of the tensor-core kernel may have
 _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
-_WARPS, _CHUNK = 8, 128
+_CHUNK, _RUN = 128, 32
+_LINES = 8 * 32 * 4  # runs of 32 of W that the lanes of a block take at once
+_NUMBERS = 8 * 4 * 36 * 8  # bytes of their scales and zero points
 _MOST_TILED = 4096  # rows of x up to which decoding them again costs less than unpacked weights
 
 
@@ -125,20 +127,36 @@ class Tile:
         return int(math.prod(desc.batch_shape) * -(-desc.m // self.rows) * -(-desc.n // self.columns))
 
 
-def tile_of(x: View) -> Tile | str:
+def rows_tile(kind: FormatKind, tiles: int) -> Tile:
+    """The tile of the tensor-core kernel of so many times 8 rows of x: its sums and the codes under way are shared."""
+    columns, smem = (32 if tiles == 1 else 64), _LINES * 2 * tiles * 4
+    if kind.row.scales:
+        codes = int(kind.row.bytes(_RUN))
+        smem += _LINES * codes * (2 if tiles > 2 or codes > _RUN // 2 else 4) + _NUMBERS
+    return Tile("few" if tiles <= 2 else "rows", 8 * tiles, columns, {"NT": tiles}, smem)
+
+
+def tile_of(p: Problem) -> Tile | str:
     """The tile for rows [*batch, m, k] of x, or why there is none."""
+    x = p.x
     if x.element is E.F32:
         return Tile("simt", _SIMT_ROWS, _SIMT_WARPS, {})
     if not 0 <= x.strides[-2] * _ROWS <= INT32:
         return f"needs rows of x that lie forwards within 2**31 elements, got strides {x.strides}"
-    tiles = next((n for n in TILES if x.shape[-2] <= 8 * n), TILES[-1])
-    columns = 16 if tiles == 1 else 32
-    return Tile("rows", 8 * tiles, columns, {"NT": tiles}, _WARPS * columns * 8 * tiles * 4)
+    tiles = [tile for n in TILES if (tile := rows_tile(p.desc.kind, n)).smem <= p.device.smem or n == TILES[0]]
+    return next((tile for tile in tiles if x.shape[-2] <= tile.rows), tiles[-1])
+
+
+def rows_kernels(function: str, params: Params) -> tuple[Kernel, ...]:
+    """The tensor-core kernels: two blocks for few rows of x on a multiprocessor, else one."""
+    few, many = ({"NT": tuple(n for n in TILES if (n <= 2) == small)} for small in (True, False))
+    text = f"{function}<{{KIND}}, {{T}}, {{NT}}>"
+    return Kernel("few", text, params, few, min_blocks=2), Kernel("rows", text, params, many, min_blocks=1)
 
 
 def _stored(p: Problem) -> Geometry | str:
     """One launch over the weights as they are stored."""
-    values, tile = product_values(p), tile_of(p.x)
+    values, tile = product_values(p), tile_of(p)
     if isinstance(values, str) or isinstance(tile, str):
         return values if isinstance(values, str) else str(tile)
     blocks = tile.blocks(p.desc)
@@ -209,7 +227,7 @@ class BlockGemmPlan(Plan):
     variants = (
         Variant(
             "rows", _stored, source="quant_gemm/block_gemm_rows.cu", elements=HALVES, prelude=format_header,
-            kernels=(Kernel("rows", "block_gemm_rows<{KIND}, {T}, {NT}>", PARAMS, {"NT": TILES}, min_blocks=1),),
+            kernels=rows_kernels("block_gemm_rows", PARAMS),
             guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         Variant(

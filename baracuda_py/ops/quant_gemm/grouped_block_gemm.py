@@ -28,7 +28,7 @@ from ..gemm.groups import INDEX, POLICY, Grouped, random_offsets, slices
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredArgs, StoredMatrix, format_header, infer_stored, stored_case, stored_params
 from ..quantize.stored import stored_values
-from .block_gemm import ELEMENTS, GUARANTEE, weights
+from .block_gemm import ELEMENTS, GUARANTEE, rows_tile, weights
 from .experts import PARAMS as EXPERTS
 from .experts import ExpertFields, expert_blocks, expert_values, many
 from .unpacked import dense_kernels, unpacked
@@ -36,7 +36,7 @@ from .unpacked import dense_kernels, unpacked
 E = ElementKind
 TILES = (1, 4)  # of 8 rows of x, that a block of the tensor-core kernel may have
 _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
-_WARPS, _CHUNK = 8, 128
+_CHUNK = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +113,8 @@ def _rows(p: Problem) -> Geometry | str:
         return f"needs rows of x that lie forwards within 2**31 elements, got strides {p.x.strides}"
     # Tiles that hold twice the mean: where they hold all rows of an expert, its weights are decoded once.
     tiles = TILES[min(p.desc.total, 2 * -(-p.desc.total // max(p.desc.experts, 1))) > 8 * TILES[0]]
-    columns = 16 if tiles == 1 else 32
-    return _launch(p, "rows", 8 * tiles, columns, {"NT": tiles}, _WARPS * columns * 8 * tiles * 4)
+    tile = rows_tile(p.desc.kind, tiles)
+    return _launch(p, "rows", tile.rows, tile.columns, tile.axes, tile.smem)
 
 
 def _simt(p: Problem) -> Geometry | str:

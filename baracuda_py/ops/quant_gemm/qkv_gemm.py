@@ -27,11 +27,11 @@ from . import block_gemm
 from .block_gemm import (
     ELEMENTS,
     GUARANTEE,
-    TILES,
     BlockGemmDescriptor,
     dense_views,
     many,
     product_values,
+    rows_kernels,
     tile_of,
     tiled,
 )
@@ -201,7 +201,7 @@ def products_of(p: Problem, *shared: str) -> tuple[Problem, ...]:
 
 def _stored(p: Problem) -> Geometry | str:
     """One launch over the weights as they are stored: the blocks of three products, one after the other."""
-    tile, blocks, first, own = tile_of(p.x), 0, [], []
+    tile, blocks, first, own = tile_of(p), 0, [], []
     if isinstance(tile, str):
         return tile
     for product in products_of(p, "x"):
@@ -214,8 +214,7 @@ def _stored(p: Problem) -> Geometry | str:
     if blocks >= 2**31:
         return f"needs {blocks} blocks, a grid has 2**31 - 1"
     values = {name: own[0][name] for name in _SHARED} | {name: [one[name] for one in own] for name in _OWN}
-    kernel = "eight" if tile.rows == 8 and tile.kernel == "rows" else tile.kernel
-    step = Step(kernel, (blocks, 1, 1), values | {"first": first}, tile.axes, smem=tile.smem)
+    step = Step(tile.kernel, (blocks, 1, 1), values | {"first": first}, tile.axes, smem=tile.smem)
     return Geometry((step,), layout=layout_of(p))
 
 
@@ -290,7 +289,6 @@ _UNPACKED = tuple(
     )
     for row in DENSE
 )  # fmt: skip
-_ROWS = "qkv_gemm_rows<{KIND}, {T}, {NT}>"
 # Two blocks a multiprocessor are worth a word of the stack.
 _FOUR_BYTES = where(kind=(K.INT8, K.UINT8, K.INT4, K.UINT4, K.NF4, K.FP8_E4M3))
 
@@ -315,10 +313,7 @@ class QkvGemmPlan(Plan):
     variants = (
         Variant(
             "rows", _stored, source="quant_gemm/qkv_gemm_rows.cu", elements=HALVES, prelude=format_header,
-            kernels=(
-                Kernel("eight", _ROWS, PARAMS, {"NT": TILES[:1]}, min_blocks=2),
-                Kernel("rows", _ROWS, PARAMS, {"NT": TILES[1:]}, min_blocks=1),
-            ),
+            kernels=rows_kernels("qkv_gemm_rows", PARAMS),
             guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         Variant(

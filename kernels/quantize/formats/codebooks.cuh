@@ -26,11 +26,18 @@ static __device__ constexpr float fp4_values[16] = {
     -0.0f, -5.208333333e-03f, -0.66666667f, -1.0f, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
 
 template <class TABLE> struct Codebook : Grouped<Codebook<TABLE>> {
-  template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
-    const auto words = load_codes < N / 2, N == format_run ? 16 : 4 > (row.codes + k / 2, w.whole);
-#pragma unroll
-    for (int j = 0; j < N; ++j) x[j] = __ldg(TABLE::values() + (words[j / 8] >> (4 * (j % 8 ^ 1)) & 15u));
+  static constexpr int bits = 4, run_unit = 16, part_unit = 4;
+  template <int WORDS> static BARACUDA_D float number(const Vec<u32, WORDS>& words, int j) {
+    return __ldg(TABLE::values() + (words[j / 8] >> (4 * (j % 8 ^ 1)) & 15u));
   }
+
+  // Every lane keeps a number of the table; from which lane one comes is a code's four lowest bits.
+  struct Decoder {
+    const float own = __ldg(TABLE::values() + threadIdx.x % 16);
+    template <int WORDS> BARACUDA_D float operator()(const Vec<u32, WORDS>& words, int j) const {
+      return __shfl_sync(0xffffffffu, own, static_cast<int>(words[j / 8] >> (4 * (j % 8 ^ 1))), 16);
+    }
+  };
 };
 
 struct Nf4Table {

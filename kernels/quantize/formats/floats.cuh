@@ -1,21 +1,43 @@
 #pragma once
 // floats     formats of small floats, whose codes are a stream of bits.
 #include "quantize/format.cuh"
+#include <baracuda/pairs.cuh>
 
 namespace baracuda {
 
 template <int EXPONENT, int FRACTION> struct SmallFloats : Grouped<SmallFloats<EXPONENT, FRACTION>> {
-  template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
-    constexpr int bits = 1 + EXPONENT + FRACTION, bytes = N * bits / 8;
-    constexpr int unit = bits == 6 ? (N == format_run ? 8 : 2) : bytes < 8 ? bytes : 8;
-    const auto words = load_codes<bytes, unit>(row.codes + k / 8 * bits, w.whole);
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      const u32 code = stream_code<bits>(words, j);
-      if constexpr (bits < 8) x[j] = SmallFloat<EXPONENT, FRACTION>::value(code);
-      else x[j] = coded_value < EXPONENT == 4 ? code_e4m3 : code_e5m2 > (static_cast<u8>(code));
-    }
+  static constexpr int bits = 1 + EXPONENT + FRACTION, run_unit = 8, part_unit = bits == 6 ? 2 : bits;
+  template <class T> static constexpr bool has_pairs = bits == 4;
+
+  template <int WORDS> static BARACUDA_D float number(const Vec<u32, WORDS>& words, int j) {
+    const u32 code = stream_code<bits>(words, j);
+    if constexpr (bits < 8) return SmallFloat<EXPONENT, FRACTION>::value(code);
+    else return coded_value < EXPONENT == 4 ? code_e4m3 : code_e5m2 > (static_cast<u8>(code));
   }
+
+  // Of 4 bits: a code is the upper bits of a T whose exponent is off by a constant, which the scale puts right. T holds
+  // the number, so the product is rounded once.
+  template <class T> struct Fast {
+    static constexpr int fraction = is_same<T, f16> ? 10 : 7;
+    static constexpr u32 sizes = (7u << (fraction - FRACTION)) * 0x00010001u, signs = 0x80008000u;
+    BARACUDA_D explicit Fast(const Stored&) {}
+
+    // The scale with that constant, and whether T holds it.
+    static BARACUDA_D bool make(float scale, float, uint2& out) {
+      const float by = scale * (is_same<T, f16> ? 0x1p14f : 0x1p126f);
+      out.x = pack_pair<T>(by, by);
+      return lower_of<T>(out.x) == by && by - by == 0.0f;
+    }
+    // Of the codes (j, j + 4) of a word, which lie 16 bits apart.
+    BARACUDA_D void pairs(u32 word, const uint2& numbers, u32 (&out)[4]) const {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const int shift = fraction - FRACTION - 4 * j;
+        const u32 size = (shift > 0 ? word << shift : word >> -shift) & sizes;
+        out[j] = multiply_pairs<T>(size | (word << (12 - 4 * j) & signs), numbers.x);
+      }
+    }
+  };
 };
 
 using Fp8E4M3 = SmallFloats<4, 3>;
