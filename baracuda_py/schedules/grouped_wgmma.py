@@ -28,8 +28,8 @@ SUMMED_PARAMS = Params(
 ELEMENTS = HALVES
 _SOURCE = "gemm/grouped_wgmma.cu"
 _BOTH = (False, True)
-_TILE = 128  # rows
-_COLUMNS = (256, 128)  # of a tile, those of both products together
+TILE = 128  # rows
+COLUMNS = (256, 128)  # of a tile, those of both products together
 _BESIDE = ("bias", "up", "scale_a", "residual", "pre")  # what more than a · b may be
 _BAND = 16  # rows of tiles that share what they read in the L2 cache
 _INT32 = 2**31
@@ -38,14 +38,14 @@ _INT32 = 2**31
 def _kernel(gated: str, **axes: tuple[bool, ...]) -> Kernel:
     return Kernel(
         "grouped_wgmma", f"grouped_wgmma<{{T}}, {{COLUMNS}}, {{A_ACROSS}}, {{B_ACROSS}}, {gated}>", ROWS_PARAMS,
-        {**axes, "B_ACROSS": _BOTH, "COLUMNS": _COLUMNS}, THREADS, 1, source=_SOURCE,
+        {**axes, "B_ACROSS": _BOTH, "COLUMNS": COLUMNS}, THREADS, 1, source=_SOURCE,
     )  # fmt: skip
 
 
 ROWS_WGMMA = _kernel("false", A_ACROSS=(False,))
 EPILOGUE_WGMMA = _kernel("{GATED}", A_ACROSS=(False,), GATED=_BOTH)
 PRODUCT_WGMMA = Kernel(
-    "grouped_product_wgmma", "grouped_product_wgmma<{T}, {COLUMNS}>", SUMMED_PARAMS, {"COLUMNS": _COLUMNS}, THREADS, 1,
+    "grouped_product_wgmma", "grouped_product_wgmma<{T}, {COLUMNS}>", SUMMED_PARAMS, {"COLUMNS": COLUMNS}, THREADS, 1,
     source=_SOURCE,
 )  # fmt: skip
 
@@ -57,7 +57,7 @@ def _maps(
     maps: dict[str, Any] = {"up_map": None, "up_step": 0}
     across: dict[str, bool] = {}
     share = columns // 2 if "up" in views else columns
-    for name, rows in (("a", _TILE), ("b", share), ("up", share)):
+    for name, rows in (("a", TILE), ("b", share), ("up", share)):
         if name not in views:
             continue
         view = views[name] if name == "a" else transposed(views[name])
@@ -79,8 +79,7 @@ def rows_wgmma_step(
     (rows, _), n, groups, gated = views["a"].shape, views["b"].shape[-1], p.desc.groups, "up" in views
     if groups == 0:
         return "there are no groups"
-    along = -(-rows // _TILE) + min(rows, groups) // 2  # if a group ends in the middle of a tile
-    columns = _columns(p, along, n * (1 + gated))
+    columns = rows_columns(p, rows, n * (1 + gated))
     maps = _maps(operands, views, columns)
     if isinstance(maps, str):
         return maps
@@ -88,7 +87,7 @@ def rows_wgmma_step(
     if across["a"] and not turned:
         return f"needs rows of a along memory, got strides {views['a'].strides}"
     width = columns // (1 + gated)
-    tiles = most_tiles(rows, groups, _TILE) * -(-n // width)
+    tiles = most_tiles(rows, groups, TILE) * -(-n // width)
     if not max(rows, n, groups, values["k"], tiles) < _INT32:
         return "an extent, or the number of tiles, passes 32 bits"
     plain = values["activation"] == 0 and not any(name in views for name in _BESIDE)
@@ -107,13 +106,13 @@ def product_wgmma_step(p: Problem, operands: Mapping[str, str], turn: tuple[str,
         return "there is nothing to add"
     values: dict[str, Any] = {"up_map": None, "a_step": 0, "b_step": 0, "up_step": 0, "k": rows, "band": _BAND}
     for name, view in (("a", a), ("b", transposed(b))):
-        found = operand_map(operands[name], view, _TILE, (True,))
+        found = operand_map(operands[name], view, TILE, (True,))
         if isinstance(found, str):
             return f"{found}; its rows must be along memory, in whole 16 bytes"
         values[f"{name}_map"] = found[0]
     if (stored := stored_map(operands["y"], y, groups)) is None:
         return f"{operands['y']} with strides {y.strides} has no rows along memory in whole 16 bytes"
-    along = -(-m // _TILE)
+    along = -(-m // TILE)
     columns = _columns(p, along * groups, n)
     across = -(-n // columns)
     total = groups * along * across
@@ -124,6 +123,12 @@ def product_wgmma_step(p: Problem, operands: Mapping[str, str], turn: tuple[str,
     return Step("grouped_product_wgmma", grid, values, {"COLUMNS": columns}, THREADS, shared_memory(columns))
 
 
+def rows_columns(p: Problem, rows: int, columns: int) -> int:
+    """The width of tile of so many rows in groups."""
+    along = -(-rows // TILE) + min(rows, p.desc.groups) // 2  # if a group ends in the middle of a tile
+    return _columns(p, along, columns)
+
+
 def _columns(p: Problem, along: int, columns: int) -> int:
     """The width of tile with which the last multiprocessor is done first, of so many tiles along the rows."""
 
@@ -131,4 +136,4 @@ def _columns(p: Problem, along: int, columns: int) -> int:
         waves = math.ceil(along * -(-columns // width) / max(1, p.device.sms))
         return float(SLOWER[width] * width * waves)
 
-    return min(_COLUMNS, key=cost)
+    return min(COLUMNS, key=cost)

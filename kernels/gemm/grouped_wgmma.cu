@@ -4,9 +4,8 @@
 //   grouped_product_wgmma   y[g] = a[:, r] b[r] over the rows r of b, and columns of a, of group g
 //
 // P has what gemm/grouped.cuh, or GroupRows, reads, and the maps and steps that gemm/wgmma.cuh does.
-#include "gemm/group_walk.cuh"
 #include "gemm/grouped.cuh"
-#include "gemm/wgmma_sent.cuh"
+#include "gemm/wgmma_groups.cuh"
 
 namespace baracuda {
 namespace gemm {
@@ -14,28 +13,13 @@ namespace gemm {
 template <class T, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED, class P, class E = void>
 using OneBlock = SentProduct<Product<T, T, COLUMNS, A_ACROSS, B_ACROSS, GATED, default_stages<COLUMNS>, 2, P, E, 1>>;
 
-// A tile has rows of one group. Where the group ends within it, the rows of the next one are loaded and multiplied too,
-// and not stored: no row has a part in the sums of another. Warps whose 16 rows are all there have the copy engine store
-// them, where y is nothing but the sums (`plain`).
+// Tiles are those of gemm/wgmma_groups.cuh. Warps whose 16 rows are all there have the copy engine store them, where y is
+// nothing but the sums (`plain`).
 template <class T, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED, class P>
 struct RowsOfGroups : OneBlock<T, COLUMNS, A_ACROSS, B_ACROSS, GATED, P, Epilogue<T, T, float, GATED, OneGroup<T, P>>> {
   using Base = OneBlock<T, COLUMNS, A_ACROSS, B_ACROSS, GATED, P, Epilogue<T, T, float, GATED, OneGroup<T, P>>>;
   using Base::p, Base::Base;
 
-  BARACUDA_D void produce() const {
-    const bool sends = lane_id() == 0;
-    if (sends) this->prefetch();
-    GroupWalk<tile_rows, Base::WIDTH> walk;
-    Stage<Base::Ring::stages> at;
-    for (GroupTile tile; walk.next(p, tile);) {
-      const int group = static_cast<int>(tile.group);
-      if (sends) {
-        this->send(at, {group, static_cast<int>(tile.m0), static_cast<int>(tile.n0), static_cast<int>(tile.end), 0,
-                        group < 0 ? 0 : this->slices});
-      }
-    }
-    if (sends) this->send_end(at);
-  }
   BARACUDA_D void consume(int group) const {
     this->receive(
         group, [](const SentTile&, u32, int) {},
@@ -50,7 +34,7 @@ struct RowsOfGroups : OneBlock<T, COLUMNS, A_ACROSS, B_ACROSS, GATED, P, Epilogu
         });
   }
   BARACUDA_D void run() const {
-    Base::template run<40, 232>([&] { produce(); }, [&](int group) { consume(group); });
+    Base::template run<40, 232>([&] { send_groups(*this, p); }, [&](int group) { consume(group); });
   }
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// lora       tokens with an adapter each: which one it is, and runs of neighbours with the same.
+// lora       tokens with an adapter each: which one it is, and which tokens have the same.
 //
 // P has tokens, ids, offsets, ranks (with steps and whether they are int64), segments, adapters, rank and tile, the tokens
 // of a block. A token without an adapter has -1.
@@ -16,33 +16,41 @@ BARACUDA_D i64 lora_integer(const void* from, int wide, i64 at) {
   return wide ? static_cast<const i64*>(from)[at] : static_cast<const i32*>(from)[at];
 }
 
-// The segment of token t, by one warp: that before the first bound beyond t. -1 before the first and after the last.
-template <class P> BARACUDA_D i64 lora_segment(const P& p, i64 t) {
+// The segment of token t + n, for lane n < N of a warp: that before the first bound beyond it. -1 before the first and
+// after the last.
+template <int N, class P> BARACUDA_D i64 lora_segment(const P& p, i64 t) {
+  i64 place = -1;
+  bool open = lane_id() < N;
 #pragma unroll 1
-  for (i64 base = 0; base <= p.segments; base += warp_size) {
+  for (i64 base = 0; base <= p.segments && __any_sync(full_warp, open); base += warp_size) {
     const i64 i = base + lane_id();
-    const bool beyond = i <= p.segments && lora_integer(p.offsets, p.wide_offsets, i * p.offsets_step) > t;
-    const u32 found = __ballot_sync(full_warp, beyond);
-    if (found != 0) return base + __ffs(static_cast<int>(found)) - 2;
+    const i64 bound = i <= p.segments ? lora_integer(p.offsets, p.wide_offsets, i * p.offsets_step) : -1;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const u32 beyond = __ballot_sync(full_warp, bound > t + n);
+      if (beyond != 0 && open && lane_id() == n) place = base + __ffs(static_cast<int>(beyond)) - 2, open = false;
+    }
   }
-  return -1;
+  return place;
 }
 
-// A tile of tokens, MOST at most: the adapter of each. Warps find them in turn.
-template <int MOST> struct LoraTile {
+// A tile of p.tile tokens, MOST at most: the adapter of each. All THREADS of the block call; a lane has one token.
+template <int MOST, int THREADS> struct LoraTile {
+  static constexpr int each = MOST * warp_size / THREADS;  // tokens of a warp
+  static_assert(1 <= each && each <= warp_size && each * (THREADS / warp_size) == MOST);
   i64 first;
   int count;
   const int* adapters;
   template <class P> BARACUDA_D LoraTile(const P& p, i64 tile) : first(tile * p.tile) {
     __shared__ int found[MOST];
     count = static_cast<int>(min<i64>(p.tile, p.tokens - first));
-    const int warps = static_cast<int>(blockDim.x) / warp_size;
-#pragma unroll 1
-    for (int t = static_cast<int>(threadIdx.x) / warp_size; t < count; t += warps) {
-      const i64 place = p.offsets == nullptr ? first + t : lora_segment(p, first + t);
+    const int start = static_cast<int>(threadIdx.x) / warp_size * each, t = start + lane_id();
+    i64 place = first + t;
+    if (p.offsets != nullptr) place = lora_segment<each>(p, first + start);
+    if (lane_id() < each && t < count) {
       i64 adapter = place < 0 ? -1 : lora_integer(p.ids, p.wide_ids, place * p.ids_step);
       if (adapter < 0 || adapter >= p.adapters) adapter = -1;
-      if (lane_id() == 0) found[t] = static_cast<int>(adapter);
+      found[t] = static_cast<int>(adapter);
     }
     adapters = found;
     __syncthreads();
@@ -52,6 +60,25 @@ template <int MOST> struct LoraTile {
     int to = from + 1;
     while (to < count && adapters[to] == adapters[from]) ++to;
     return to;
+  }
+  // A bit for each token that is the first one with its adapter.
+  BARACUDA_D u64 firsts() const {
+    static_assert(MOST % warp_size == 0 && MOST <= THREADS && MOST <= 64);
+    __shared__ u32 bits[MOST / warp_size];
+    if (const int t = static_cast<int>(threadIdx.x); t < MOST) {
+      bool leads = t < count;
+#pragma unroll 8
+      for (int before = 0; before < MOST; ++before) {
+        if (before < t && t < count && adapters[before] == adapters[t]) leads = false;
+      }
+      const u32 warp = __ballot_sync(full_warp, leads);
+      if (lane_id() == 0) bits[t / warp_size] = warp;
+    }
+    __syncthreads();
+    u64 all = 0;
+#pragma unroll
+    for (int n = 0; n < MOST / warp_size; ++n) all |= static_cast<u64>(bits[n]) << (n * warp_size);
+    return all;
   }
 };
 

@@ -19,7 +19,7 @@ template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
   using A = acc_t<T>;
   __shared__ __align__(16) T xs[lora_tile][lora_chunk];
   const i64 index = blockIdx.x, split = index % p.splits;
-  const LoraTile<lora_tile> tile(p, index / p.splits);
+  const LoraTile<lora_tile, lora_threads> tile(p, index / p.splits);
   const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_id();
   const i64 begin = split * p.each, end = min(p.chunks, begin + p.each);
   A* const parts = static_cast<A*>(p.parts) + (split * p.tokens + tile.first) * p.rank;
@@ -77,7 +77,7 @@ template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
   using A = acc_t<T>;
   BARACUDA_DYNAMIC_SMEM(A, hs);  // [token][rank, to a multiple of 8]
   const i64 columns = div_up(p.n, i64(lora_threads)), index = blockIdx.x;
-  const LoraTile<lora_tile> tile(p, index / columns);
+  const LoraTile<lora_tile, lora_threads> tile(p, index / columns);
   const int pitch = static_cast<int>(round_up(p.rank, i64(lora_vec)));
 #pragma unroll 1
   for (int e = threadIdx.x; e < tile.count * pitch; e += lora_threads) {

@@ -1,10 +1,13 @@
 // lora_mma   lora_matmul of many tokens on tensor cores, of f16 or bf16.
-//   lora_shrink_mma  h[t] = A[i] x[t] for 64 tokens and 64 of the rank, as the sum of two 16-bit numbers, hi and lo
-//   lora_expand_mma  y[t] = base[t] + scale[i] (B[i] hi[t] + B[i] lo[t]) for 64 tokens and 64 columns
+//   lora_shrink_mma  A[i] x[t] for 64 tokens and 64 of the rank, over one split of k, in float
+//   lora_expand_mma  h[t], the sum of the splits, as the sum of two 16-bit numbers, hi and lo, and
+//                    y[t] = base[t] + scale[i] (B[i] hi[t] + B[i] lo[t]) for 32 tokens, 128 columns at a time
 //
 // B_K: whether k, else the other axis, has stride 1 in the adapters' matrices. A block multiplies all its tokens by the
-// matrices of each run of neighbours with one adapter, and keeps the rows of the run. gemm/mma.cuh says what fixes the
-// order of sums. p.wide: a bit for each matrix whose rows in memory start 16-byte aligned.
+// matrices of an adapter that some of them have, and keeps the rows of those; p.shares blocks have a tile's adapters in
+// turn. What fixes the order of sums: a split is a sum of gemm/mma.cuh; splits, whose length depends on extents and the
+// device alone, are added in their order, and the rank is one chain, 16 of hi and 16 of lo in turn. p.wide: a bit for
+// each matrix whose rows in memory start 16-byte aligned.
 #include "gemm/lora.cuh"
 #include "gemm/mma.cuh"
 
@@ -12,94 +15,229 @@ namespace baracuda {
 
 constexpr int lora_mma_tile = 64;
 
+// Calls f(token, adapter) for each of the tile's adapters that are the block's: token is the first that has it.
+template <class Tile, class F> BARACUDA_D void lora_each_adapter(const Tile& tile, i64 share, int shares, const F& f) {
+  u64 left = tile.firsts();
+#pragma unroll 1
+  for (int n = 0; left != 0; ++n, left &= left - 1) {
+    if (n % shares != share) continue;
+    f(tile.adapters[__ffsll(static_cast<long long>(left)) - 1]);
+    __syncthreads();  // what comes next writes shared memory where warps may still read
+  }
+}
+
 template <class T, bool B_K> BARACUDA_D void lora_shrink_mma(const LoraShrinkMmaParams& p) {
   using Tile = MmaTile<T, true, B_K, false, lora_mma_tile>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
-  const i64 columns = max<i64>(1, div_up(p.rank, i64(lora_mma_tile))), index = blockIdx.x;
-  const i64 r0 = index % columns * lora_mma_tile;
+  const i64 columns = max<i64>(1, div_up(p.rank, i64(lora_mma_tile)));
+  const i64 share = blockIdx.x % p.shares, index = blockIdx.x / p.shares;
+  const i64 r0 = index % columns * lora_mma_tile, split = index / columns % p.splits;
   const i64 pitch = round_up(p.rank, i64(lora_vec));
-  const LoraTile<lora_mma_tile> tile(p, index / columns);
-  const T* const x = static_cast<const T*>(p.x);
-  if (p.copy != nullptr && r0 == 0) {
-    const i64 pieces = div_up(p.k, i64(lora_vec));
-#pragma unroll 1
+  const i64 k0 = split * p.each * Tile::depth, k = min(p.k - k0, p.each * Tile::depth);
+  const LoraTile<lora_mma_tile, Tile::threads> tile(p, index / (columns * p.splits));
+  const T* const x = static_cast<const T*>(p.x) + k0;
+  if (p.copy != nullptr && r0 == 0 && share == 0) {
+    const i64 pieces = div_up(k, i64(lora_vec));
+#pragma unroll 4
     for (i64 e = threadIdx.x; e < tile.count * pieces; e += Tile::threads) {
-      const i64 t = tile.first + e / pieces, k = e % pieces * lora_vec, left = p.k - k;
-      T* const to = static_cast<T*>(p.copy) + t * p.copy_step[0] + k * p.copy_step[1];
-      const auto piece = lora_load(x + t * p.x_step[0] + k, i64(1), left, p.wide & 1);
+      const i64 t = tile.first + e / pieces, at = e % pieces * lora_vec, left = k - at;
+      T* const to = static_cast<T*>(p.copy) + t * p.copy_step[0] + (k0 + at) * p.copy_step[1];
+      const auto piece = lora_load(x + t * p.x_step[0] + at, i64(1), left, p.wide & 1);
       if ((p.wide & 4) && left >= lora_vec) store(to, piece);
       else store_strided(to, p.copy_step[1], piece, left);
     }
   }
-#pragma unroll 1
-  for (int from = 0, to; from < tile.count; from = to) {
-    to = tile.run(from);
-    const i64 adapter = tile.adapters[from], rank = lora_rank(p, adapter);
-    if (rank <= r0) continue;
+  float* const parts = static_cast<float*>(p.parts) + (split * p.tokens + tile.first) * pitch;
+  lora_each_adapter(tile, share, p.shares, [&](int adapter) {
+    const i64 rank = lora_rank(p, adapter);
+    if (rank <= r0) return;
     const typename Tile::Left a(x, p.x_step[0], p.x_step[1], tile.first, tile.first + tile.count, p.wide & 1);
-    const T* const matrix = static_cast<const T*>(p.a) + adapter * p.a_step[0];
+    const T* const matrix = static_cast<const T*>(p.a) + i64(adapter) * p.a_step[0] + k0 * (B_K ? 1 : p.a_step[2]);
     typename Tile::Right b[1] = {typename Tile::Right(matrix, p.a_step[1], p.a_step[2], r0, rank, (p.wide & 2) != 0)};
     Tile product;
-    product.add(ring, a, b, p.k, p.piece);
+    product.add(ring, a, b, k, p.piece);
     product.finish(ring, [&](int row, int col, const auto& sum, const auto&) {
-      const i64 r = r0 + col;
-      if (row < from || row >= to || r >= pitch) return;
-      Vec<float, lora_vec> rest = sum;
+      if (row < tile.count && tile.adapters[row] == adapter && r0 + col < pitch) {
+        store(parts + row * pitch + r0 + col, sum);
+      }
+    });
+  });
+}
+
+// 32 tokens by 128 columns of eight warps, each of which has 16 by 32. The rank is cut into chunks of 32, filled up with
+// zeros; hi and lo of all chunks stay in shared memory, and B comes through a ring of stages, a chunk each.
+template <class T, bool B_K> struct LoraExpandTile {
+  // ops/gemm/lora_rows.py has these numbers too.
+  static constexpr int threads = 256, rows = 32, cols = 128, depth = 32, stages = 3;
+  static constexpr int NT = 4, half = rows * depth, pitch = 32 + 8;
+  using Right = Slices<T, B_K, cols, depth, threads>;
+  using Owners = LoraTile<rows, threads>;
+  using Base = Vec<T, lora_vec>[2];  // eight columns of two of the warp's rows
+
+  const LoraExpandMmaParams& p;
+  const Owners& tile;
+  const int adapter;
+  const int rank, chunks;
+  T *const h, *const ring;
+  float* const stage;  // of this warp
+
+  BARACUDA_D LoraExpandTile(const LoraExpandMmaParams& p, const Owners& tile, int adapter, T* shared)
+      : p(p), tile(tile), adapter(adapter), rank(lora_rank(p, adapter)), chunks(div_up(rank, depth)),
+        h(shared + stages * Right::size), ring(shared),
+        stage(reinterpret_cast<float*>(h + 2 * half * div_up(static_cast<int>(p.rank), depth)) +
+              static_cast<int>(threadIdx.x) / warp_size * (16 * pitch)) {}
+
+  static BARACUDA_D int warp_row() { return static_cast<int>(threadIdx.x) / (4 * warp_size) * 16; }
+  static BARACUDA_D int warp_col() { return static_cast<int>(threadIdx.x) / warp_size % 4 * 32; }
+
+  // The sum of the splits for token `row` of the tile and eight of the rank from r on; 0 where there is none.
+  BARACUDA_D Vec<float, lora_vec> sum(int row, int r) const {
+    constexpr int flight = 4;
+    const i64 pitch = round_up(p.rank, i64(lora_vec));
+    Vec<float, lora_vec> total = {};
+    if (row >= tile.count || tile.adapters[row] != adapter || r >= rank) return total;
+    const float* const at = static_cast<const float*>(p.parts) + (tile.first + row) * pitch + r;
+#pragma unroll 1
+    for (i64 s = 0; s < p.splits; s += flight) {
+      Vec<float, lora_vec> part[flight];
 #pragma unroll
-      for (int e = 0; e < lora_vec; ++e) rest[e] = r + e < rank ? sum[e] : 0.0f;
+      for (int n = 0; n < flight; ++n) part[n] = load<lora_vec>(at + min(s + n, p.splits - 1) * p.tokens * pitch);
+#pragma unroll
+      for (int n = 0; n < flight; ++n) {
+        if (s + n >= p.splits) break;
+#pragma unroll
+        for (int e = 0; e < lora_vec; ++e) total[e] += part[n][e];
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < lora_vec; ++e) total[e] = r + e < rank ? total[e] : 0.0f;
+    return total;
+  }
+  // hi and lo of the tile, [chunk][hi or lo][token][32 of the rank].
+  BARACUDA_D void put_h() const {
+    const int pieces = chunks * (depth / lora_vec);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < rows * pieces; i += threads) {
+      const int row = i / pieces, piece = i % pieces;
+      Vec<float, lora_vec> rest = sum(row, piece * lora_vec);
       const auto hi = from_acc<T>(rest);
 #pragma unroll
       for (int e = 0; e < lora_vec; ++e) {
         const float left = rest[e] - to_acc(hi[e]);
         rest[e] = math::isfinite(left) ? left : 0.0f;  // where hi is infinite it says all
       }
-      T* const at = static_cast<T*>(p.parts) + (tile.first + row) * pitch + r;
-      store(at, hi);
-      store(at + p.tokens * pitch, from_acc<T>(rest));
-    });
-    __syncthreads();  // the next run's copies write where warps may still read
-  }
-}
-
-template <class T, bool B_K> BARACUDA_D void lora_expand_mma(const LoraExpandMmaParams& p) {
-  using Tile = MmaTile<T, true, B_K, false, lora_mma_tile>;
-  BARACUDA_DYNAMIC_SMEM(T, ring);
-  const i64 columns = div_up(p.n, i64(lora_mma_tile)), index = blockIdx.x, n0 = index % columns * lora_mma_tile;
-  const i64 pitch = round_up(p.rank, i64(lora_vec));
-  const LoraTile<lora_mma_tile> tile(p, index / columns);
-#pragma unroll 1
-  for (int from = 0, to; from < tile.count; from = to) {
-    to = tile.run(from);
-    const i64 adapter = tile.adapters[from], rank = lora_rank(p, adapter);
-    Tile product;
-#pragma unroll 1
-    for (int part = 0; part < 2 && rank > 0; ++part) {
-      const T* const h = static_cast<const T*>(p.parts) + part * p.tokens * pitch;
-      const T* const matrix = static_cast<const T*>(p.b) + adapter * p.b_step[0];
-      const typename Tile::Left a(h, pitch, i64(1), tile.first, tile.first + tile.count, true);
-      typename Tile::Right b[1] = {typename Tile::Right(matrix, p.b_step[1], p.b_step[2], n0, p.n, (p.wide & 1) != 0)};
-      product.add(ring, a, b, rank, 1 << 20);  // one piece
+      T* const to =
+          h + piece / 4 * (2 * half) + Twist<depth * sizeof(T)>::at(row, piece % 4) / static_cast<int>(sizeof(T));
+      store(to, hi);
+      store(to + half, from_acc<T>(rest));
     }
-    const float scale =
-        p.scale == nullptr || adapter < 0 ? 1.0f : static_cast<const float*>(p.scale)[adapter * p.scale_step];
-    product.finish(ring, [&](int row, int col, const auto& sum, const auto&) {
-      const i64 t = tile.first + row, n = n0 + col, left = p.n - n;
-      if (row < from || row >= to || left <= 0) return;
+  }
+  BARACUDA_D bool has(int row) const { return row < tile.count && tile.adapters[row] == adapter; }
+  // Of eight columns number i of the warp's, of 64 columns: the row in the tile and the column.
+  static BARACUDA_D int row_of(int i) { return warp_row() + 8 * i + lane_id() / 4; }
+  BARACUDA_D void load_base(Base& base, i64 n0) const {
+    if (p.base == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const i64 n = n0 + warp_col() + lane_id() % 4 * lora_vec;
+      const T* const at =
+          static_cast<const T*>(p.base) + (tile.first + row_of(i)) * p.base_step[0] + n * p.base_step[1];
+      if (has(row_of(i)) && n < p.n) base[i] = lora_load(at, p.base_step[1], p.n - n, (p.wide & 2) != 0);
+    }
+  }
+  // The sums of 128 columns, and base, as y.
+  BARACUDA_D void finish(const float (&sums)[NT][4], const Base& base, float scale, i64 n0) const {
+    float* const own = stage + lane_id() / 4 * pitch + lane_id() % 4 * 2;
+    __syncwarp();  // all lanes have read the sums before
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        store(own + 8 * part * pitch + 8 * n, Vec<float, 2>{{sums[n][2 * part], sums[n][2 * part + 1]}});
+      }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const i64 n = n0 + warp_col() + lane_id() % 4 * lora_vec, left = p.n - n;
+      if (!has(row_of(i)) || left <= 0) continue;
+      const auto sum = load<lora_vec>(stage + (8 * i + lane_id() / 4) * pitch + lane_id() % 4 * lora_vec);
       Vec<float, lora_vec> y;
 #pragma unroll
-      for (int e = 0; e < lora_vec; ++e) y[e] = adapter < 0 ? 0.0f : scale * sum[e];
-      if (p.base != nullptr) {
-        const T* const at = static_cast<const T*>(p.base) + t * p.base_step[0] + n * p.base_step[1];
-        const auto base = to_acc(lora_load(at, p.base_step[1], left, (p.wide & 2) != 0));
-#pragma unroll
-        for (int e = 0; e < lora_vec; ++e) y[e] = adapter < 0 ? base[e] : math::fma(scale, sum[e], base[e]);
+      for (int e = 0; e < lora_vec; ++e) {
+        y[e] = adapter < 0 ? 0.0f : scale * sum[e];
+        if (p.base != nullptr) y[e] = adapter < 0 ? to_acc(base[i][e]) : math::fma(scale, sum[e], to_acc(base[i][e]));
       }
-      T* const at = static_cast<T*>(p.y) + t * p.y_step[0] + n * p.y_step[1];
+      T* const at = static_cast<T*>(p.y) + (tile.first + row_of(i)) * p.y_step[0] + n * p.y_step[1];
       if ((p.wide & 4) && left >= lora_vec) store(at, from_acc<T>(y));
       else store_strided(at, p.y_step[1], from_acc<T>(y), left);
-    });
-    __syncthreads();  // the next run's copies write where warps may still read
+    }
   }
+  // Columns begin … begin + count - 1 in steps of 128.
+  BARACUDA_D void run(i64 begin, int count) const {
+    const float scale =
+        p.scale == nullptr || adapter < 0 ? 1.0f : static_cast<const float*>(p.scale)[i64(adapter) * p.scale_step];
+    const T* const matrix = static_cast<const T*>(p.b) + (adapter < 0 ? 0 : i64(adapter) * p.b_step[0]);
+    int column = 0, chunk = 0, into = 0;  // of the next slice of B that is fetched, and its stage
+    const auto fetch = [&] {
+      if (column < count && chunks != 0) {
+        const T* const from = matrix + chunk * (B_K ? depth : depth * p.b_step[2]);
+        Right right(from, p.b_step[1], p.b_step[2], begin + column, p.n, (p.wide & 1) != 0);
+        right.copy(ring + into * Right::size, min(rank - chunk * depth, depth));
+        into = into + 1 == stages ? 0 : into + 1;
+        if (++chunk == chunks) chunk = 0, column += cols;
+      }
+      cp_async_commit();
+    };
+#pragma unroll
+    for (int n = 0; n < stages - 1; ++n) fetch();
+    Base base, next;
+    load_base(next, begin);
+    put_h();
+    const Fragments<T, true, true, rows, depth> left(h, warp_row());
+    const Fragments<T, false, B_K, cols, depth> right(ring, warp_col());
+    int now = 0;  // the stage that is read
+#pragma unroll 1
+    for (int n0 = 0; n0 < count; n0 += cols) {
+      base[0] = next[0], base[1] = next[1];
+      if (n0 + cols < count) load_base(next, begin + n0 + cols);
+      float sums[NT][4] = {};
+#pragma unroll 1
+      for (int c = 0; c < chunks; ++c) {
+        cp_async_wait<stages - 2>();
+        __syncthreads();  // the slice is there, and all warps are done with the one before, whose stage is filled again
+        fetch();
+#pragma unroll
+        for (int step = 0; step < depth / 16; ++step) {
+          if (c * depth + 16 * step >= rank) break;
+          const u32 at = static_cast<u32>(c * (2 * half) * sizeof(T));
+          u32 hi[4], lo[4], two[2][4];
+          left.read(hi, 0, step, at);
+          left.read(lo, 0, step, at + static_cast<u32>(half * sizeof(T)));
+#pragma unroll
+          for (int n = 0; n < 2; ++n) right.read(two[n], 16 * n, step, static_cast<u32>(now * Right::size * sizeof(T)));
+#pragma unroll
+          for (int n = 0; n < NT; ++n) {
+            const u32 of[2] = {two[n / 2][n % 2 * 2], two[n / 2][n % 2 * 2 + 1]};
+            mma_deep<T>(sums[n], hi, of);
+            mma_deep<T>(sums[n], lo, of);
+          }
+        }
+        now = now + 1 == stages ? 0 : now + 1;
+      }
+      finish(sums, base, scale, begin + n0);
+    }
+    cp_async_wait<0>();
+  }
+};
+
+template <class T, bool B_K> BARACUDA_D void lora_expand_mma(const LoraExpandMmaParams& p) {
+  using Tile = LoraExpandTile<T, B_K>;
+  BARACUDA_DYNAMIC_SMEM(T, shared);
+  const i64 share = blockIdx.x % p.shares, index = blockIdx.x / p.shares, begin = index % p.ranges * p.each;
+  const typename Tile::Owners tile(p, index / p.ranges);
+  lora_each_adapter(tile, share, p.shares, [&](int adapter) {
+    Tile(p, tile, adapter, shared).run(begin, static_cast<int>(min(p.each, p.n - begin)));
+  });
 }
 
 }  // namespace baracuda

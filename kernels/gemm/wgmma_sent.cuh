@@ -34,18 +34,33 @@ template <class Base> struct SentProduct : Base {
   }
   BARACUDA_D void send_end(Stage<Ring::stages>& at) const { send(at, {-1, 0, 0, 0, 0, -1}); }
 
-  // By the warpgroup `group`: ready(tile, stage, slice) before a slice is multiplied, done(tile, d) with its sums.
-  template <class F, class G> BARACUDA_D void receive(int group, F ready, G done) const {
+  // By the warpgroup `group`: ready(tile, stage, slice) before a slice is multiplied, done(tile, d) with its sums. LEAD:
+  // by how many slices the first warpgroup is ahead, so that one multiplies while the other finishes its tile.
+  template <int LEAD = 0, class F, class G> BARACUDA_D void receive(int group, F ready, G done) const {
+    static_assert(LEAD < Ring::stages, "the first warpgroup fills the ring while the second waits");
     Stage<Ring::stages> at;
+    int lead = group == 0 ? LEAD : 0;  // slices after which the other warpgroup may begin, 0 where it has begun
+    if constexpr (LEAD != 0) {
+      if (group == 1) memory.led->wait(0);
+    }
     for (;;) {
       const u32 stage = at.index();
       memory.full[stage].wait(at.full_parity());
       const SentTile tile = shuffle(place(stage), 0);  // by a shuffle: see warpgroup()
+      if constexpr (LEAD != 0) {
+        if (lead != 0 && tile.slices < lead) memory.led->arrive_as_warp(), lead = 0;
+      }
       if (tile.slices < 0) break;
       Sums d;
       this->clear(d);
       if (tile.slices != 0) {
-        this->multiply(d, at, group, tile.slices, [&](u32 stage, int slice) { ready(tile, stage, slice); }, [](int) {});
+        this->multiply(
+            d, at, group, tile.slices, [&](u32 stage, int slice) { ready(tile, stage, slice); },
+            [&](int slice) {
+              if constexpr (LEAD != 0) {
+                if (slice + 1 == lead) memory.led->arrive_as_warp(), lead = 0;
+              }
+            });
       } else {
         this->release(stage);
         at.advance();

@@ -8,12 +8,14 @@
 
 namespace baracuda {
 
-// Writes zeros to the ROWS by COLUMNS places of a tile that exist: rows of no expert.
-template <int ROWS, int COLUMNS, class P> BARACUDA_D void put_no_integers(const P& p, const GroupTile& tile) {
+// Writes zeros to the ROWS by COLUMNS places of a tile that exist, rows of no expert: by so many threads, of which this
+// is number `thread`.
+template <int ROWS, int COLUMNS, class P>
+BARACUDA_D void put_no_integers(const P& p, const GroupTile& tile, int thread = threadIdx.x, int threads = blockDim.x) {
   const i64* const step = p.strides[int_matrix::y];
   const IntOut out = static_cast<IntOut>(p.out);
   const bool narrow = out == IntOut::f16 || out == IntOut::bf16;
-  for (int e = threadIdx.x; e < ROWS * COLUMNS; e += blockDim.x) {
+  for (int e = thread; e < ROWS * COLUMNS; e += threads) {
     const i64 m = tile.m0 + e / COLUMNS, n = tile.n0 + e % COLUMNS;
     if (m >= tile.end || n >= p.n) continue;
     const i64 at = m * step[0] + n * step[1];

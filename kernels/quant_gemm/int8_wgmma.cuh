@@ -10,29 +10,32 @@
 
 namespace baracuda::gemm {
 
-template <class TA, class TB, IntGemm KIND, int COLUMNS, class P, class E = IntEpilogue<KIND, P>>
-struct Int8Product : Product<i8, i8, COLUMNS, false, false, false, default_stages<COLUMNS>, 2, P, E> {
-  using Base = Product<i8, i8, COLUMNS, false, false, false, default_stages<COLUMNS>, 2, P, E>;
+template <class TA, class TB, IntGemm KIND, int COLUMNS, class P, class E = IntEpilogue<KIND, P>,
+          int CLUSTER = COLUMNS == 256 ? 2 : 1>
+struct Int8Product : Product<i8, i8, COLUMNS, false, false, false, default_stages<COLUMNS>, 2, P, E, CLUSTER> {
+  using Base = Product<i8, i8, COLUMNS, false, false, false, default_stages<COLUMNS>, 2, P, E, CLUSTER>;
   using Ring = typename Base::Ring;
-  using Ints = int[COLUMNS / 8][4];  // of a thread
-  using Base::memory, Base::p, Base::slices, Base::release;
+  using Sums = int[COLUMNS / 8][4];  // of a thread
+  using Base::memory, Base::p, Base::slices, Base::release, Base::run;
 
   BARACUDA_D Int8Product(const P& p, unsigned char* shared) : Base(p, shared, true) {}
 
-  // lead: the number of slices after which the other warpgroup may begin, 0 where it has begun.
-  BARACUDA_D void multiply(Ints& d, Stage<Ring::stages>& at, int group, int lead) const {
+  static BARACUDA_D void clear(Sums& d) {
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8; ++n) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0;
+  }
+  // ready(stage, s): what is done with slice s before it is multiplied; started(s): once it is.
+  template <class F, class G>
+  BARACUDA_D void multiply(Sums& d, Stage<Ring::stages>& at, int group, int slices, F ready, G started) const {
     constexpr u64 step = Ring::stage_bytes >> 4, along = 32 >> 4;
     const u64 a = wgmma_operand(memory.a(0) + group * (64 * 128)), b = wgmma_operand(memory.b(0));
-    if (slices == 0) {
-#pragma unroll
-      for (int n = 0; n < COLUMNS / 8; ++n) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0;
-      return;
-    }
+    if (slices == 0) return clear(d);
     u32 before = 0;
 #pragma unroll 1
     for (int s = 0; s < slices; ++s, at.advance()) {
       const u32 stage = at.index();
       memory.full[stage].wait(at.full_parity());
+      ready(stage, s);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < 128 / 32; ++k) {
@@ -40,7 +43,7 @@ struct Int8Product : Product<i8, i8, COLUMNS, false, false, false, default_stage
         wgmma_int8<TA, TB>(d, a + from, b + from, k == 0 ? s != 0 : 1);
       }
       wgmma_commit();
-      if (s + 1 == lead) memory.led->arrive_as_warp();
+      started(s);
       if (s != 0) {
         wgmma_wait<1>();
         release(before);
@@ -53,12 +56,12 @@ struct Int8Product : Product<i8, i8, COLUMNS, false, false, false, default_stage
   }
 
   // A warp's 16 rows through its part of shared memory, where each thread finds 8 columns of a row together: 64 columns
-  // at a time, which then are the first of d, as registers have no index.
-  BARACUDA_D void finish(Ints& d, const Tile& tile, int group) const {
+  // at a time, which then are the first of d, as registers have no index. m: the first of them, of which those before
+  // `end` exist; n0: the tile's first column.
+  BARACUDA_D void finish(Sums& d, i64 m, i64 n0, i64 end, int item, int group) const {
     constexpr int N = 8;  // quads
-    const E epilogue(p, tile.item);
+    const E epilogue(p, item);
     const bool down = p.strides[int_matrix::y][1] != 1;  // then neighbouring threads have neighbouring rows
-    const i64 m = this->row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
     float* const stage = reinterpret_cast<float*>(memory.part(group));
 #pragma unroll 1
     for (int c = 0; c < COLUMNS; c += 8 * N) {
@@ -73,8 +76,8 @@ struct Int8Product : Product<i8, i8, COLUMNS, false, false, false, default_stage
 #pragma unroll 1
       for (int e = lane_id(); e < 16 * N; e += warp_size) {
         const int row = down ? e % 16 : e / N, octet = down ? e / 16 : e % N;
-        const i64 column = static_cast<i64>(tile.n) * COLUMNS + c + 8 * octet;
-        if (m + row >= p.m || column >= p.n) continue;
+        const i64 column = n0 + c + 8 * octet;
+        if (m + row >= end || column >= p.n) continue;
         const auto from = Base::get(stage, row, octet);
         Vec<int, 8> sum;
 #pragma unroll
@@ -94,10 +97,15 @@ struct Int8Product : Product<i8, i8, COLUMNS, false, false, false, default_stage
       int lead = Base::LEADS ? min(p.lead, slices) : 0;
       if (group == 1 && lead != 0) memory.led->wait(0), lead = 0;
       this->for_tiles([&](const Tile& tile) {
-        Ints d;
-        multiply(d, at, group, lead);
+        Sums d;
+        multiply(
+            d, at, group, slices, [](u32, int) {},
+            [&](int s) {
+              if (s + 1 == lead) memory.led->arrive_as_warp();
+            });
         lead = 0;
-        finish(d, tile, group);
+        const i64 m = this->row_of(tile) + 64 * group + static_cast<int>(threadIdx.x) % 128 / 32 * 16;
+        finish(d, m, static_cast<i64>(tile.n) * COLUMNS, p.m, tile.item, group);
       });
     });
   }

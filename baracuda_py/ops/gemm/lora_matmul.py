@@ -195,10 +195,10 @@ class LoraMatmulPlan(Plan):
     that the token is in (SGMV).
 
     Tokens may name adapters in any order; neighbours of one adapter share its reads. Sums and the row of x @ aᵀ are in
-    float32 (float64 of float64), and two launches make them. From 128 tokens on tensor cores multiply 16-bit elements
-    ("mma"), with x @ aᵀ as the sum of two of them; they are fast where neighbours have one adapter. Else ("tokens") the
-    sums over in_features are of pieces of 512, added in their order, and those over the rank go by rank, so a token's
-    bits depend neither on the others nor on how many there are.
+    float32 (float64 of float64), and two launches make them. From 32 tokens on tensor cores multiply 16-bit elements
+    ("mma"), with x @ aᵀ as the sum of two of them; fewer adapters in 32 or 64 neighbours are faster. Else
+    ("tokens") the sums over in_features are of pieces of 512, added in their order, and those over the rank go by rank,
+    so a token's bits depend neither on the others nor on how many there are.
     """
 
     op = "gemm.lora_matmul"

@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Plan, Problem, Step,
-    Ulp, Variant, View, choice, derived, element, extent, functional, operand, output,
+    ArchSku, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Plan,
+    Problem, Step, Ulp, Variant, View, choice, derived, element, extent, functional, operand, output,
 )  # fmt: skip
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules import int_gemm as schedule
+from ...schedules import grouped_wgmma as wgmma
 from ...schedules.gemm import dense, transposed
+from ...schedules.gemm_wgmma import THREADS, operand_map, shared_memory
+from ...schedules.grouped import most_tiles
 from ..gemm.grouped_gemm import even_offsets
 from ..gemm.groups import INDEX, Grouped, random_offsets, slices, torch_slices
 from .experts import PARAMS as EXPERTS
@@ -140,6 +143,14 @@ def in_torch(
 
 
 _PARAMS = schedule.int_params("GroupedIntGemmParams", **EXPERTS)
+_WGMMA_PARAMS = schedule.int_params(
+    "GroupedIntWgmmaParams", **EXPERTS, **dict.fromkeys(("a_map", "b_map", "up_map"), "map"),
+    **dict.fromkeys(("a_step", "b_step", "up_step"), "i32"),
+)  # fmt: skip
+_WGMMA_KERNEL = Kernel(
+    "grouped_int_gemm_wgmma", "grouped_int_gemm_wgmma<{KIND}, {COLUMNS}>", _WGMMA_PARAMS, {"COLUMNS": wgmma.COLUMNS},
+    THREADS, 1,
+)  # fmt: skip
 _FEW_KERNEL = Kernel("grouped_int_gemm_few", "grouped_int_gemm_few<{KIND}>", _PARAMS, min_blocks=2)
 
 
@@ -210,6 +221,28 @@ def _few(p: Problem) -> Geometry | str:
     return _launch(p, _FEW_KERNEL.name, _FEW, _COLUMNS, values)
 
 
+def _warpgroups(p: Problem) -> Geometry | str:
+    """A block a multiprocessor, which takes tiles of one expert's rows in turn."""
+    desc, values = p.desc, _values(p)
+    if isinstance(values, str):
+        return values
+    if not desc.experts:
+        return "there are no experts"
+    columns = wgmma.rows_columns(p, desc.total, desc.n)
+    maps: dict[str, Any] = {"up_map": None, "up_step": 0}
+    for field, name, view, rows in (("a", "x", p.x, wgmma.TILE), ("b", "weight", p.weight, columns)):
+        made = operand_map(name, view, rows) if desc.k else (None, False, 0)
+        if isinstance(made, str):
+            return f"{made}; it must have k along memory, in rows of whole 16 bytes"
+        maps[f"{field}_map"], _, maps[f"{field}_step"] = made
+    tiles = most_tiles(desc.total, desc.experts, wgmma.TILE) * -(-desc.n // columns)
+    if not max(desc.total, desc.n, desc.experts, desc.k, tiles) < 2**31:
+        return "an extent, or the number of tiles, passes 32 bits"
+    grid = (min(tiles, max(1, p.device.sms)), 1, 1)
+    step = Step(_WGMMA_KERNEL.name, grid, values | maps, {"COLUMNS": columns}, THREADS, shared_memory(columns))
+    return Geometry((step,) if tiles else (), layout="contiguous" if dense(p) else "strided")
+
+
 def _mma(long: bool) -> Callable[[Problem], Geometry | str]:
     def geometry(p: Problem) -> Geometry | str:
         desc, values = p.desc, _values(p)
@@ -264,6 +297,7 @@ class GroupedIntGemmPlan(Grouped, Plan):
     reference = staticmethod(reference)
     variants = (
         _row("few", _few, "grouped_int_gemm_few", (_FEW_KERNEL,), refuses=_too_long),
+        _row("wgmma", _warpgroups, "grouped_int_gemm_wgmma", (_WGMMA_KERNEL,), refuses=_too_long, design=ArchSku.SM90A),
         _row("mma", _mma(False), "grouped_int_gemm_mma", _kernels(False), refuses=_too_long),
         _row("mma_long", _mma(True), "grouped_int_gemm_mma", _kernels(True), kinds=_SCALED),
     )

@@ -115,6 +115,35 @@ def test_many_tokens_on_tensor_cores(element: str) -> None:
     assert (y[40:60] == base[40:60].astype(np.float64)).all()
 
 
+@pytest.mark.usefixtures("emulation")
+def test_adapters_in_any_order_on_tensor_cores() -> None:
+    """Splits of k, ranges of several steps of columns, and blocks that have the adapters of a tile in turn: the same
+    on one multiprocessor, where a block has all of them but the splits; an infinite adapter stays out of others."""
+    tokens, k, n, dtype = 70, 520, 300, ml_dtypes.bfloat16
+    x = RNG.standard_normal((tokens, k)).astype(dtype)
+    a, b = ((RNG.standard_normal(s) / 8).astype(dtype) for s in ((4, 40, k), (4, n, 40)))
+    ids = RNG.integers(-1, 4, tokens)
+    want = np.zeros((tokens, n))
+    for t, i in enumerate(ids):
+        if i >= 0:
+            want[t] = b[i].astype(np.float64) @ (a[i].astype(np.float64) @ x[t].astype(np.float64))
+    a[3], b[3] = np.inf, np.nan
+    for sms in (100, 1):
+        y = emulated(sms, "bfloat16", x=x, a=a, b=b, ids=ids).astype(np.float64)
+        apart = ids == 3
+        assert np.isnan(y[apart]).all()
+        assert (np.abs(y - want)[~apart] <= 2.0**-8 * np.abs(want[~apart]) + 1e-3).all()
+
+
+@pytest.mark.usefixtures("emulation")
+def test_a_matrix_of_one_row_has_no_step() -> None:
+    """Its stride is anything, and must not lead threads past its end to addresses that are not aligned."""
+    x, a, b = np.ones((64, 1)), np.ones((1, 16, 1)), np.ones((1, 1, 16))
+    x, a, b = (m.astype(np.float16) for m in (x, a, b))
+    b = np.lib.stride_tricks.as_strided(b, b.shape, (32, 2, 2))
+    assert (emulated(4, "float16", x=x, a=a, b=b, ids=np.zeros(64, np.int64)) == 16).all()
+
+
 def test_refusals() -> None:
     with pytest.raises(InvalidProblemError, match="ids must have 7 items"):
         bc.lora_matmul(X, A, B, IDS[:3])

@@ -29,7 +29,9 @@ def slices(offsets: Any, total: int, experts: int) -> list[slice]:
     return [slice(bounds[e], bounds[e + 1]) for e in range(experts)]
 
 
-def run(place: str, request: pytest.FixtureRequest, kind: str, out: str, given: dict[str, Any]) -> tuple[Any, str]:
+def run(
+    place: str, request: pytest.FixtureRequest, kind: str, out: str, given: dict[str, Any], compute: float = 8.0
+) -> tuple[Any, str]:  # fmt: skip
     """y, and the row of the table that made it; on one emulated multiprocessor, where blocks walk several tiles."""
     total, (experts, n, k) = len(given["x"]), given["weight"].shape
     y = np.full((total, n), 77, ElementKind.of(out).dtype)
@@ -43,7 +45,7 @@ def run(place: str, request: pytest.FixtureRequest, kind: str, out: str, given: 
         return y, plan.sku.variant
     request.getfixturevalue("emulation")
     with emulating():
-        plan = bc.GroupedIntGemmPlan.select(desc, device=emulated_device(8.0, 1))
+        plan = bc.GroupedIntGemmPlan.select(desc, device=emulated_device(compute, 1))
         args = plan.args(**{name: pointer_view(a) for name, a in {**given, "y": y}.items()})
         plan.run(args)
         return y, plan.plan_layout(args)[0].name
@@ -70,6 +72,27 @@ def test_sums_are_exact(
     given = {"x": x, "weight": weight, "offsets": np.array(offsets)}
     y, name = run(place, request, "sums", "int32", given)
     assert np.array_equal(y, want) and name == ("numpy" if place == "numpy" else row)
+
+
+@pytest.mark.parametrize(
+    ("shape", "offsets", "kind"),
+    [
+        ((150, 2, 70, 144), [3, 69], "sums"), ((300, 2, 264, 272), [1, 140, 290], "scaled"),
+        ((40, 2, 9, 0), [30, 35], "scaled"), ((130, 3, 260, 16), [130, 2, 1000], "sums"),
+    ],
+)  # fmt: skip
+def test_warpgroups_give_the_bits_of_tiles(
+    shape: tuple[int, ...], offsets: list[int], kind: str, request: pytest.FixtureRequest
+) -> None:
+    """Groups that end within tiles and within a warp's rows, rows of no expert, k of nothing."""
+    total, experts, n, k = shape
+    given = {"x": whole(total, k), "weight": whole(experts, n, k), "offsets": np.array(offsets)}
+    out = "int32" if kind == "sums" else "bfloat16"
+    if kind == "scaled":
+        given["scales"] = np.exp(np.random.default_rng(3).standard_normal((experts, n))).astype(np.float32)
+        given["bias"] = np.arange(experts * n).reshape(experts, n).astype(ElementKind.BF16.dtype)
+    (want, mma), (y, wgmma) = (run("emulated", request, kind, out, given, compute) for compute in (8.0, 9.0))
+    assert y.tobytes() == want.tobytes() and (mma, wgmma) == ("mma", "wgmma")
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -128,9 +151,9 @@ def test_what_is_given_says_what_is_made() -> None:
 
 
 def test_rows_by_tokens_of_an_expert() -> None:
-    for total, name in ((128, "few"), (129, "mma")):
+    for total, compute, name in ((128, 9.0, "few"), (129, 9.0, "wgmma"), (129, 8.6, "mma")):
         desc = bc.GroupedIntGemmDescriptor(kind="scaled", total=total, experts=8, n=64, k=64, element="int8")
-        assert bc.GroupedIntGemmPlan.select(desc, device=fake_device(9.0)).sku.variant == name
+        assert bc.GroupedIntGemmPlan.select(desc, device=fake_device(compute)).sku.variant == name
 
 
 @pytest.mark.parametrize(("capability", "size"), [(8.0, 128), (8.6, 64), (9.0, 128)])
