@@ -12,10 +12,17 @@ from baracuda_py.testing.emulator import emulating
 from baracuda_py.testing.recording import pointer_view
 
 
-def call(plan: type[Plan], desc: Any, outputs: dict[str, np.ndarray], **operands: Any) -> dict[str, np.ndarray]:
-    """`outputs` as the kernels leave them; operands are NumPy arrays in their stored dtype, numbers, or None."""
-    arrays = {n: pointer_view(x) if isinstance(x, np.ndarray) else x for n, x in operands.items()}
+def _seen(x: Any) -> Any:
+    if isinstance(x, list):
+        return [_seen(one) for one in x]
+    return pointer_view(x) if isinstance(x, np.ndarray) else x
+
+
+def call(plan: type[Plan], desc: Any, outputs: dict[str, Any], **operands: Any) -> dict[str, Any]:
+    """`outputs` as the kernels leave them; operands are NumPy arrays in their stored dtype, lists of them, numbers, or
+    None."""
+    arrays = {n: _seen(x) for n, x in {**operands, **outputs}.items()}
     with emulating(1):
         chosen = plan.select(desc, device=emulated_device(9.0))
-        chosen.run(plan.args(**arrays, **{n: pointer_view(y) for n, y in outputs.items()}))
+        chosen.run(plan.args(**arrays))
     return outputs

@@ -1,7 +1,8 @@
 """Concat: the geometry of moving many arrays into places of one along an axis, or these places into arrays.
 
 A part whose elements, as those of its place, are rows without gaps goes with all others of its kind in one launch,
-whose parameters have a table of the parts; the words are as wide as the part's rows and pitches allow. Any other part
+whose parameters have a table of the parts; the words are as wide as the part's rows and pitches allow. Where the whole
+is read, the launch goes down its rows band by band, so that what runs together reads neighbours. Any other part
 is a strided copy; but arrays that are neighbouring columns of the whole (stack along the last axis) go together through
 tiles in shared memory. `kernels/layout/concat.cu` has the kernels.
 """
@@ -24,13 +25,14 @@ from .multi_tensor import groups
 
 SOURCE = "layout/concat.cu"
 CAPACITY = 80  # parts a launch
+_TILE = THREADS * WORDS  # words of a block
 
 
 def rows_params(name: str) -> Params:
     """Params of the launches that move rows."""
     table = dict.fromkeys(("width", "words", "pitch", "place"), f"i64[{CAPACITY}]")
-    return Params(name, parts=f"ptr[{CAPACITY}]", whole="ptr", whole_pitch="i64", **table, first=f"i32[{CAPACITY}]",
-                  count="i32", apart="i32")  # fmt: skip
+    return Params(name, parts=f"ptr[{CAPACITY}]", whole="ptr", whole_pitch="i64", band="i64", **table,
+                  first=f"i32[{CAPACITY}]", count="i32", band_blocks="i32", apart="i32")  # fmt: skip
 
 
 ROWS = rows_params("ConcatRowsParams")
@@ -55,10 +57,14 @@ def _ends(kind: ElementKind) -> Mapping[str, Any]:
 
 
 KERNELS = (
-    Kernel("rows", "concat_rows<{BYTES}>", ROWS, _wide, threads=THREADS),
+    Kernel("rows", "concat_rows<{BYTES}>", ROWS, _wide, threads=THREADS, source=SOURCE),
     Kernel("across", "concat_across<{BYTES}>", ACROSS, _one, threads=THREADS),
     Kernel("part", "concat_part<{BYTES}>", PART, _ends, threads=THREADS),
 )
+
+
+IN_ROWS = (replace(KERNELS[0], axes=_ends),)
+"""That of an op whose parts are rows: words of 16 bytes or of one element."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,8 @@ class _Rows:
     place: int
 
 
-def _rows(part: View, whole: View, place: int) -> _Rows | None:
-    """A part and its place as rows of words, or None where they are not."""
+def _rows(part: View, whole: View, place: int, sizes: Sequence[int] = (16, 8, 4, 2, 1)) -> _Rows | None:
+    """A part and its place as rows of words of the first of `sizes` that both allow; None where they are not rows."""
     found = lay_out((whole, part))
     if isinstance(found, str):
         return None
@@ -84,11 +90,9 @@ def _rows(part: View, whole: View, place: int) -> _Rows | None:
     size = part.element.itemsize
     width = axes.shape[-1] if axes.rank else 1
     whole_pitch, pitch = (s[0] for s in axes.strides) if axes.rank == 2 else (0, 0)
-    nbytes = 16
-    while nbytes > size and any(n * size % nbytes for n in (width, pitch, whole_pitch, place)):
-        nbytes //= 2
-    while nbytes > size and (part.ptr % nbytes or (whole.ptr - place * size) % nbytes):
-        nbytes //= 2
+    counts = (width, pitch, whole_pitch, place)
+    ends = part.ptr | (whole.ptr - place * size)
+    nbytes = next(b for b in sizes if b <= size or not (ends % b or any(n * size % b for n in counts)))
     per = nbytes // size
     return _Rows(nbytes, axes.count // per, width // per, pitch // per, whole_pitch // per, place // per)
 
@@ -111,31 +115,71 @@ def concat_geometry(
     rows = [
         _rows(part, own, place) if part.size else None for part, own, place in zip(parts, seen, places, strict=True)
     ]
-    steps: list[Step | str | None] = []
-    for kind in sorted({(one.nbytes, one.whole_pitch) for one in rows if one}):
-        mine = [one if one and (one.nbytes, one.whole_pitch) == kind else None for one in rows]
-        steps += _of_rows(mine, names, apart)
+    steps: list[Step | str | None] = [*_launches(rows, names, apart)]
     for i, (part, own, place) in enumerate(zip(parts, seen, places, strict=True)):
         if part.size and rows[i] is None:
             steps.append(_of_part(i, part, own, place, names, apart))
     return launched(steps, (whole, *parts))
 
 
+def rows_apart(whole: View, parts: Sequence[View], places: Sequence[int], names: tuple[str, str]) -> list[Step] | None:
+    """The launches, by the kernel `IN_ROWS`, that write parts from places of the whole; None where some are not rows.
+
+    places: where each part begins, in elements. names: as of `concat_geometry`.
+    """
+    rows = []
+    for part, place in zip(parts, places, strict=True):
+        seen = shifted(replace(whole, shape=part.shape), place)
+        rows.append(_rows(part, seen, place, (16, part.element.itemsize)) if part.size else None)
+        if part.size and rows[-1] is None:
+            return None
+    return _launches(rows, names, apart=True)
+
+
+def _launches(rows: Sequence[_Rows | None], names: tuple[str, str], apart: bool) -> list[Step]:
+    """The launches of the parts that are rows."""
+    steps: list[Step] = []
+    for kind in sorted({(one.nbytes, one.whole_pitch) for one in rows if one}):
+        mine = [one if one and (one.nbytes, one.whole_pitch) == kind else None for one in rows]
+        steps += _of_rows(mine, names, apart)
+    return steps
+
+
 def _of_rows(rows: Sequence[_Rows | None], names: tuple[str, str], apart: bool) -> list[Step]:
     """The launches of the parts that have words of one width."""
     whole, parts = names
     steps = []
-    for group in groups([-(-one.words // (THREADS * WORDS)) if one else 0 for one in rows], CAPACITY):
+    band, bands = _bands([one for one in rows if one], apart)
+    for group in groups([-(-min(one.words, band * one.width) // _TILE) if one else 0 for one in rows], CAPACITY):
         own = rows[group.start : group.stop]
         filled = [*own, *(None,) * (CAPACITY - len(own))]
         one = next(one for one in own if one)
         params = {
-            "parts": (parts, group.start, group.stop), "whole": whole, "whole_pitch": one.whole_pitch,
+            "parts": (parts, group.start, group.stop), "whole": whole, "whole_pitch": one.whole_pitch, "band": band,
             **{f: [getattr(r, f) if r else 0 for r in filled] for f in ("width", "words", "pitch", "place")},
-            "first": [*group.first, *(0,) * (CAPACITY - len(own))], "count": len(own), "apart": apart,
+            "first": [*group.first, *(0,) * (CAPACITY - len(own))], "count": len(own), "band_blocks": group.blocks,
+            "apart": apart,
         }  # fmt: skip
-        steps.append(Step("rows", (group.blocks, 1, 1), params, {"BYTES": one.nbytes}, THREADS))
+        steps.append(Step("rows", (group.blocks * bands, 1, 1), params, {"BYTES": one.nbytes}, THREADS))
     return steps
+
+
+def _bands(rows: Sequence[_Rows], apart: bool) -> tuple[int, int]:
+    """The rows of a band, and how many bands there are.
+
+    A band has so few rows that what is left of its blocks' words is a sixteenth at most. Where the whole is written, or
+    parts have different numbers of rows, all rows are one band.
+    """
+    counts = {one.words // one.width for one in rows}
+    most = band = max(counts)
+    if apart and len(counts) == 1:
+        band = 1
+        while band < most:
+            words = [band * one.width for one in rows]
+            if 16 * sum(words) >= 15 * sum(-(-n // _TILE) * _TILE for n in words):
+                break
+            band *= 2
+    return min(band, most), -(-most // min(band, most))
 
 
 def _columns(parts: Sequence[View], seen: Sequence[View], places: Sequence[int]) -> tuple[int, int] | None:

@@ -48,7 +48,8 @@ def index_kernel(params: Params) -> Kernel:
 
 def position_kernel(params: Params, source: str = "") -> Kernel:
     """The kernel of positions. source: its file, if it is not the row's."""
-    return Kernel("positions", "index_positions", params, threads=THREADS, source=source)
+    axes = {"KEYS": (FEW, KEYS)}
+    return Kernel("positions", "index_positions<{KEYS}>", params, axes, threads=THREADS, source=source)
 
 
 def _told(keys: Sequence[View], extents: Sequence[int], steps: Sequence[int], mode: str) -> dict[str, Any]:
@@ -97,11 +98,12 @@ def position_step(
     found: Merged | str = lay_out((y, *keys))
     if isinstance(found, str):
         return found
+    few = len(keys) <= FEW
     params = {**_told(keys, extents, steps, mode), **_filled(chunked(found, 1), 1 + KEYS)}
     if where is not None:
         params["y"] = where
-    grid = max(1, -(-found.groups[0].count // THREADS))
-    return Step("positions", (grid, 1, 1), params, {}, THREADS)
+    grid = max(1, -(-found.groups[0].count // (THREADS * (WORDS if few else 1))))
+    return Step("positions", (grid, 1, 1), params, {"KEYS": FEW if few else KEYS}, THREADS)
 
 
 def row_major(extents: Sequence[int]) -> tuple[int, ...]:

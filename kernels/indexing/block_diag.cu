@@ -1,7 +1,8 @@
 // block_diag    y = matrices along its diagonal, 0 elsewhere; dx = dy where each matrix stood. No sums.
 //
-// Forward, a thread makes 16 bytes of a row of y: a row holds elements of one matrix, found by bisection of the tables
-// of the launch. Backward, a thread moves an element of a matrix. Elements are words, whatever they mean.
+// Forward, a thread makes four pieces of 16 bytes of a row of y: a row holds elements of one matrix, found once by
+// bisection of the tables of the launch. Backward, a thread moves an element of a matrix of any strides; matrices whose
+// rows are dense are parts of layout/concat.cu. Elements are words, whatever they mean.
 #include <baracuda/vector.cuh>
 
 namespace baracuda {
@@ -17,23 +18,44 @@ template <class P> BARACUDA_D int holder(const P& p, i64 at) {
   return low;
 }
 
+constexpr int block_diag_in_flight = 4;  // `IN_FLIGHT` of ops/indexing/block_diag.py
+
+// A row belongs to 2^lanes threads of each of `segments` blocks, a thread's chunks lie 2^lanes apart.
 template <int BYTES, class P> BARACUDA_D void block_diag(const P& p) {
   using W = Word<BYTES>;
-  constexpr int width = 16 / BYTES;
-  const i64 chunk = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (chunk >= p.rows * p.chunks) return;
-  const i64 row = chunk / p.chunks, column = chunk % p.chunks * width;
+  constexpr int width = 16 / BYTES, in_flight = block_diag_in_flight;
+  const u32 group = blockIdx.x / static_cast<u32>(p.segments), segment = blockIdx.x - group * p.segments;
+  const i64 row = static_cast<i64>(group) * (blockDim.x >> p.lanes) + (threadIdx.x >> p.lanes);
+  if (row >= p.rows) return;
   const int m = holder(p, row);
+  const i64 place = p.place[m], extent = p.extent[m], step = p.strides[m][1];
   const W* x = static_cast<const W*>(p.matrices[m]) + (row - p.first[m]) * p.strides[m][0];
-  Vec<W, width> words;
+  const bool wide = step == 1 && (reinterpret_cast<u64>(x) - static_cast<u64>(place * BYTES)) % 16 == 0;
+  const i64 first = (static_cast<i64>(segment) * in_flight << p.lanes) + (threadIdx.x & ((1u << p.lanes) - 1));
+  Vec<W, width> words[in_flight];
 #pragma unroll
-  for (int k = 0; k < width; ++k) {
-    const i64 j = column + k - p.place[m];
-    words[k] = j >= 0 && j < p.extent[m] ? x[j * p.strides[m][1]] : W{};
+  for (int u = 0; u < in_flight; ++u) {
+    const i64 from = (first + (static_cast<i64>(u) << p.lanes)) * width - place;
+#pragma unroll
+    for (int k = 0; k < width; ++k) words[u][k] = W{};
+    if (from + width <= 0 || from >= extent) continue;
+    if (wide && from >= 0 && from + width <= extent) {
+      words[u] = load<width>(x + from);
+      continue;
+    }
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      if (from + k >= 0 && from + k < extent) words[u][k] = x[(from + k) * step];
+    }
   }
-  W* y = static_cast<W*>(p.y) + (p.row + row) * p.step[0] + column * p.step[1];
-  if (p.wide) store_streaming(y, words);
-  else store_strided(y, p.step[1], words, p.columns - column);
+#pragma unroll
+  for (int u = 0; u < in_flight; ++u) {
+    const i64 chunk = first + (static_cast<i64>(u) << p.lanes), column = chunk * width;
+    if (chunk >= p.chunks) break;
+    W* y = static_cast<W*>(p.y) + (p.row + row) * p.step[0] + column * p.step[1];
+    if (p.wide) store_streaming(y, words[u]);
+    else store_strided(y, p.step[1], words[u], p.columns - column);
+  }
 }
 
 template <int BYTES, class P> BARACUDA_D void block_diag_backward(const P& p) {

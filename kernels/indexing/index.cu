@@ -92,18 +92,29 @@ template <int BYTES, int KEYS, class P> BARACUDA_D void index_words(const P& p) 
   }
 }
 
-// y = the sum of position × step over the keys, or no_index where one of them names nothing.
-template <class P> BARACUDA_D void index_positions(const P& p) {
-  const i64 c[1] = {static_cast<i64>(blockIdx.x) * map_threads + threadIdx.x};
-  if (c[0] >= p.chunks) return;
-  i64 at[1][1 + most_keys], keys[most_keys], sum = 0;
-  map_offsets(p, c, at);
+// y = the sum of position × step over the keys, or no_index where one of them names nothing; of few keys four at once.
+template <int KEYS, class P> BARACUDA_D void index_positions(const P& p) {
+  constexpr int words = KEYS > 2 ? 1 : 4;
+  const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * words) + threadIdx.x;
+  if (first >= p.chunks) return;
+  i64 c[words], at[words][1 + KEYS];
 #pragma unroll
-  for (int k = 0; k < most_keys; ++k) keys[k] = at[0][1 + k];
-  KeysRead<most_keys> read;
-  read.load(p, keys);
-  const bool known = key_offset(p, read, sum);
-  static_cast<i64*>(p.y)[at[0][0]] = known ? sum : no_index;
+  for (int u = 0; u < words; ++u) c[u] = min(first + u * map_threads, p.chunks - 1);
+  map_offsets(p, c, at);
+  KeysRead<KEYS> read[words];
+#pragma unroll
+  for (int u = 0; u < words; ++u) {
+    i64 keys[KEYS];
+#pragma unroll
+    for (int k = 0; k < KEYS; ++k) keys[k] = at[u][1 + k];
+    read[u].load(p, keys);
+  }
+#pragma unroll
+  for (int u = 0; u < words; ++u) {
+    i64 sum = 0;
+    const bool known = key_offset(p, read[u], sum);
+    if (first + u * map_threads < p.chunks) static_cast<i64*>(p.y)[at[u][0]] = known ? sum : no_index;
+  }
 }
 
 // y[k] = coordinate k of the position x, axis `p.axes` - 1 moving fastest; no_index in all of them where x names nothing.

@@ -1,7 +1,8 @@
 // concat     many arrays laid side by side in one, or its parts back into many; elements are moved as they are. No sums.
 //
 // concat_rows    every part is rows of words, and so is its place in the whole. A block moves words of one part, the
-//                last that begins at its own number or before (multi_tensor.cuh). Four words are in flight a thread.
+//                last that begins at its own number or before (multi_tensor.cuh), in one band of rows: the blocks of
+//                a band, of all parts, come before those of the next. Four words are in flight a thread.
 // concat_across  every part is the words of a column of the whole (stack along the last axis): a block passes `side`
 //                words of all parts through shared memory, a row for each part, so that both ends move side by side.
 // concat_part    one part of any strides (copy.cuh).
@@ -13,9 +14,12 @@ namespace baracuda {
 
 template <int BYTES, class P> BARACUDA_D void concat_rows(const P& p) {
   using W = Word<BYTES>;
-  const int part = find_tensor(p, static_cast<int>(blockIdx.x));
-  const i64 width = p.width[part], words = p.words[part], pitch = p.pitch[part];
-  const i64 first = static_cast<i64>(blockIdx.x - p.first[part]) * (map_threads * copy_in_flight) + threadIdx.x;
+  const u32 band = blockIdx.x / static_cast<u32>(p.band_blocks);
+  const int block = static_cast<int>(blockIdx.x - band * static_cast<u32>(p.band_blocks));
+  const int part = find_tensor(p, block);
+  const i64 width = p.width[part], pitch = p.pitch[part], in_band = p.band * width, before = band * in_band;
+  const i64 words = min(p.words[part], before + in_band);  // up to the end of the band
+  const i64 first = before + static_cast<i64>(block - p.first[part]) * (map_threads * copy_in_flight) + threadIdx.x;
   if (first >= words) return;
   W* const own = static_cast<W*>(p.parts[part]);
   W* const whole = static_cast<W*>(p.whole) + p.place[part];

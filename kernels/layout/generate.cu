@@ -98,8 +98,18 @@ template <class T, class P> struct Generate {
         return place.store(static_cast<T*>(p.y), 0, out);
       }
     }
+    const Form form = static_cast<Form>(p.form);
+    if ((form == Form::equal || form == Form::below) && p.along == 1) {  // one difference of 64 bits for all
+      const i64 left = p.diagonal - place.at[1];
+      const int last = static_cast<int>(min(max(left, static_cast<i64>(-1)), static_cast<i64>(V)));
+      const T on = cast<T>(true), off = cast<T>(false);
+      const bool below = form == Form::below;
 #pragma unroll
-    for (int k = 0; k < V; ++k) out[k] = generated<T>(p, static_cast<Form>(p.form), place.at[1] + k * p.along);
+      for (int k = 0; k < V; ++k) out[k] = k == last || (below && k < last) ? on : off;
+      return place.store(static_cast<T*>(p.y), 0, out);
+    }
+#pragma unroll
+    for (int k = 0; k < V; ++k) out[k] = generated<T>(p, form, place.at[1] + k * p.along);
     place.store(static_cast<T*>(p.y), 0, out);
   }
 };

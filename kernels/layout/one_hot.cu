@@ -1,6 +1,7 @@
 // one_hot    y = on where a class is the one of the index, off elsewhere; schedule map. No sums.
 //
-// The third operand of the map has no memory: its offset is the class.
+// The third operand of the map has no memory: its offset is the class. Where the classes are neighbours in y, chunks of
+// a row lie apart from its one element by a number that is found once.
 #include <baracuda/map.cuh>
 
 namespace baracuda {
@@ -39,6 +40,33 @@ template <int BYTES, class P> struct OneHot {
   }
 };
 
+// Chunks whose elements have one index and classes that follow one another.
+template <int BYTES, class P> struct OneHotRows {
+  using W = Word<BYTES>;
+  const P& p;
+
+  template <int V> struct Chunk {
+    i64 index;
+  };
+  template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, 3>& place) const {
+    const i64 at = place.at[1];
+    return {p.index_wide ? static_cast<const i64*>(p.index)[at] : static_cast<const i32*>(p.index)[at]};
+  }
+  template <int V> BARACUDA_D void write(const MapPlace<V, 3>& place, const Chunk<V>& in, bool wanted) const {
+    if (!wanted) return;
+    const W on = word_of<BYTES>(p.on), off = word_of<BYTES>(p.off);
+    const i64 from = in.index - place.at[2];
+    const int hot = from >= 0 && from < V ? static_cast<int>(from) : -1;
+    Vec<W, V> out;
+#pragma unroll
+    for (int k = 0; k < V; ++k) out[k] = k == hot ? on : off;
+    place.store(static_cast<W*>(p.y), 0, out);
+  }
+};
+
 template <int BYTES, class L, class P> BARACUDA_D void one_hot(const P& p) { map_chunks<L, 3>(p, OneHot<BYTES, P>{p}); }
+template <int BYTES, class L, class P> BARACUDA_D void one_hot_rows(const P& p) {
+  map_chunks<L, 3>(p, OneHotRows<BYTES, P>{p});
+}
 
 }  // namespace baracuda

@@ -20,10 +20,11 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View
 from ...core.views import shape_of, with_axis
+from ...schedules.concat import IN_ROWS, rows_apart
 from .indexed import MOVED
 
 CAPACITY = 64  # matrices a launch: their places travel in its parameters
-THREADS = 256
+THREADS, IN_FLIGHT = 256, 4  # chunks of a thread, as in block_diag.cu
 
 
 def _starts(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
@@ -73,7 +74,7 @@ def reference(desc: BlockDiagDescriptor, *, matrices: Any) -> Mapping[str, Any]:
 _TABLES = {"place": f"i64[{CAPACITY}]", "extent": f"i64[{CAPACITY}]", "strides": f"i64[{CAPACITY}][2]"}
 PARAMS = Params(
     "BlockDiagParams", matrices=f"ptr[{CAPACITY}]", y="ptr", rows="i64", columns="i64", chunks="i64", row="i64",
-    step="i64[2]", first=f"i64[{CAPACITY}]", **_TABLES, count="i32", wide="i32",
+    step="i64[2]", first=f"i64[{CAPACITY}]", **_TABLES, count="i32", wide="i32", lanes="i32", segments="i32",
 )  # fmt: skip
 
 
@@ -97,11 +98,13 @@ def _geometry(p: Problem) -> Geometry | str:
     y, size, starts = p.y, p.desc.element.itemsize, _starts(p.desc.shapes)
     width = 16 // size
     chunks, wide = -(-y.shape[1] // width), y.inner_dense and y.shape[1] % width == 0 and y.aligned(16)
+    lanes = min(max(-(-chunks // IN_FLIGHT) - 1, 0).bit_length(), THREADS.bit_length() - 1)  # the logarithm of two
+    segments = -(-chunks // (IN_FLIGHT << lanes))
     steps = []
     for at in range(0, len(p.matrices), CAPACITY):
         views = p.matrices[at : at + CAPACITY]
         row, rows = starts[at][0], starts[at + len(views)][0] - starts[at][0]
-        blocks = -(-rows * chunks // THREADS)
+        blocks = -(-rows // (THREADS >> lanes)) * segments
         if blocks >= 2**31:
             return f"needs {blocks} blocks, a grid has 2**31 - 1"
         if not blocks:
@@ -109,7 +112,7 @@ def _geometry(p: Problem) -> Geometry | str:
         params = {
             "matrices": ("matrices", at, at + len(views)), "rows": rows, "columns": y.shape[1], "chunks": chunks,
             "row": row, "step": y.strides, "first": _filled([start - row for start, _ in starts[at : at + len(views)]]),
-            "wide": wide, **_tables(views, starts[at : at + len(views)]),
+            "wide": wide, "lanes": lanes, "segments": segments, **_tables(views, starts[at : at + len(views)]),
         }  # fmt: skip
         steps.append(Step("block_diag", (blocks, 1, 1), params, {"BYTES": size}, THREADS))
     return Geometry(tuple(steps), layout=_layout(p.matrices, y))
@@ -187,7 +190,12 @@ BACKWARD_PARAMS = Params(
 
 
 def _backward_geometry(p: Problem) -> Geometry | str:
-    starts, steps = _starts(p.desc.shapes), []
+    starts, layout = _starts(p.desc.shapes), _layout(p.dmatrices, p.dy)
+    places = [sum(k * s for k, s in zip(start, p.dy.strides, strict=True)) for start in starts[:-1]]
+    rows = rows_apart(p.dy, p.dmatrices, places, ("dy", "dmatrices"))
+    if rows is not None:
+        return Geometry(tuple(rows), layout=layout)
+    steps = []
     for at in range(0, len(p.dmatrices), CAPACITY):
         views, own = p.dmatrices[at : at + CAPACITY], starts[at : at + CAPACITY]
         *first, elements = itertools.accumulate((view.size for view in views), initial=0)
@@ -203,7 +211,7 @@ def _backward_geometry(p: Problem) -> Geometry | str:
         }  # fmt: skip
         axes = {"BYTES": p.desc.element.itemsize}
         steps.append(Step("block_diag_backward", (blocks, 1, 1), params, axes, THREADS))
-    return Geometry(tuple(steps), layout=_layout(p.dmatrices, p.dy))
+    return Geometry(tuple(steps), layout=layout)
 
 
 def backward_in_torch(torch: Any, desc: BlockDiagBackwardDescriptor, *, dy: Any) -> Any:
@@ -226,7 +234,10 @@ class BlockDiagBackwardPlan(Plan):
     variants = (
         Variant(
             "words", _backward_geometry, "indexing/block_diag.cu",
-            (Kernel("block_diag_backward", "block_diag_backward<{BYTES}>", BACKWARD_PARAMS, _width, threads=THREADS),),
+            (
+                Kernel("block_diag_backward", "block_diag_backward<{BYTES}>", BACKWARD_PARAMS, _width, threads=THREADS),
+                *IN_ROWS,
+            ),
             elements=(*FLOATS, *COMPLEX), guarantee=Guarantee(native=True, batch_invariant=True),
         ),
     )  # fmt: skip

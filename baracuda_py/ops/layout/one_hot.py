@@ -82,6 +82,10 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": (kind.itemsize,), "VEC": widths(kind.itemsize)}
 
 
+def _wide(kind: ElementKind) -> Mapping[str, Any]:
+    return {"BYTES": (kind.itemsize,), "VEC": tuple(n for n in widths(kind.itemsize) if n > 1)}
+
+
 def _bits(desc: OneHotDescriptor, value: Any) -> list[int]:
     word = desc.stored(value).tobytes() * (16 // desc.element.itemsize)
     return [int.from_bytes(word[i : i + 8], "little", signed=True) for i in (0, 8)]
@@ -102,8 +106,10 @@ def _geometry(p: Problem) -> Geometry | str:
         **chunked(found, vec), "on": _bits(desc, desc.on), "off": _bits(desc, desc.off), "step": last[1],
         "along": last[2], "index_wide": p.index.element is ElementKind.I64,
     }  # fmt: skip
-    blocks = max(1, -(-(axes.count // vec) // (THREADS * (2 if vec > 1 else 4))))  # as `Strided` in map.cuh
-    step = Step("one_hot", (blocks, 1, 1), params, {"BYTES": size, "VEC": vec}, THREADS)
+    rows = vec > 1 and last[1:] == [0, 1]
+    each = 2 if vec > 1 and not rows else 4  # as `Strided` in map.cuh
+    blocks = max(1, -(-(axes.count // vec) // (THREADS * each)))
+    step = Step("one_hot_rows" if rows else "one_hot", (blocks, 1, 1), params, {"BYTES": size, "VEC": vec}, THREADS)
     return Geometry((step,), layout=alone.layout(alone.inner))
 
 
@@ -129,8 +135,11 @@ class OneHotPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, "layout/one_hot.cu",
-            (Kernel("one_hot", "one_hot<{BYTES}, Strided<{VEC}>>", PARAMS, _axes, threads=THREADS),), elements=MOVED,
-            guarantee=Guarantee(Exact(), native=True, batch_invariant=True),
+            (
+                Kernel("one_hot", "one_hot<{BYTES}, Strided<{VEC}>>", PARAMS, _axes, threads=THREADS),
+                Kernel("one_hot_rows", "one_hot_rows<{BYTES}, Strided<{VEC}, 4>>", PARAMS, _wide, threads=THREADS),
+            ),
+            elements=MOVED, guarantee=Guarantee(Exact(), native=True, batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ from ...core import (
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
-from ...schedules.copy import PLAIN, launched, plain_step, zeros_step
+from ...core.tensor import Shape, View
+from ...schedules.copy import PLAIN, launched, plain_step, shifted, zeros_step
 from ..indexing.indexed import MOVED
 from .view_copy import ViewCopyDescriptor, drawn, walked
-from .walk import Walk, apart, seen, unfolded
+from .walk import Walk, apart, around, box, seen, unfolded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +58,50 @@ def reference(desc: ViewScatterDescriptor, *, src: Any, x: Any) -> Mapping[str, 
     return {"y": y}
 
 
-def _covers(desc: Any) -> bool:
-    return bool(math.prod(desc.loops) == math.prod(desc.shape))
+_LAUNCH = 4 << 20  # bytes that are moved in the time that a launch more takes
+
+
+def _rest(desc: Any, y: View, x: View | None, names: tuple[str, str]) -> list[Step | str | None]:
+    """The launches that make y equal to x, or 0 without x, at least where the walk does not go.
+
+    Where the walk fills a box, the boxes around it are moved, if they have words as wide as the whole; else all is.
+    """
+    if math.prod(desc.loops) == math.prod(desc.shape):
+        return []
+    whole = _moved(desc.shape, (0,) * len(desc.shape), y, x, names)
+    found = box(*desc.walk)
+    if found is None or not isinstance(whole, Step):
+        return [whole]
+    parts = around(desc.shape, *found)
+    saved = 2 * math.prod(desc.loops) * y.element.itemsize
+    steps = [_moved(extents, begin, y, x, names) for begin, extents in parts]
+    if saved < 2 * _LAUNCH * (len(parts) - 1) or _wide(whole) > min(map(_wide, steps)):
+        return [whole]
+    return steps
+
+
+def _moved(extents: Shape, begin: Shape, y: View, x: View | None, names: tuple[str, str]) -> Step | str | None:
+    """The launch that makes a box of y equal to that of x, or 0 without x."""
+
+    def part(view: View) -> tuple[View, int]:
+        at = sum(k * s for k, s in zip(begin, view.strides, strict=True))
+        return shifted(replace(view, shape=extents), at), at
+
+    own, at = part(y)
+    if x is None:
+        return zeros_step(own, (names[0], at))
+    other, there = part(x)
+    return plain_step(own, other, (names[0], at), (names[1], there))
+
+
+def _wide(step: Step | str | None) -> bool:
+    """Whether a launch moves 16 bytes at a time."""
+    return isinstance(step, Step) and (step.kernel == "flat" or step.axes["BYTES"] == 16)
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    desc, steps = p.desc, list[Step | str | None]()
-    if not _covers(desc):
-        steps.append(zeros_step(p.y) if p.x is None else plain_step(p.y, p.x))
+    desc = p.desc
+    steps = _rest(desc, p.y, p.x, ("y", "x"))
     place, begin = seen(p.y, *desc.walk)
     steps.append(plain_step(place, unfolded(p.src, desc.counts, desc.loops), ("y", begin), ("src", 0)))
     return launched(steps, [v for v in (p.y, p.src, p.x) if v is not None])
@@ -155,8 +192,7 @@ def _backward_geometry(p: Problem) -> Geometry | str:
         place, begin = seen(p.dy, *desc.walk)
         steps.append(plain_step(unfolded(p.dsrc, desc.counts, desc.loops), place, ("dsrc", 0), ("dy", begin)))
     if p.dx is not None:
-        if not _covers(desc):
-            steps.append(plain_step(p.dx, p.dy, ("dx", 0), ("dy", 0)))
+        steps += _rest(desc, p.dx, p.dy, ("dx", "dy"))
         place, begin = seen(p.dx, *desc.walk)
         steps.append(zeros_step(place, ("dx", begin)))
     return launched(steps, [v for v in (p.dy, p.dx, p.dsrc) if v is not None])

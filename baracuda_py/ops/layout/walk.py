@@ -169,3 +169,30 @@ def apart(shape: Shape, loops: Shape, steps: Sequence[Shape]) -> bool:
             return False
         reach += step * (extent - 1)
     return True
+
+
+def box(start: Shape, loops: Shape, steps: Sequence[Shape]) -> tuple[Shape, Shape] | None:
+    """Where the box of elements that a walk meets begins, and its extents; None where they may be none."""
+    low, extents = list(start), [1] * len(start)
+    for n, one in zip(loops, steps, strict=True):
+        moved = [a for a, step in enumerate(one) if step and n > 1]
+        if not moved:
+            continue
+        axis = moved[0]
+        if len(moved) > 1 or abs(one[axis]) != 1 or extents[axis] != 1:
+            return None
+        extents[axis] = n
+        low[axis] += min(one[axis], 0) * (n - 1)
+    return None if 0 in loops else (tuple(low), tuple(extents))
+
+
+def around(shape: Shape, low: Shape, extents: Shape) -> list[tuple[Shape, Shape]]:
+    """The boxes that make up all of an array but a box, from the outermost axis on: where each begins, its extents."""
+    found = []
+    for axis, (n, at, extent) in enumerate(zip(shape, low, extents, strict=True)):
+        for first, end in ((0, at), (at + extent, n)):
+            rest = shape[axis + 1 :]
+            if first < end and 0 not in rest:
+                begins = (*low[:axis], first, *(0,) * len(rest))
+                found.append((begins, (*extents[:axis], end - first, *rest)))
+    return found

@@ -261,7 +261,7 @@ FINISH = Params(
     total="ptr", rows="i64", chunks="i64", divisor="f64", by_row="i32", by_count="i32", lanes="i32",
 )  # fmt: skip
 FORWARD_KERNELS = (
-    Kernel("policy_rows", "policy_rows<{T}>", ROWS, threads=THREADS, kindless=True),
+    Kernel("policy_rows", "policy_rows<{T}>", ROWS, threads=THREADS, min_blocks=3, kindless=True),
     Kernel("policy_finish", "policy_finish<{T}>", FINISH, threads=_FINISHERS, kindless=True),
 )
 COUNTS, TERMS, SLOPES = range(3)  # what policy_rows adds up
