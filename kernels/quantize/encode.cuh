@@ -4,8 +4,13 @@
 // An encoder of a format whose scales lie beside its codes is a struct with
 //   static constexpr int bits;
 //   static constexpr bool upper_first;       // of two codes in a byte, the first is in its upper half
-//   explicit Encoder(const EncodedGroup&);   // held: the scale as stored, by: what numbers are divided by, zero
-//   u32 code(float x) const;
+//   static constexpr bool sizes;             // only sizes of numbers matter: a group's `least` is 0
+//   static constexpr u32 turned, added;      // `near` gives a code with its bits `turned` turned, and `added` to that
+//   explicit Encoder(const EncodedGroup&);   // held: the scale as stored, zero
+//   bool serves;                             // whether `near` gives the code of every number of the group but NaN
+//   u32 near(float x) const;
+//   u32 code(float x) const;                 // of any number
+//   void store(void* scales, int code, i64 at) const;  // its scale
 // Operations are in float32, in the order of `encoders.py`.
 #include "quantize/format.cuh"
 #include <baracuda/quantize.cuh>
@@ -26,7 +31,8 @@ template <class OP> BARACUDA_D float among_lanes(float x, int lanes, const OP& o
   return x;
 }
 
-// What is known of a group: its least and largest number (NaN apart, 0 counts), and how its scale is stored.
+// What is known of a group: its least and largest number (NaN apart, 0 counts), and how its scale is stored. Of encoders
+// that ask for sizes, the largest size and 0.
 struct EncodedGroup {
   float least, most;
   int scale_code;
@@ -45,14 +51,31 @@ BARACUDA_D float nearest_within(float x, float low, float high) {
   return fminf(fmaxf(y, low), high);
 }
 
+// A whole number x from 0 on is in the last bits of 2^23 + x, above which it has the bits of 2^23.
+constexpr u32 whole_bits = 0x4b000000u;
+
+// A scale or zero point as a float of an element by its code.
+BARACUDA_D void store_float(void* to, int code, i64 at, float x) {
+  if (code == code_f32) static_cast<float*>(to)[at] = x;
+  else if (code == code_f16) static_cast<f16*>(to)[at] = cast<f16>(x);
+  else static_cast<bf16*>(to)[at] = cast<bf16>(x);
+}
+
 // Codes of two's complement around 0: the scale is the largest number over the largest code.
 template <int BITS> struct SymmetricCodes {
   static constexpr int bits = BITS;
-  static constexpr bool upper_first = false;
+  static constexpr bool upper_first = false, sizes = true;
+  static constexpr u32 turned = 1u << (BITS - 1), added = BITS == 8 ? 0 : whole_bits;
   static constexpr float top = (1 << (BITS - 1)) - 1;
   float held, zero = 0.0f;
   quantize::Divisor by;
-  BARACUDA_D explicit SymmetricCodes(const EncodedGroup& g) : held(g.held(g.size() / top)), by(held) {}
+  bool serves;
+  BARACUDA_D explicit SymmetricCodes(const EncodedGroup& g)
+      : held(g.held(g.size() / top)), by(held), serves(by.fast && g.size() * by.inverse < top + 0.4375f) {}
+  BARACUDA_D void store(void* scales, int code, i64 at) const { store_float(scales, code, at, held); }
+  BARACUDA_D u32 near(float x) const {
+    return __float_as_uint(by.near(x) + (0x1p23f + static_cast<float>(turned))) - (whole_bits - added);
+  }
   BARACUDA_D u32 code(float x) const {
     return static_cast<u32>(static_cast<i32>(nearest_within(by(x), -top - 1.0f, top))) & ((1u << BITS) - 1);
   }
@@ -61,12 +84,21 @@ template <int BITS> struct SymmetricCodes {
 // Codes from 0 on: a group's numbers, and 0, lie between the first and the last.
 template <int BITS> struct AsymmetricCodes {
   static constexpr int bits = BITS;
-  static constexpr bool upper_first = false;
+  static constexpr bool upper_first = false, sizes = false;
+  static constexpr u32 turned = 0, added = 0;
   static constexpr float top = (1 << BITS) - 1;
   float held, zero;
   quantize::Divisor by;
-  BARACUDA_D explicit AsymmetricCodes(const EncodedGroup& g) : held(g.held((g.most - g.least) / top)), by(held) {
+  bool serves;
+  BARACUDA_D explicit AsymmetricCodes(const EncodedGroup& g)
+      : held(g.held((g.most - g.least) / top)), by(held), serves(by.fast && g.size() * by.inverse < 0x1p20f) {
     zero = nearest_within(by(-g.least), 0.0f, top);
+  }
+  BARACUDA_D void store(void* scales, int code, i64 at) const { store_float(scales, code, at, held); }
+  // Rounded at 1.5 · 2^23, which takes numbers below 0.
+  BARACUDA_D u32 near(float x) const {
+    const float whole = (by.near(x) + 0x1.8p23f) - 0x1.8p23f;
+    return __float_as_uint(fminf(fmaxf(whole + zero, 0.0f), top) + 0x1p23f) - whole_bits;
   }
   BARACUDA_D u32 code(float x) const {
     const float y = by(x);
@@ -77,12 +109,22 @@ template <int BITS> struct AsymmetricCodes {
 // Codes of the sorted numbers of a table: a number between two is the nearer, the lower of equals; NaN is 0.
 template <class TABLE> struct TableCodes {
   static constexpr int bits = 4;
-  static constexpr bool upper_first = true;
+  static constexpr bool upper_first = true, sizes = true;
+  static constexpr u32 turned = 0, added = 0;
   float held, zero = 0.0f;
   quantize::Divisor by;
-  BARACUDA_D explicit TableCodes(const EncodedGroup& g) : held(g.held(g.size())), by(held) {}
+  bool serves;
+  BARACUDA_D explicit TableCodes(const EncodedGroup& g)
+      : held(g.held(g.size())), by(held), serves(by.serves(g.size())) {}
+  BARACUDA_D void store(void* scales, int code, i64 at) const { store_float(scales, code, at, held); }
+  BARACUDA_D u32 near(float x) const { return named(by.near(x)); }
   BARACUDA_D u32 code(float x) const {
-    const float y = by(x) != by(x) ? 0.0f : by(x);
+    const float y = by(x);
+    return named(y != y ? 0.0f : y);
+  }
+
+ private:
+  static BARACUDA_D u32 named(float y) {
     int at = 0;
 #pragma unroll
     for (int i = 1; i < 16; ++i) at += y > (TABLE::sorted(i - 1) + TABLE::sorted(i)) * 0.5f ? 1 : 0;
@@ -94,34 +136,74 @@ template <class TABLE> struct TableCodes {
 template <int EXPONENT, int FRACTION, int OF> struct FloatCodes {
   using F = SmallFloat<EXPONENT, FRACTION>;
   static constexpr int bits = 1 + EXPONENT + FRACTION;
-  static constexpr bool upper_first = false;
+  static constexpr bool upper_first = false, sizes = true, powers = OF == quantize::scale_e8m0;
+  static constexpr bool pairs = EXPONENT == 2 && FRACTION == 1;
+  static constexpr u32 turned = 0, added = pairs ? whole_bits : 0;
   // The codes beyond it are no numbers.
   static constexpr u32 top = EXPONENT == 4 && FRACTION == 3 ? 0x7eu : EXPONENT == 5 ? 0x7bu : F::sign - 1;
   static constexpr u32 none = bits == 8 ? 0x7fu : top;
+  u32 scale_code = 0;  // of scales of 8 bits
   float held, zero = 0.0f;
+  float scale;  // what numbers are divided by
   quantize::Divisor by;
+  bool serves;
   BARACUDA_D explicit FloatCodes(const EncodedGroup& g)
-      : held(stored(g)), by(OF == quantize::scale_e4m3 ? held * g.scale : held) {}
+      : held(stored(g, scale_code)), scale(OF == quantize::scale_e4m3 ? held * g.scale : held), by(divisor(scale)),
+        serves(powers ? scale >= numeric<float>::tiny() || g.most == 0.0f : by.serves(g.size())) {}
+  BARACUDA_D void store(void* scales, int code, i64 at) const {
+    if constexpr (OF == quantize::scale_f32) store_float(scales, code, at, held);
+    else static_cast<u8*>(scales)[at] = static_cast<u8>(scale_code);
+  }
+  BARACUDA_D u32 near(float x) const {
+    const float y = powers ? x * by.inverse : by.near(x);  // whose 0 may have lost its sign
+    const float size = math::fmin(math::abs(y), F::value(top));
+    return code_of(size) | (__float_as_uint(x) >> (32 - bits) & F::sign);
+  }
   BARACUDA_D u32 code(float x) const {
-    const float y = by(x);  // whose 0 has lost its sign
-    const u32 sign = (__float_as_uint(x) ^ __float_as_uint(by.scale)) & 0x80000000u;
+    float by = scale;
+    asm volatile("" : "+f"(by));  // else what is made of it is made for `near` too
+    const float y = quantize::Divisor(by)(x);
+    const u32 sign = (__float_as_uint(x) ^ __float_as_uint(scale)) & 0x80000000u;
     return small_code<F>(y == 0.0f ? __uint_as_float(sign) : y, top, top, none);
   }
 
  private:
-  static BARACUDA_D float stored(const EncodedGroup& g) {
+  // Of a power of two that is a normal number the exponent changes its sign; of zeros any number serves.
+  static BARACUDA_D quantize::Divisor divisor(float scale) {
+    return powers ? quantize::Divisor(scale, __uint_as_float(0x7f000000u - __float_as_uint(scale)))
+                  : quantize::Divisor(scale);
+  }
+  // Of a size no larger than the largest number.
+  static BARACUDA_D u32 code_of(float size) {
+    if constexpr (pairs) {
+      // The least of three lines, each rounded where it is added to a power of two, whose last bit is 1.
+      const u32 first = __float_as_uint(math::fma(size, 2.0f, 0x1p23f)),
+                second = __float_as_uint(size + (0x1p23f + 2.0f)),
+                third = __float_as_uint(math::fma(size, 0.5f, 0x1p23f + 4.0f));
+      return min(min(first, second), third);
+    } else {
+      // As in `Coder` of quantize.cuh.
+      constexpr u32 first = (128 - F::bias) << 23, unit = (151 - F::bias - FRACTION) << 23;
+      const u32 above = max(static_cast<i32>(__float_as_uint(size) & 0x7f800000u) - static_cast<i32>(first), 0);
+      const u32 rounded = __float_as_uint(size + __uint_as_float(above + unit));
+      return rounded - unit - above + (above >> (23 - FRACTION));
+    }
+  }
+  static BARACUDA_D float stored(const EncodedGroup& g, u32& code) {
     const float largest = F::value(top), most = g.size();
     if constexpr (OF == quantize::scale_f32) {
       return g.held(most / largest);
     } else if constexpr (OF == quantize::scale_e4m3) {
-      return coded_value<code_e4m3>(coded<code_e4m3>(most / largest / g.scale, true));
+      code = coded<code_e4m3>(most / largest / g.scale, true);
+      return coded_value<code_e4m3>(static_cast<u8>(code));
     } else {
-      // The power of two that brings the exponent of the largest number to that of the largest of the format.
-      const int exponent =
-          static_cast<int>(__float_as_uint(most) >> 23) - static_cast<int>(__float_as_uint(largest) >> 23);
-      if (most == 0.0f) return 0x1p-127f;
-      if (most > numeric<float>::max()) return numeric<float>::nan();
-      return exponent < -126 ? 0x1p-127f : __uint_as_float(static_cast<u32>(exponent + 127) << 23);
+      // The power of two that brings the exponent of the largest number to that of the largest of the format, and 2^-127
+      // at least, whose exponent is stored.
+      constexpr i32 exponents = 0x7f800000, apart = (static_cast<i32>(top >> FRACTION) - F::bias) << 23;
+      const i32 power = max((__float_as_int(most) & exponents) - apart, 0x00400000);
+      const u32 bits = most > numeric<float>::max() ? 0x7fffffffu : static_cast<u32>(power);
+      code = bits >> 23;
+      return __uint_as_float(bits);
     }
   }
 };

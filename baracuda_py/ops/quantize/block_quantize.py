@@ -78,12 +78,25 @@ def reference(desc: BlockQuantizeDescriptor, *, x: Any, scale: Any, wanted: set[
     return {"codes": codes, **made}
 
 
+HELD = 2 * PART  # values that a lane has at once
 PARAMS = Params(
-    "BlockQuantizeParams", x="ptr", x_step="i64", rows="i64", n="i64", lanes="i32", wide="i32", **stored_params()
-)
+    "BlockQuantizeParams", x="ptr", x_step="i64", rows="i64", n="i64", lane_bits="i32", wide="i32", flat="i32",
+    **stored_params(),
+)  # fmt: skip
 BLOCK_PARAMS = Params(
     "GgufQuantizeParams", x="ptr", codes="ptr", x_step="i64", rows="i64", groups="i64", wide="i32", whole="i32"
 )
+
+
+def _together(p: Problem) -> int:
+    """How many parts of 8 codes are written together: 2, 1, or 0 where bytes are written one by one."""
+    desc, bits = p.desc, ENCODERS[p.desc.kind].bits
+    pitch = desc.kind.row.bytes(desc.k)
+    for parts in (2, 1):
+        size = parts * bits
+        if (p.codes.ptr | pitch) % (size & -size) == 0 and desc.group % (parts * PART) == 0:
+            return parts
+    return 0
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -93,11 +106,13 @@ def _geometry(p: Problem) -> Geometry | str:
     rows = rows_of(p.x, "x")
     if isinstance(rows, str):
         return rows
-    chunks = desc.group // PART
-    lanes = next(size for size in (1, 2, 4, 8, 16, 32) if size >= chunks or size == 32)
+    parts = -(-desc.group // HELD)
+    lanes = next(size for size in (1, 2, 4, 8, 16, 32) if size >= parts or size == 32)
+    dense = all(p.views[name] is None or p.views[name].dense for name in ("scales", "zeros"))
     values |= {
-        "x_step": rows.strides[0], "rows": rows.shape[0], "n": max(1, desc.n), "lanes": lanes, "index": "@null",
-        "wide": rows.aligned(min(16, PART * desc.element.itemsize)),
+        "x_step": rows.strides[0], "rows": rows.shape[0], "n": max(1, desc.n), "lane_bits": lanes.bit_length() - 1,
+        "index": "@null", "wide": rows.aligned(min(16, PART * desc.element.itemsize)), "whole": _together(p),
+        "flat": dense and (rows.strides[0] == desc.k or rows.shape[0] == 1),
     }  # fmt: skip
     count = rows.shape[0] * (desc.k // desc.group) * lanes
     step = Step("quantize", (max(1, -(-count // THREADS)), 1, 1), values, {}, THREADS)
@@ -112,7 +127,7 @@ def _blocks(p: Problem) -> Geometry | str:
         "x_step": rows.strides[0], "rows": rows.shape[0], "groups": desc.k // desc.group,
         "wide": rows.aligned(min(16, PART * desc.element.itemsize)), "whole": p.codes.aligned(16),
     }  # fmt: skip
-    lanes = rows.shape[0] * desc.k // PART
+    lanes = rows.shape[0] * desc.k // HELD
     step = Step("blocks", (max(1, -(-lanes // THREADS)), 1, 1), values, {}, THREADS)
     return Geometry((step,), layout="contiguous" if p.x.dense else "strided")
 

@@ -48,6 +48,11 @@ def _over(x: Any, by: Any) -> Any:
     return np.where(by == 0, np.copysign(_F(0), x) * np.copysign(_F(1), by), x / by).astype(_F)
 
 
+def _size(least: Any, most: Any) -> Any:
+    """The largest size of a group; +0 of zeros."""
+    return np.maximum(-least, most) + _F(0)
+
+
 def _whole(y: Any) -> Any:
     """To the nearest whole number, ties to even; NaN is 0."""
     return np.where(np.isnan(y), _F(0), np.rint(y)).astype(_F)
@@ -57,7 +62,7 @@ def _symmetric(bits: int) -> Callable[..., Made]:
     top = _F((1 << (bits - 1)) - 1)
 
     def made(x: Any, least: Any, most: Any, held: Any, scale: Any) -> Made:
-        stored = held(np.maximum(-least, most) / top)
+        stored = held(_size(least, most) / top)
         codes = np.clip(_whole(_over(x, stored)), -top - 1, top).astype(np.int8).view(np.uint8)
         return codes & np.uint8((1 << bits) - 1), stored, np.zeros_like(stored)
 
@@ -82,7 +87,7 @@ def _table(values: Any) -> Callable[..., Made]:
     middles = ((values[order][:-1] + values[order][1:]) * _F(0.5)).astype(_F)
 
     def made(x: Any, least: Any, most: Any, held: Any, scale: Any) -> Made:
-        stored = held(np.maximum(-least, most))
+        stored = held(_size(least, most))
         y = _over(x, stored)
         at = np.searchsorted(middles, np.where(np.isnan(y), _F(0), y), side="left")
         return names[at], stored, np.zeros_like(stored)
@@ -109,7 +114,7 @@ def _floats(exponent: int, fraction: int, of: ElementKind) -> Callable[..., Made
         return stored, stored
 
     def made(x: Any, least: Any, most: Any, held: Any, scale: Any) -> Made:
-        stored, by = scales(np.maximum(-least, most), held, scale)
+        stored, by = scales(_size(least, most), held, scale)
         y = _over(x, by)
         size = np.abs(np.where(np.isnan(y), _F(0), y)).astype(np.float64)
         at = np.clip(np.searchsorted(sizes, size, side="right") - 1, 0, top - 1)

@@ -15,7 +15,8 @@ enum ScaleCode { scale_f32, scale_e8m0, scale_e4m3 };  // what holds the scale o
 struct Divisor {
   float scale, inverse;
   bool fast;
-  BARACUDA_D explicit Divisor(float s) : scale(s), inverse(1.0f / s), fast(s > 0x1p-90f && s < 0x1p90f) {}
+  BARACUDA_D explicit Divisor(float s) : Divisor(s, 1.0f / s) {}
+  BARACUDA_D Divisor(float s, float inverse) : scale(s), inverse(inverse), fast(s > 0x1p-90f && s < 0x1p90f) {}
   BARACUDA_D float operator()(float x) const {
     if (!fast) return scale == 0.0f ? 0.0f : x / scale;
     const float q = x * inverse, made = corrected(x, q);
