@@ -63,30 +63,42 @@ template <IntGemm KIND, class P> struct IntEpilogue {
   template <class S, int N> BARACUDA_D void row(i64 m, i64 n, i64 left, const Vec<S, N>& sum) const {
     if constexpr (KIND == IntGemm::sums) {
       Vec<int, N> y;
+      if (centres()) {
 #pragma unroll
-      for (int k = 0; k < N; ++k) y[k] = static_cast<int>(k < left ? whole(sum[k], m, n + k) : 0);
+        for (int k = 0; k < N; ++k) y[k] = static_cast<int>(k < left ? whole(sum[k], m, n + k) : 0);
+      } else {
+#pragma unroll
+        for (int k = 0; k < N; ++k) y[k] = static_cast<int>(sum[k]);
+      }
       put(m, n, left, y);
     } else if constexpr (KIND == IntGemm::grouped) {
       const float by = static_cast<float>(alpha);
       Vec<float, N> y;
 #pragma unroll
-      for (int k = 0; k < N; ++k) {
-        y[k] = by * sum[k];
-        if (p.bias != nullptr && k < left) y[k] += static_cast<float>(bias(m, n + k));
+      for (int k = 0; k < N; ++k) y[k] = by * sum[k];
+      if (p.bias != nullptr) {
+        const auto bias = biases<N>(m, n, left);
+#pragma unroll
+        for (int k = 0; k < N; ++k) y[k] += bias[k];
       }
       put_floats(m, n, left, y);
     } else {
       const double by = p.scale_a == nullptr ? alpha : alpha * scale_a(m, 0);
-      Vec<double, N> y;
+      Vec<double, N> y = reals(sum, m, n, left), scale;
 #pragma unroll
-      for (int k = 0; k < N; ++k) {
-        if (k >= left) {
-          y[k] = 0.0;
-          continue;
-        }
-        const double scale = p.scale_b == nullptr ? by : by * scale_b(0, n + k);
-        const double s = real(sum[k], m, n + k);
-        y[k] = p.bias == nullptr ? scale * s : math::fma(scale, s, bias(m, n + k));
+      for (int k = 0; k < N; ++k) scale[k] = by;
+      if (p.scale_b != nullptr) {
+        const auto of = columns<float, N>(int_matrix::scale_b, p.scale_b, 0, n, left);
+#pragma unroll
+        for (int k = 0; k < N; ++k) scale[k] *= of[k];
+      }
+      if (p.bias == nullptr) {
+#pragma unroll
+        for (int k = 0; k < N; ++k) y[k] *= scale[k];
+      } else {
+        const auto bias = biases<N>(m, n, left);
+#pragma unroll
+        for (int k = 0; k < N; ++k) y[k] = math::fma(scale[k], y[k], static_cast<double>(bias[k]));
       }
       if constexpr (KIND == IntGemm::scaled) put_floats(m, n, left, y);
       else put_codes(m, n, left, y);
@@ -106,19 +118,40 @@ template <IntGemm KIND, class P> struct IntEpilogue {
     const i64 s = static_cast<i64>(sum);
     return centres() ? centred(s, m, n, 0, p.k) : s;
   }
-  // The same in double. An integer of 32 bits is the lower half of the fraction of 2^52 and more, which is taken off:
+  // The sums in double, of columns that exist. No branch stands between columns, so that their loads and chains of
+  // arithmetic overlap. An integer of 32 bits is the lower half of the fraction of 2^52 and more, which is taken off:
   // faster than a conversion, and as exact.
-  BARACUDA_D double real(int sum, i64 m, i64 n) const {
-    if (centres()) return static_cast<double>(whole(sum, m, n));
+  template <class S, int N> BARACUDA_D Vec<double, N> reals(const Vec<S, N>& sum, i64 m, i64 n, i64 left) const {
+    Vec<double, N> y;
+    if (centres()) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) y[k] = k < left ? static_cast<double>(whole(sum[k], m, n + k)) : 0.0;
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; ++k) y[k] = real(sum[k]);
+    }
+    return y;
+  }
+  static BARACUDA_D double real(int sum) {
     return __hiloint2double(0x43300000, sum ^ static_cast<int>(0x80000000u)) - 4503601774854144.0;
   }
-  BARACUDA_D double real(i64 sum, i64 m, i64 n) const { return static_cast<double>(whole(sum, m, n)); }
-  BARACUDA_D double bias(i64 m, i64 n) const {
-    const i64 at = place(int_matrix::bias, m, n);
+  static BARACUDA_D double real(i64 sum) { return static_cast<double>(sum); }
+
+  // Columns n … n + N - 1 of a row; in place of those from `left` on the last one before them.
+  template <class U, int N>
+  BARACUDA_D Vec<U, N> columns(int which, const void* matrix, i64 row, i64 n, i64 left) const {
+    const U* const from = static_cast<const U*>(matrix) + place(which, row, n);
+    const i64 step = p.strides[which][1];
+    Vec<U, N> x;
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] = from[min<i64>(k, left - 1) * step];
+    return x;
+  }
+  template <int N> BARACUDA_D Vec<float, N> biases(i64 m, i64 n, i64 left) const {
     const IntOut out = static_cast<IntOut>(p.out);
-    if (out == IntOut::f16) return widen(static_cast<const f16*>(p.bias)[at]);
-    if (out == IntOut::bf16) return widen(static_cast<const bf16*>(p.bias)[at]);
-    return static_cast<const float*>(p.bias)[at];
+    if (out == IntOut::f16) return cast_vec<float>(columns<f16, N>(int_matrix::bias, p.bias, m, n, left));
+    if (out == IntOut::bf16) return cast_vec<float>(columns<bf16, N>(int_matrix::bias, p.bias, m, n, left));
+    return columns<float, N>(int_matrix::bias, p.bias, m, n, left);
   }
   template <class A, int N> BARACUDA_D void put_floats(i64 m, i64 n, i64 left, const Vec<A, N>& y) const {
     const IntOut out = static_cast<IntOut>(p.out);
