@@ -67,6 +67,8 @@ template <int EXPONENT, int FRACTION, u32 TOP> struct FloatCoder {
     return static_cast<u8>(x != x ? none
                                   : (size_of(x) & low) | (__float_as_uint(x) >> (31 - EXPONENT - FRACTION) & F::sign));
   }
+  BARACUDA_D u8 operator()(float x) const { return code_of(x); }
+  template <class F> BARACUDA_D void with(const F& f) const { f(*this); }
   // Those of four numbers, none of them NaN, as the bytes of a word.
   static BARACUDA_D u32 codes_of(const float* x) {
     u32 size[4], bits[4];
@@ -116,8 +118,8 @@ template <int V, class L> BARACUDA_D float most_of(const Vec<float, V>& u, L lef
 }
 
 // The codes of V numbers as four bytes a word: of near(x) where `serves`, which makes no NaN, else of exact(x).
-template <int V, class Near, class Exact>
-BARACUDA_D Vec<u8, V> codes_by(Vec<float, V> u, const Coder& coder, bool serves, const Near& near, const Exact& exact) {
+template <int V, class C, class Near, class Exact>
+BARACUDA_D Vec<u8, V> codes_by(Vec<float, V> u, const C& coder, bool serves, const Near& near, const Exact& exact) {
   static_assert(V % 4 == 0, "whole words of codes");
   u32 word[V / 4] = {};  // not bytes: branches would meet in a register for each
   if (serves) {
@@ -154,6 +156,14 @@ BARACUDA_D Vec<u8, V> codes_of(const Vec<float, V>& u, const Divisor& by, const 
 }
 template <int V> BARACUDA_D Vec<u8, V> codes_of(const Vec<float, V>& u, const Divisor& by, const Coder& coder) {
   return codes_of(u, by, coder, most_of(u, V));
+}
+// The codes of V numbers over a scale that is a power of two; `most` as above.
+template <int V, class C>
+BARACUDA_D Vec<u8, V> codes_over(const Vec<float, V>& u, float scale, const C& coder, float most) {
+  // Of a power of two that is a normal number the exponent changes its sign; of zeros any number serves.
+  const float inverse = __uint_as_float(0x7f000000u - __float_as_uint(scale));
+  const bool serves = scale >= numeric<float>::tiny() || most == 0.0f;
+  return codes_by(u, coder, serves, [&](float x) { return x * inverse; }, [&](float x) { return Divisor(scale)(x); });
 }
 // Two codes of fp4 are a byte, the first in its lower half.
 template <int V> BARACUDA_D Vec<u8, V / 2> paired(const Vec<u8, V>& codes) {
