@@ -73,6 +73,23 @@ template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
   }
 }
 
+// The pieces in their order, several of them in flight.
+template <class A> BARACUDA_D A lora_sum(const A* part, i64 splits, i64 step) {
+  constexpr int flight = 8;
+  A sum = A(0);
+#pragma unroll 1
+  for (i64 s = 0; s < splits; s += flight) {
+    A next[flight];
+#pragma unroll
+    for (int n = 0; n < flight; ++n) next[n] = part[min(s + n, splits - 1) * step];
+#pragma unroll
+    for (int n = 0; n < flight; ++n) {
+      if (s + n < splits) sum = s + n == 0 ? next[n] : sum + next[n];
+    }
+  }
+  return sum;
+}
+
 template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
   using A = acc_t<T>;
   BARACUDA_DYNAMIC_SMEM(A, hs);  // [token][rank, to a multiple of 8]
@@ -83,12 +100,7 @@ template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
   for (int e = threadIdx.x; e < tile.count * pitch; e += lora_threads) {
     const int i = e / pitch, r = e % pitch;
     const A* const part = static_cast<const A*>(p.parts) + (tile.first + i) * p.rank + r;
-    A sum = A(0);
-    if (r < lora_rank(p, tile.adapters[i])) {
-#pragma unroll 1
-      for (i64 s = 0; s < p.splits; ++s) sum = s == 0 ? part[0] : sum + part[s * p.tokens * p.rank];
-    }
-    hs[e] = sum;
+    hs[e] = r < lora_rank(p, tile.adapters[i]) ? lora_sum(part, p.splits, p.tokens * p.rank) : A(0);
   }
   __syncthreads();
   const i64 n = index % columns * lora_threads + threadIdx.x;
