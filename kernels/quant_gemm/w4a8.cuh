@@ -19,7 +19,38 @@ struct Nibbles {
   u32 flip;  // makes bytes of at least 128 from which the zero point is taken without a borrow
   BARACUDA_D explicit Nibbles(bool is_signed) : flip(is_signed ? 0x88888888u : 0x80808080u) {}
   BARACUDA_D u32 operator()(u32 word, u32 zero) const { return (((word & 0x0f0f0f0fu) ^ flip) - zero) ^ 0x80808080u; }
+  // Eight weights of a word as the bytes of k in turn.
+  BARACUDA_D uint2 in_turn(u32 word, u32 zero) const {
+    const u32 even = (*this)(word, zero), odd = (*this)(word >> 4, zero);
+    return make_uint2(__byte_perm(even, odd, 0x5140), __byte_perm(even, odd, 0x7362));
+  }
 };
+
+// Up to 16 bytes `step` apart, others 0. Not inlined: whole accesses do without it.
+static __device__ __noinline__ uint4 loose_bytes(const u8* from, i64 step, i64 count) {
+  u32 words[4] = {};
+#pragma unroll
+  for (int k = 0; k < 16; ++k) {
+    if (k < count) words[k / 4] |= static_cast<u32>(from[k * step]) << (8 * (k % 4));
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// BYTES neighbours, of which `left` exist: in one access where they lie so (`whole`) and all exist.
+template <int BYTES> BARACUDA_D void load_row(u32* to, const u8* from, i64 step, i64 left, bool whole) {
+  uint4 all;
+  if (whole && left >= BYTES) {
+    const auto word = __ldg(reinterpret_cast<const Word<BYTES>*>(from));
+    const u32* const part = reinterpret_cast<const u32*>(&word);
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) to[i] = part[i];
+  } else {
+    all = loose_bytes(from, step, min<i64>(left, BYTES));
+    const u32 part[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) to[i] = part[i];
+  }
+}
 
 // Where the scales and zero points of an item's rows of weights stand.
 template <class P> struct GroupsOfRows {
