@@ -26,6 +26,7 @@ from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import (
     StoredArgs, StoredFields, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
 )  # fmt: skip
+from .block_gemm_mid import MID
 from .block_gemm_wgmma import KERNELS as WGMMA_KERNELS
 from .block_gemm_wgmma import WIDE
 from .block_gemm_wgmma import geometry as wgmma_geometry
@@ -235,6 +236,7 @@ class BlockGemmPlan(Plan):
             kernels=(Kernel("simt", "block_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2),),
             guarantee=replace(GUARANTEE, batch_invariant=True),
         ),
+        Variant("mid", guarantee=GUARANTEE, **MID),
         Variant(
             "wgmma", wgmma_geometry, source="quant_gemm/block_gemm_wgmma.cu", elements=HALVES, prelude=format_header,
             kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=GUARANTEE, first=tiled,

@@ -16,12 +16,12 @@ from ...schedules.gemm import wide_view
 from ...schedules.gemm_wgmma import operand_map, shared_memory
 from ..quantize.stored import in_threes, stored_params, stored_values
 
-_Y = {"y": "ptr", "bias": "ptr", "y_steps": "i64[3]", "bias_step": "i64", "wide": "i32", "wide_out": "i32"}
+Y_FIELDS = {"y": "ptr", "bias": "ptr", "y_steps": "i64[3]", "bias_step": "i64", "wide": "i32", "wide_out": "i32"}
 _PARAMS = Params(
     "BlockGemmWgmmaParams", x_map="map", m="i64", n="i64", k="i64", chunk_bytes="i64", x_step="i32", rows="i32",
-    cols="i32", band="i32", total="i32", lead="i32", parts="i32", each="i32", **_Y, **stored_params(),
+    cols="i32", band="i32", total="i32", lead="i32", parts="i32", each="i32", **Y_FIELDS, **stored_params(),
 )  # fmt: skip
-_SUMS_PARAMS = Params("BlockGemmSumsParams", sums="ptr", batch="i64", parts="i64", m="i64", n="i64", pitch="i64", **_Y)
+_SUMS_PARAMS = Params("BlockGemmSumsParams", sums="ptr", batch="i64", parts="i64", m="i64", n="i64", pitch="i64", **Y_FIELDS)
 
 _ROWS, _DEPTH, _CHUNK = 128, 64, 128  # of W in a tile, of k in a stage, and of k whose codes are fetched ahead
 _CLUSTERS = {256: 2, 128: 1}  # by columns of a tile
@@ -34,16 +34,16 @@ _PARTS = (1, 2, 3, 4, 6, 8)
 _SMS, _STAGE, _END, _LAUNCH, _FLOAT = 132, {256: 1060, 128: 780}, 3000, 4000, 1 / 250
 WIDE = 256  # rows of x for which W is decoded once
 
+SUMS = Kernel(
+    "sums", "block_gemm_sums<{T}>", _SUMS_PARAMS, source="quant_gemm/block_gemm_sums.cu", min_blocks=2, kindless=True
+)
 KERNELS = (
     *(
         Kernel(f"wgmma_{n}", f"block_gemm_wgmma<{{KIND}}, {{T}}, {n}>", _PARAMS, threads=_THREADS[n], min_blocks=1)
         for n in _CLUSTERS
     ),
-    Kernel(
-        "sums", "block_gemm_sums<{T}>", _SUMS_PARAMS, source="quant_gemm/block_gemm_sums.cu", min_blocks=2,
-        kindless=True,
-    ),
-)  # fmt: skip
+    SUMS,
+)
 
 
 def _cost(p: Problem, columns: int, parts: int, sms: int) -> float:
@@ -72,20 +72,20 @@ def _chosen(p: Problem) -> tuple[int, int]:
     return min(_CLUSTERS, key=lambda columns: _cost(p, columns, parts, p.device.sms)), parts
 
 
-def _to_y(p: Problem, y: View, place: Any, bias: bool) -> dict[str, Any]:
-    """The parameters of `_Y`; y: [items, m, n]."""
+def to_y(p: Problem, y: View, place: Any, bias: bool) -> dict[str, Any]:
+    """The parameters of `Y_FIELDS`; y: [items, m, n]."""
     return {
         "y": place, "y_steps": y.strides, "wide": wide_view(y), "wide_out": y.element is not p.desc.element,
         "bias_step": p.bias.strides[0] if bias and p.bias is not None else 0,
     } | ({} if bias else {"bias": "@null"})  # fmt: skip
 
 
-def _added(p: Problem, y: View, batch: int, parts: int, pitch: int) -> Step:
+def added(p: Problem, y: View, batch: int, parts: int, pitch: int) -> Step:
     """The launch that adds the parts of k."""
     desc = p.desc
     values = {"sums": ("@workspace", 0), "batch": batch, "parts": parts, "m": desc.m, "n": desc.n, "pitch": pitch}
     blocks = -(-batch * desc.m * -(-desc.n // 8) // 256)
-    return Step("sums", (blocks, 1, 1), values | _to_y(p, y, "y", True))
+    return Step("sums", (blocks, 1, 1), values | to_y(p, y, "y", True))
 
 
 def geometry(p: Problem) -> Geometry | str:
@@ -111,7 +111,7 @@ def geometry(p: Problem) -> Geometry | str:
     each = _stages(desc.k, parts)
     last = _stages(desc.k, 1) - (parts - 1) * each  # stages of the last part
     held = View(0, (batch * parts, desc.m, desc.n), (desc.m * pitch, pitch, 1), ElementKind.F32)
-    written = _to_y(p, y, "y", True) if parts == 1 else _to_y(p, held, ("@workspace", 0), False)
+    written = to_y(p, y, "y", True) if parts == 1 else to_y(p, held, ("@workspace", 0), False)
     values |= written | _tiles(p, rows, cols, total) | {
         "x_map": made[0], "x_step": made[2], "parts": parts, "each": each, "lead": min(_LEAD, last),
     }  # fmt: skip
@@ -119,7 +119,7 @@ def geometry(p: Problem) -> Geometry | str:
     step = Step(
         f"wgmma_{columns}", (blocks, 1, 1), values, {}, _THREADS[columns], shared_memory(columns), cluster
     )  # fmt: skip
-    steps = (step,) if parts == 1 else (step, _added(p, y, batch, parts, pitch))
+    steps = (step,) if parts == 1 else (step, added(p, y, batch, parts, pitch))
     return Geometry(steps, nbytes, "contiguous" if all(view.dense for view in p.flat()) else "strided")
 
 

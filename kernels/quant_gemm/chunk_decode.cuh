@@ -1,0 +1,79 @@
+#pragma once
+// chunk_decode   what a lane has of a chunk of codes (chunk_ring.cuh), as pairs of T for products: of each line eight
+//                values of its run at a time, j with j + 4 in a pair. A value is the format's float32 number, rounded once.
+#include "quant_gemm/chunk_ring.cuh"
+
+namespace baracuda {
+
+template <class T> BARACUDA_D void eight_to_pairs(const float* values, u32 (&pairs)[4]) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) pairs[j] = pack_pair<T>(values[j], values[j + 4]);
+}
+
+template <class F, class T> struct ChunkDecode {
+  typename F::Decoder decoder;
+  typename F::template Fast<T> fast;
+  BARACUDA_D explicit ChunkDecode(const Stored& w) : fast(w) {}
+
+  // Calls body(n, pairs) for the n-th eight of the runs of all lines.
+  template <class Words, class Body>
+  BARACUDA_D void operator()(const Words (&words)[chunk_lines], const ChunkNumbers<F, T>& numbers,
+                             const Body& body) const {
+    uint2 own[chunk_lines];
+    numbers.get(own);
+    if constexpr (F::template has_pairs<T>) {
+      if (numbers.exact) {
+        by_eights(body, [&](int line, int n, u32(&pairs)[4]) { fast.pairs(words[line][n], own[line], pairs); });
+        return;
+      }
+    }
+    if constexpr (F::is_shifted) {
+      if (numbers.whole_zeros()) {
+        shifted(words, own, body);
+        return;
+      }
+    }
+    by_eights(body, [&](int line, int n, u32(&pairs)[4]) {
+      float values[format_part];
+#pragma unroll
+      for (int j = 0; j < format_part; ++j) {
+        values[j] = decoder(words[line], n * format_part + j);
+        if constexpr (F::has_zeros) values[j] -= __uint_as_float(own[line].y);
+        values[j] *= __uint_as_float(own[line].x);
+      }
+      eight_to_pairs<T>(values, pairs);
+    });
+  }
+
+ private:
+  template <class Body, class Line> static BARACUDA_D void by_eights(const Body& body, const Line& decode) {
+#pragma unroll
+    for (int n = 0; n < format_run / format_part; ++n) {
+      u32 pairs[chunk_lines][4];
+#pragma unroll
+      for (int line = 0; line < chunk_lines; ++line) decode(line, n, pairs[line]);
+      body(n, pairs);
+    }
+  }
+  // Where zero points are whole numbers they and the constants of `Shifted` are one difference.
+  template <class Words, class Body>
+  BARACUDA_D void shifted(const Words (&words)[chunk_lines], const uint2 (&own)[chunk_lines], const Body& body) const {
+    constexpr int biases = F::Shifted::biases;
+    float minus[chunk_lines][biases];
+#pragma unroll
+    for (int e = 0; e < chunk_lines * biases; ++e) {
+      minus[e / biases][e % biases] = F::Shifted::bias(e % biases) + __uint_as_float(own[e / biases].y);
+    }
+    by_eights(body, [&](int line, int n, u32(&pairs)[4]) {
+      float values[format_part];
+#pragma unroll
+      for (int j = 0; j < format_part; ++j) {
+        values[j] = fast.shifted(words[line], n * format_part + j) - minus[line][j % biases];
+        values[j] *= __uint_as_float(own[line].x);
+      }
+      eight_to_pairs<T>(values, pairs);
+    });
+  }
+};
+
+}  // namespace baracuda

@@ -1,0 +1,93 @@
+"""Products of a few dozen to some hundred rows by stored weights, emulated, against float64 products of the weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import baracuda_py as bc
+from baracuda_py.core.device import fake_device
+from baracuda_py.core.element import ElementKind
+from baracuda_py.ops.quantize.format_kinds import FormatKind
+from baracuda_py.testing.emulator import emulated_device, emulating
+from baracuda_py.testing.recording import pointer_view
+
+
+def stored(kind: str, n: int, k: int, group: int | None, scale: str, zeros: bool) -> tuple[dict[str, Any], Any]:
+    """The fields and parts of a matrix of moderate numbers."""
+    form, rng = FormatKind(kind).row, np.random.default_rng(7)
+    codes = rng.integers(0, 256, (n, form.bytes(k)), dtype=np.uint8)
+    halves = {"q4_0": (18, (0,)), "q4_k": (144, (0, 2))}.get(kind, (0, ()))
+    for at in halves[1]:
+        numbers = rng.uniform(0.5, 2, (n, form.bytes(k) // halves[0], 1)).astype(np.float16)
+        codes.reshape(n, -1, halves[0])[..., at : at + 2] = numbers.view(np.uint8)
+    parts: dict[str, Any] = {"codes": codes}
+    fields: dict[str, Any] = {"kind": kind, "n": n, "k": k} | ({"group": group} if group else {})
+    if form.scales:
+        shape = (n, k // (group or form.group))
+        if form.scales[0] is ElementKind.E8M0:
+            parts["scales"] = rng.integers(122, 130, shape, dtype=np.uint8)
+        else:
+            fields["scale_element"] = scale
+            numbers = rng.uniform(0.5, 2, shape) * rng.choice((-1, 1), shape)
+            parts["scales"] = numbers.astype(ElementKind.of(scale).dtype)
+        if zeros:
+            fields["zero_element"], parts["zeros"] = "uint8", rng.integers(0, 16, shape, dtype=np.uint8)
+    return fields, parts
+
+
+def run(fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], y: Any, element: str, sms: int = 3) -> Any:
+    """Writes y on an emulated device; what is launched."""
+    desc = bc.BlockGemmDescriptor(
+        **fields, m=len(given["x"]), element=element, out_element="float32" if y.dtype == np.float32 else element
+    )
+    with emulating():
+        plan = bc.BlockGemmPlan.select(desc, device=emulated_device(9.0, sms))
+        args = bc.BlockGemmArgs(**{name: pointer_view(a) for name, a in {**parts, **given, "y": y}.items()})
+        plan.run(args)
+        row, geometry, _ = plan.plan_layout(args)
+    assert row.name == "mid"
+    return geometry
+
+
+def inputs(m: int, n: int, k: int, element: str) -> dict[str, Any]:
+    rng, dtype = np.random.default_rng(1), ElementKind.of(element).dtype
+    return {"x": rng.standard_normal((m, k)).astype(dtype), "bias": rng.standard_normal(n).astype(dtype)}
+
+
+def wanted(fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], element: str) -> tuple[Any, Any]:
+    """The float64 product, and that of absolute values."""
+    words = {name: fields[name] for name in ("kind", "scale_element", "zero_element", "group") if name in fields}
+    w = bc.block_dequantize(**parts, **words, element=element).astype(np.float64)
+    x, bias = given["x"].astype(np.float64), given["bias"].astype(np.float64)
+    return x @ w.T + bias, np.abs(x) @ np.abs(w.T) + np.abs(bias)
+
+
+CASES = [  # kind, scales, zeros, group, m, n, k, element, rows of a tile, parts of k
+    ("uint4", "bfloat16", True, 32, 17, 130, 288, "bfloat16", 64, 1),
+    ("uint4", "float32", True, 32, 33, 40, 1312, "float16", 64, 2),
+    ("uint4", "float16", False, 64, 130, 33, 192, "float16", 128, 1),
+    ("int8", "float16", False, 96, 64, 129, 96, "bfloat16", 64, 1),
+    ("uint3", "float16", True, 64, 100, 20, 320, "bfloat16", 128, 1),
+    ("nf4", "bfloat16", False, 64, 100, 24, 704, "bfloat16", 128, 1),
+    ("mxfp4", "", False, None, 256, 17, 160, "bfloat16", 128, 1),
+    ("q4_0", "", False, None, 100, 37, 352, "float16", 128, 1),
+    ("q4_k", "", False, None, 33, 40, 1280, "bfloat16", 64, 2),
+]
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("kind", "scale", "zeros", "group", "m", "n", "k", "element", "rows", "parts"), CASES)
+def test_products_are_those_of_the_values(
+    kind: str, scale: str, zeros: bool, group: int | None, m: int, n: int, k: int, element: str, rows: int, parts: int
+) -> None:
+    """Tiles that are not full, k that ends within a chunk or makes less than one, and parts of k."""
+    fields, of_w = stored(kind, n, k, group, scale, zeros)
+    given = inputs(m, n, k, element)
+    y = np.full((m, n), np.nan, np.float32)
+    step = run(fields, of_w, given, y, element).steps[0]
+    truth, size = wanted(fields, of_w, given, element)
+    assert (np.abs(y - truth) <= 64 * 2.0**-24 * size).all()
+    assert step.axes == {"NT": rows // 8} and step.params["parts"] == parts
