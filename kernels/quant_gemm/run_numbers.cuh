@@ -42,6 +42,13 @@ template <int N> struct RunNumbers {
     scales[n] = number_bits(w.scales, w.scale_code, row.scale + group * w.scale_steps[2]);
     zeros[n] = w.zeros == nullptr ? 0 : number_bits(w.zeros, w.zero_code, row.zero + group * w.zero_steps[2]);
   }
+  // Of runs in these groups.
+  BARACUDA_D void load(const Stored& w, const StoredRow& row, const u32 (&groups)[N]) {
+    load_bits(w.scales, w.scale_code, row.scale, w.scale_steps[2], groups, scales);
+#pragma unroll
+    for (int n = 0; n < N; ++n) zeros[n] = 0;
+    if (w.zeros != nullptr) load_bits(w.zeros, w.zero_code, row.zero, w.zero_steps[2], groups, zeros);
+  }
   BARACUDA_D void get(const Stored& w, float (&scale)[N], float (&zero)[N]) const {
     with_number(w.scale_code, [&](const auto& number) {
 #pragma unroll
@@ -58,6 +65,20 @@ template <int N> struct RunNumbers {
 #pragma unroll
       for (int n = 0; n < N; ++n) zero[n] = number(zeros[n]);
     });
+  }
+
+ private:
+  static BARACUDA_D void load_bits(const void* from, int code, i64 at, i64 step, const u32 (&groups)[N], u32 (&to)[N]) {
+    const auto as = [&](const auto* numbers) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) to[n] = __ldg(numbers + at + groups[n] * step);
+    };
+    switch (code) {
+      case code_f32: return as(static_cast<const u32*>(from));
+      case code_f16:
+      case code_bf16: return as(static_cast<const u16*>(from));
+      default: return as(static_cast<const u8*>(from));
+    }
   }
 };
 

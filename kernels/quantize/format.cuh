@@ -39,6 +39,9 @@ struct Stored {
   float scale;
   bool whole, scaled;
 
+  // The group of column k, where columns say which.
+  BARACUDA_D u32 group_of(i64 k) const { return min(static_cast<u32>(max(__ldg(index + k), 0)), groups - 1); }
+
   template <class P>
   BARACUDA_D explicit Stored(const P& p)
       : codes(static_cast<const u8*>(p.codes)), scales(p.scales), zeros(p.zeros),
@@ -52,7 +55,7 @@ struct StoredRow {
   const u8* codes;
   i64 scale, zero;
   BARACUDA_D StoredRow(const Stored& w, i64 batch, i64 row) {
-    const i64 of = static_cast<u32>(row) / w.row_group;
+    const i64 of = w.row_group == 1 ? row : static_cast<u32>(row) / w.row_group;
     codes = w.codes + batch * w.code_steps[0] + row * w.code_steps[1];
     scale = batch * w.scale_steps[0] + of * w.scale_steps[1];
     zero = batch * w.zero_steps[0] + of * w.zero_steps[1];
@@ -92,6 +95,14 @@ template <int BITS, int WORDS> BARACUDA_D u32 stream_code(const Vec<u32, WORDS>&
 // A whole number below 2^23 as a float, without a conversion, which is slow: the lower bits of 2^23.
 BARACUDA_D float small_whole(u32 x) { return __uint_as_float(x | 0x4b000000u) - 0x1p23f; }
 
+// Codes are taken out of words four at a time, as the four bytes of a word.
+constexpr u32 each_byte(u32 x) { return x * 0x01010101u; }
+
+// Byte `at` of a word less a whole number, likewise; the difference is exact.
+BARACUDA_D float byte_number(u32 word, int at, float less = 0.0f) {
+  return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440u | at)) - (0x1p23f + less);
+}
+
 // Formats with scales, and zero points where there are any, beside the codes: x = (code - zero) · scale.
 template <class F> struct Grouped {
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
@@ -99,8 +110,7 @@ template <class F> struct Grouped {
     if (w.index != nullptr) {
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const i32 of = __ldg(w.index + k + j);
-        scale_some<1>(w, row, min(static_cast<u32>(max(of, 0)), w.groups - 1), x, j);
+        scale_some<1>(w, row, w.group_of(k + j), x, j);
       }
     } else if (N == format_part || w.group % N == 0) {
       scale_some<N>(w, row, static_cast<u32>(k) / w.group, x, 0);

@@ -29,7 +29,10 @@ template <class TABLE> struct Codebook : Grouped<Codebook<TABLE>> {
   template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
     const auto words = load_codes < N / 2, N == format_run ? 16 : 4 > (row.codes + k / 2, w.whole);
 #pragma unroll
-    for (int j = 0; j < N; ++j) x[j] = __ldg(TABLE::values() + (words[j / 8] >> (4 * (j % 8 ^ 1)) & 15u));
+    for (int j = 0; j < N; ++j) {
+      const u32 four = words[j / 8] >> (j % 2 ? 0 : 4) & each_byte(15);
+      x[j] = __ldg(TABLE::values() + __byte_perm(four, 0, 0x4440u | j % 8 / 2));
+    }
   }
 };
 

@@ -10,9 +10,14 @@ template <int BITS, bool SIGNED> struct Whole : Grouped<Whole<BITS, SIGNED>> {
     const auto words = load_codes < bytes, BITS == 8 ? 8 : unit > (row.codes + k / 8 * BITS, w.whole);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const u32 code = stream_code<BITS>(words, j);
-      constexpr u32 half = 1u << (BITS - 1);
-      x[j] = SIGNED ? small_whole(code ^ half) - static_cast<float>(half) : small_whole(code);
+      if constexpr (BITS == 3) {
+        x[j] = small_whole(stream_code<BITS>(words, j));
+      } else {
+        constexpr int of_byte = 8 / BITS, of_word = 4 * of_byte;
+        constexpr u32 half = SIGNED ? 1u << (BITS - 1) : 0;  // moves codes of two's complement above zero
+        const u32 four = (words[j / of_word] >> (BITS * (j % of_byte)) & each_byte((1u << BITS) - 1)) ^ each_byte(half);
+        x[j] = byte_number(four, j % of_word / of_byte, static_cast<float>(half));
+      }
     }
   }
 };
