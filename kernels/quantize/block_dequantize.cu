@@ -34,33 +34,34 @@ template <class T> BARACUDA_D void put_values(T* to, const float (&x)[format_par
 // A lane's values of a strip.
 template <class F, class T, class P> struct Strip {
   const P& p;
-  const Stored& w;  // whole
+  const Stored& w;
   const DequantizedRow<T, P>& row;
-  u32 first;  // value of the row, of the lane's in the strip's first part
+  u32 first, lane_k;  // value of the row, of the lane's in the strip's first part, and of a part
 
   BARACUDA_D u32 k(int part) const { return first + part * dequantize_part; }
-  BARACUDA_D bool there(int part) const { return k(part) < p.k; }
-  // Where the codes of the warp's part begin; in place of values that are not there the row's first are read.
-  BARACUDA_D StoredRow part_of(int part, int lane_k) const {
+  BARACUDA_D bool there(int part) const { return k(part) < static_cast<u32>(p.k); }
+  BARACUDA_D bool full() const { return first - lane_k + dequantize_parts * dequantize_part <= static_cast<u32>(p.k); }
+  // A row whose codes begin with those of the warp's part.
+  BARACUDA_D StoredRow part_of(int part) const {
     StoredRow found = row.from;
-    if (there(part)) found.codes += (k(part) - lane_k) / dequantize_part * static_cast<u32>(p.part_bytes);
+    found.codes += k(part) / dequantize_part * static_cast<u32>(p.part_bytes);
     return found;
   }
   BARACUDA_D void put(int part, const float (&x)[format_part]) const {
-    if (there(part)) put_values(row.to + k(part), x, true);
+    put_values(row.to + first + part * dequantize_part, x, true);
   }
   // The groups that the lane's values of the parts are in.
   BARACUDA_D void find_groups(u32 (&groups)[dequantize_parts]) const {
     u32 group = first / w.group, rest = first - group * w.group;
 #pragma unroll
     for (int i = 0; i < dequantize_parts; ++i) {
-      groups[i] = there(i) ? group : 0;
+      groups[i] = group;
       group += p.part_groups, rest += p.part_rest;
       if (rest >= w.group) rest -= w.group, ++group;
     }
   }
 
-  BARACUDA_D void run(int lane_k) const {
+  BARACUDA_D void run_full() const {
     if constexpr (is_grouped<F>) {
       float x[dequantize_parts][format_part];
       u32 groups[dequantize_parts];
@@ -68,7 +69,7 @@ template <class F, class T, class P> struct Strip {
       RunNumbers<dequantize_parts> numbers;
       numbers.load(w, row.from, groups);
 #pragma unroll
-      for (int i = 0; i < dequantize_parts; ++i) F::codes(w, part_of(i, lane_k), lane_k, x[i]);
+      for (int i = 0; i < dequantize_parts; ++i) F::codes(w, part_of(i), lane_k, x[i]);
       float scale[dequantize_parts], zero[dequantize_parts];
       numbers.get(w, scale, zero);
 #pragma unroll
@@ -79,17 +80,26 @@ template <class F, class T, class P> struct Strip {
       }
     } else {
 #pragma unroll 1
-      for (int of = 0; of < dequantize_parts; of += 2) {  // a block's many loads are enough of two
+      for (int of = 0; of < dequantize_parts; of += 2) {  // the many loads of two are enough
         float x[2][format_part];
 #pragma unroll
-        for (int i = 0; i < 2; ++i) F::decode(w, part_of(of + i, lane_k), lane_k, x[i]);
+        for (int i = 0; i < 2; ++i) F::decode(w, part_of(of + i), lane_k, x[i]);
 #pragma unroll
         for (int i = 0; i < 2; ++i) put(of + i, x[i]);
       }
     }
   }
-  // The same where every column says which group it is in.
-  BARACUDA_D void run_by_index(int lane_k) const {
+  // Of the last strip of a row, which may have fewer values.
+  BARACUDA_D void run_some() const {
+#pragma unroll 1
+    for (int i = 0; i < dequantize_parts && there(i); ++i) {
+      float x[format_part];
+      F::decode(w, row.from, k(i), x);
+      put(i, x);
+    }
+  }
+  // Of any strip where every column says which group it is in.
+  BARACUDA_D void run_by_index() const {
     if constexpr (is_grouped<F>) {
 #pragma unroll 1
       for (int i = 0; i < dequantize_parts && there(i); ++i) {
@@ -99,7 +109,7 @@ template <class F, class T, class P> struct Strip {
         RunNumbers<format_part> numbers;
         numbers.load(w, row.from, groups);
         float x[format_part], scale[format_part], zero[format_part];
-        F::codes(w, part_of(i, lane_k), lane_k, x);
+        F::codes(w, part_of(i), lane_k, x);
         numbers.get(w, scale, zero);
 #pragma unroll
         for (int j = 0; j < format_part; ++j) x[j] = (x[j] - zero[j]) * scale[j];
@@ -116,14 +126,16 @@ template <class F, class T> BARACUDA_D void block_dequantize(const BlockDequanti
   if (p.strips != 0) {
     const i64 warp = thread / warp_size, of = quotient(warp, static_cast<u32>(p.strips));
     if (of >= p.rows) return;
-    Stored whole = stored;  // the compiler is to know
-    whole.whole = true;
-    const int lane_k = static_cast<int>(threadIdx.x) % warp_size * format_part;
-    const u32 strip = static_cast<u32>(warp - of * p.strips);
-    const DequantizedRow<T, P> row(p, whole, of);
-    const Strip<F, T, P> own{p, whole, row, strip * (dequantize_parts * dequantize_part) + lane_k};
-    if (stored.index == nullptr) own.run(lane_k);
-    else own.run_by_index(lane_k);
+    Stored simple = stored;  // the compiler is to know
+    simple.whole = true;
+    const u32 lane_k = threadIdx.x % warp_size * format_part, strip = static_cast<u32>(warp - of * p.strips);
+    const u32 first = strip * (dequantize_parts * dequantize_part) + lane_k;
+    const DequantizedRow<T, P> row(p, simple, of);
+    const Strip<F, T, P> own{p, simple, row, first, lane_k};
+    if (is_grouped<F> && stored.index != nullptr) return own.run_by_index();
+    simple.index = nullptr;
+    if (own.full()) own.run_full();
+    else own.run_some();
     return;
   }
   const i64 of = quotient(thread, static_cast<u32>(p.k / format_part));

@@ -7,6 +7,7 @@
 // which makes the values k … k + N - 1 of a row; N is 8 or 32, k a multiple of N, and the row has them all. Values are
 // float32 numbers, whose operations and their order are those of `decode` on the format's page in Python.
 // Formats whose groups lie beside the codes derive from `Grouped` and offer only `codes`: the numbers of the codes.
+#include <baracuda/byte_numbers.cuh>
 #include <baracuda/convert.cuh>
 #include <baracuda/math.cuh>
 #include <baracuda/vector.cuh>
@@ -94,14 +95,6 @@ template <int BITS, int WORDS> BARACUDA_D u32 stream_code(const Vec<u32, WORDS>&
 
 // A whole number below 2^23 as a float, without a conversion, which is slow: the lower bits of 2^23.
 BARACUDA_D float small_whole(u32 x) { return __uint_as_float(x | 0x4b000000u) - 0x1p23f; }
-
-// Codes are taken out of words four at a time, as the four bytes of a word.
-constexpr u32 each_byte(u32 x) { return x * 0x01010101u; }
-
-// Byte `at` of a word less a whole number, likewise; the difference is exact.
-BARACUDA_D float byte_number(u32 word, int at, float less = 0.0f) {
-  return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440u | at)) - (0x1p23f + less);
-}
 
 // Formats with scales, and zero points where there are any, beside the codes: x = (code - zero) · scale.
 template <class F> struct Grouped {

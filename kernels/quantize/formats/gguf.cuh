@@ -12,28 +12,35 @@ BARACUDA_D float gguf_half(const u8* from, bool whole) {
   return half_of_bits(__ldg(from) | static_cast<u32>(__ldg(from + 1)) << 8);
 }
 
-// BYTES of codes from an even address on, as `load_codes` has them: where `whole`, the array is one of words, and those
-// that have any of the bytes are read.
-template <int BYTES> BARACUDA_D Vec<u32, code_words(BYTES)> load_even(const u8* from, bool whole) {
-  if (!whole) return load_codes<BYTES, 2>(from, false);
-  const u32 odd = static_cast<u32>(reinterpret_cast<u64>(from)) & 2u;  // bytes of the first word that are others'
-  const u32* const words = reinterpret_cast<const u32*>(from - odd);
-  const u32* const last = reinterpret_cast<const u32*>(from + (BYTES - 4) + odd);
-  const u32 bytes = odd ? 0x5432u : 0x3210u;
-  Vec<u32, code_words(BYTES)> out;
-  u32 low = __ldg(words);
-#pragma unroll
-  for (int i = 0; i < BYTES / 4; ++i) {
-    const u32 high = __ldg(i + 1 < BYTES / 4 ? words + i + 1 : last);
-    out[i] = __byte_perm(low, high, bytes);
-    low = high;
+// A block at an even address, which is read by the words that have any of its bytes: where `whole`, the array is one of
+// words.
+struct EvenBlock {
+  const u8* from;  // the block, or two bytes before it
+  u32 odd;         // those bytes
+  bool whole;
+  BARACUDA_D EvenBlock(const u8* block, bool whole)
+      : odd(whole ? static_cast<u32>(reinterpret_cast<u64>(block)) & 2u : 0), whole(whole) {
+    from = block - odd;
   }
-  return out;
-}
+  BARACUDA_D float half(int at) const { return gguf_half(from + odd + at, whole); }
+  BARACUDA_D u32 byte(int at) const { return __ldg(from + odd + at); }
+  // BYTES from `at` on, as `load_codes` has them. REST is at % 4; where it is 0 the block goes on for two bytes more.
+  template <int BYTES, int REST> BARACUDA_D Vec<u32, code_words(BYTES)> load(int at) const {
+    if (!whole) return load_codes<BYTES, 2>(from + at, false);
+    const u32* const words = reinterpret_cast<const u32*>(from + (at - REST));
+    const u32 bytes = 0x3210u + (REST + odd) * 0x1111u;
+    Vec<u32, code_words(BYTES)> out;
+    u32 low = __ldg(words);
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) {
+      const u32 high = __ldg(words + i + 1);
+      out[i] = __byte_perm(low, high, bytes);
+      low = high;
+    }
+    return out;
+  }
+};
 
-// Byte `at` of a word of int8, of which `flip_signs` has changed the signs.
-BARACUDA_D u32 flip_signs(u32 word) { return word ^ each_byte(128); }
-BARACUDA_D float flipped_byte(u32 word, int at) { return byte_number(word, at, 128.0f); }
 BARACUDA_D float signed_byte(u32 byte) { return flipped_byte(flip_signs(byte), 0); }
 
 // The codes of the N values that were asked for, the first of which is value `first` of 32. Byte j of 16 has the code of

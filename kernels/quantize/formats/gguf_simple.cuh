@@ -4,11 +4,17 @@
 
 namespace baracuda {
 
-// BYTES of a block of whole words, or else of one at an even address.
-template <int BYTES, bool WORDS> BARACUDA_D Vec<u32, code_words(BYTES)> load_block(const u8* from, bool whole) {
-  if constexpr (WORDS) return load_codes<BYTES, 4>(from, whole);
-  else return load_even<BYTES>(from, whole);
-}
+// A block of whole words, and one that begins at any even address.
+struct WordBlock {
+  const u8* from;
+  bool whole;
+  BARACUDA_D WordBlock(const u8* block, bool whole) : from(block), whole(whole) {}
+  BARACUDA_D float half(int at) const { return gguf_half(from + at, whole); }
+  template <int BYTES, int REST> BARACUDA_D Vec<u32, code_words(BYTES)> load(int at) const {
+    return load_codes<BYTES, 4>(from + at, whole);
+  }
+};
+template <bool WORDS> using SimpleBlock = conditional<WORDS, WordBlock, EvenBlock>;
 
 // Four neighbouring bits as bits 4 of the bytes of a word.
 BARACUDA_D u32 fifth_bits(u32 four) { return (four & 15u) * 0x02040810u & each_byte(16); }
@@ -18,13 +24,13 @@ BARACUDA_D u32 fifth_bits(u32 four) { return (four & 15u) * 0x02040810u & each_b
 template <bool MIN, bool FIFTH> struct GgufHalves {
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
     constexpr int fifth = MIN ? 4 : 2, own = fifth + (FIFTH ? 4 : 0), bytes = own + 16;
-    const u8* const block = row.codes + k / 32 * bytes;
+    const SimpleBlock<MIN> block(row.codes + k / 32 * bytes, w.whole);
     const int first = static_cast<int>(k % 32);
-    const float d = gguf_half(block, w.whole), m = MIN ? gguf_half(block + 2, w.whole) : 0.0f;
-    const auto words = load_block < N == 32 ? 16 : 8, MIN > (block + own + first % 16, w.whole);
+    const float d = block.half(0), m = MIN ? block.half(2) : 0.0f;
+    const auto words = block.template load < N == 32 ? 16 : 8, own % 4 > (own + first % 16);
     auto codes = half_codes<N>(words, first);
     if constexpr (FIFTH) {
-      const u32 fifths = load_block<4, MIN>(block + fifth, w.whole)[0] >> first;
+      const u32 fifths = block.template load<4, fifth % 4>(fifth)[0] >> first;
 #pragma unroll
       for (int i = 0; i < N / 4; ++i) codes[i] |= fifth_bits(fifths >> (4 * i));
     }
@@ -45,9 +51,9 @@ using Q5_1 = GgufHalves<true, true>;
 template <bool SUM> struct GgufBytes {
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
     constexpr int own = SUM ? 4 : 2;
-    const u8* const block = row.codes + k / 32 * (own + 32);
-    const float d = gguf_half(block, w.whole);
-    const auto words = load_block<N, SUM>(block + own + k % 32, w.whole);
+    const SimpleBlock<SUM> block(row.codes + k / 32 * (own + 32), w.whole);
+    const float d = block.half(0);
+    const auto words = block.template load<N, own % 4>(own + static_cast<int>(k % 32));
 #pragma unroll
     for (int j = 0; j < N; ++j) x[j] = d * flipped_byte(flip_signs(words[j / 4]), j % 4);
   }
@@ -59,11 +65,10 @@ using Q8_1 = GgufBytes<true>;
 // float16 d, then the codes of a table.
 struct IQ4_NL {
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
-    const u8* const block = row.codes + k / 32 * 18;
+    const EvenBlock block(row.codes + k / 32 * 18, w.whole);
     const int first = static_cast<int>(k % 32);
-    const float d = gguf_half(block, w.whole);
-    const auto words = load_even < N == 32 ? 16 : 8 > (block + 2 + first % 16, w.whole);
-    iq4_values(half_codes<N>(words, first), d, x);
+    const auto words = block.load < N == 32 ? 16 : 8, 2 > (2 + first % 16);
+    iq4_values(half_codes<N>(words, first), block.half(0), x);
   }
 };
 

@@ -50,15 +50,15 @@ struct Q2_K {
 struct Q3_K {
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
     const SuperPlace<110> at(row, k);
-    const float d = gguf_half(at.block + 108, w.whole);
-    const auto third = load_even<N>(at.block + at.first, w.whole);
-    const auto words = load_even<N>(at.block + 32 + at.run / 4 * 32 + at.first, w.whole);
+    const EvenBlock block(at.block, w.whole);
+    const float d = block.half(108);
+    const auto third = block.load<N, 0>(at.first), words = block.load<N, 0>(32 + at.run / 4 * 32 + at.first);
     float scale[halves<N>];
 #pragma unroll
     for (int h = 0; h < halves<N>; ++h) {
       const int i = at.half(h);
-      const u32 low = __ldg(at.block + 96 + i % 8) >> (4 * (i / 8)) & 15u;
-      const u32 high = __ldg(at.block + 104 + i % 4) >> (2 * (i / 4)) & 3u;
+      const u32 low = block.byte(96 + i % 8) >> (4 * (i / 8)) & 15u;
+      const u32 high = block.byte(104 + i % 4) >> (2 * (i / 4)) & 3u;
       scale[h] = d * (small_whole(low | high << 4) - 32.0f);
     }
 #pragma unroll
@@ -107,12 +107,13 @@ struct Q6_K {
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
     const SuperPlace<210> at(row, k);
     const int part = at.run / 4, own = at.run % 4;
-    const float d = gguf_half(at.block + 208, w.whole);
-    const auto low = load_even<N>(at.block + part * 64 + own % 2 * 32 + at.first, w.whole);
-    const auto high = load_even<N>(at.block + 128 + part * 32 + at.first, w.whole);
+    const EvenBlock block(at.block, w.whole);
+    const float d = block.half(208);
+    const auto low = block.load<N, 0>(part * 64 + own % 2 * 32 + at.first);
+    const auto high = block.load<N, 0>(128 + part * 32 + at.first);
     float scale[halves<N>];
 #pragma unroll
-    for (int h = 0; h < halves<N>; ++h) scale[h] = d * signed_byte(__ldg(at.block + 192 + at.half(h)));
+    for (int h = 0; h < halves<N>; ++h) scale[h] = d * signed_byte(block.byte(192 + at.half(h)));
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       const u32 codes = bits_of<4>(low, j / 4, own / 2 * 4) | bits_of<2>(high, j / 4, own * 2, 4);
