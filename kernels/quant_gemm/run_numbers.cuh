@@ -10,6 +10,20 @@ namespace baracuda {
 template <class F, class = void> constexpr bool is_grouped = false;
 template <class F> constexpr bool is_grouped<F, decltype(static_cast<void>(&F::template codes<format_run>))> = true;
 
+// Formats of whole numbers (quantize/formats/integers.cuh).
+template <class F, class = void> constexpr bool is_whole = false;
+template <class F> constexpr bool is_whole<F, decltype(static_cast<void>(F::whole_numbers))> = true;
+
+// The codes of a run of a format that derives from Grouped as words; of others nothing.
+template <class F, class = void> struct RunWords_ {
+  using type = Vec<u32, 1>;
+};
+template <class F> struct RunWords_<F, enable_if<is_grouped<F>>> {
+  using type = decltype(F::template words<format_run>(*static_cast<const Stored*>(nullptr),
+                                                      *static_cast<const StoredRow*>(nullptr), 0));
+};
+template <class F> using RunWords = typename RunWords_<F>::type;
+
 // The number of `ElementCode` `code` at `at` as bits.
 BARACUDA_D u32 number_bits(const void* from, int code, i64 at) {
   switch (code) {

@@ -6,7 +6,9 @@
 //   template <int N> static void decode(const Stored&, const StoredRow&, i64 k, float (&x)[N]);
 // which makes the values k … k + N - 1 of a row; N is 8 or 32, k a multiple of N, and the row has them all. Values are
 // float32 numbers, whose operations and their order are those of `decode` on the format's page in Python.
-// Formats whose groups lie beside the codes derive from `Grouped` and offer only `codes`: the numbers of the codes.
+// Formats whose groups lie beside the codes derive from `Grouped` and offer only
+//   template <int N> static Vec<u32, …> words(const Stored&, const StoredRow&, i64 k);    the codes as they lie
+//   template <int N, int WORDS> static void numbers(const Vec<u32, WORDS>&, float (&x)[N]);    and their numbers.
 #include <baracuda/byte_numbers.cuh>
 #include <baracuda/convert.cuh>
 #include <baracuda/math.cuh>
@@ -98,8 +100,11 @@ BARACUDA_D float small_whole(u32 x) { return __uint_as_float(x | 0x4b000000u) - 
 
 // Formats with scales, and zero points where there are any, beside the codes: x = (code - zero) · scale.
 template <class F> struct Grouped {
+  template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
+    F::numbers(F::template words<N>(w, row, k), x);
+  }
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
-    F::codes(w, row, k, x);
+    codes(w, row, k, x);
     if (w.index != nullptr) {
 #pragma unroll
       for (int j = 0; j < N; ++j) {

@@ -26,8 +26,10 @@ static __device__ constexpr float fp4_values[16] = {
     -0.0f, -5.208333333e-03f, -0.66666667f, -1.0f, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
 
 template <class TABLE> struct Codebook : Grouped<Codebook<TABLE>> {
-  template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
-    const auto words = load_codes < N / 2, N == format_run ? 16 : 4 > (row.codes + k / 2, w.whole);
+  template <int N> static BARACUDA_D auto words(const Stored& w, const StoredRow& row, i64 k) {
+    return load_codes < N / 2, N == format_run ? 16 : 4 > (row.codes + k / 2, w.whole);
+  }
+  template <int N, int WORDS> static BARACUDA_D void numbers(const Vec<u32, WORDS>& words, float (&x)[N]) {
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       const u32 four = words[j / 8] >> (j % 2 ? 0 : 4) & each_byte(15);

@@ -7,10 +7,12 @@ namespace baracuda {
 
 template <int EXPONENT, int FRACTION> struct SmallFloats : Grouped<SmallFloats<EXPONENT, FRACTION>> {
   static constexpr int bits = 1 + EXPONENT + FRACTION;
-  template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
+  template <int N> static BARACUDA_D auto words(const Stored& w, const StoredRow& row, i64 k) {
     constexpr int bytes = N * bits / 8;
     constexpr int unit = bits == 6 ? (N == format_run ? 8 : 2) : bytes < 8 ? bytes : 8;
-    const auto words = load_codes<bytes, unit>(row.codes + k / 8 * bits, w.whole);
+    return load_codes<bytes, unit>(row.codes + k / 8 * bits, w.whole);
+  }
+  template <int N, int WORDS> static BARACUDA_D void numbers(const Vec<u32, WORDS>& words, float (&x)[N]) {
     if constexpr (bits == 8) {
 #pragma unroll
       for (int j = 0; j < N; j += 4) four(words[j / 4], x + j);
