@@ -87,28 +87,34 @@ struct StoredProduct
   struct Ahead {
     RunNumbers<RUNS> numbers;
     RunWords<F> words[RUNS];
+    GroupOf of[TURN];  // the next turn's slices
     BARACUDA_D void load_words(const Stored& w, const P& p, const Runs& runs, int s, int n) {
       const i64 k = runs.k(s + n / 2);
       if (is_whole<F> && k + format_run <= p.k) words[n] = F::template words<format_run>(w, runs.rows[n % 2], k);
     }
-    BARACUDA_D void load_numbers(const Stored& w, const P& p, const Runs& runs, int s) {
+    // Of the next turn, whose groups are found from those of the one before; beyond k the last group is read.
+    BARACUDA_D void load_numbers(const Stored& w, const Runs& runs, const GroupOf& turn) {
+      u32 groups[RUNS];
 #pragma unroll
-      for (int n = 0; n < RUNS; ++n) {
-        const i64 k = runs.k(s + n / 2);
-        if (k + format_run <= p.k) numbers.load(w, runs.rows[n % 2], k, n);
+      for (int t = 0; t < TURN; ++t) {
+        groups[2 * t] = groups[2 * t + 1] = min(of[t].group, w.groups - 1);
+        of[t].advance(turn, w.group);
       }
+      numbers.load(w, groups, [&](int n) { return runs.rows[n % 2]; });
     }
-    BARACUDA_D void load(const Stored& w, const P& p, const Runs& runs, int s) {
+    BARACUDA_D void load(const Stored& w, const P& p, const Runs& runs, int s, const GroupOf& turn) {
       if constexpr (is_grouped<F>) {
 #pragma unroll
         for (int n = 0; n < RUNS; ++n) load_words(w, p, runs, s, n);
-        load_numbers(w, p, runs, s);
+#pragma unroll
+        for (int t = 0; t < TURN; ++t) of[t] = GroupOf(static_cast<u32>(runs.k(s + t)), w.group);
+        load_numbers(w, runs, turn);
       }
     }
   };
   // The lane's runs of the slices s … s + TURN - 1 into the stages; x's rows from m on come beside them.
   BARACUDA_D void decode_whole(const Stored& w, const Runs& runs, Ahead& ahead, Stage<Ring::stages>& at, int s, int m,
-                               int item) const {
+                               int item, const GroupOf& turn) const {
     const int next = s + DECODERS * TURN;  // slice of the warpgroup's next turn
     float scale[RUNS], zero[RUNS];
     const bool pairs = is_whole<F> && scaled_in_pairs(w);
@@ -119,7 +125,7 @@ struct StoredProduct
 #pragma unroll
     for (int t = 0; t < TURN; ++t, first.advance()) {
       unsigned char* const tile = memory.a(first.index());
-      if (is_grouped<F> && t == TURN - 1) ahead.load_numbers(w, p, runs, next);
+      if (is_grouped<F> && t == TURN - 1) ahead.load_numbers(w, runs, turn);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int n = 2 * t + r, row = runs.row + 64 * r;
@@ -197,8 +203,9 @@ struct StoredProduct
     simple.whole = true;
     simple.index = nullptr;
     simple.group = stored.group / format_run * format_run;
-    const bool whole = stored.whole && stored.index == nullptr && stored.group % format_run == 0;
+    const bool whole = stored.whole && stored.index == nullptr && stored.group % format_run == 0 && p.k != 0;
     if (threadIdx.x == 0 && slices != 0) prefetch_map(p.x_map);
+    const GroupOf step(DECODERS * TURN * DEPTH, max(simple.group, 1u));  // from a turn of the warpgroup to its next
     Stage<Ring::stages> at;
     int turn = 0;
     this->for_tiles([&](const Tile& tile) {
@@ -207,7 +214,7 @@ struct StoredProduct
       const int m = tile.n * COLUMNS, item = part.item * p.x_step;
       for (int s = part.begin; s < part.begin + AHEAD; s += 2) prefetch_codes(runs, s, own);
       Ahead ahead;
-      if (whole) ahead.load(simple, p, runs, part.begin + (own + DECODERS - turn % DECODERS) % DECODERS * TURN);
+      if (whole) ahead.load(simple, p, runs, part.begin + (own + DECODERS - turn % DECODERS) % DECODERS * TURN, step);
 #pragma unroll 1
       for (int s = part.begin; s < part.end; s += TURN, ++turn) {
         const int here = min(TURN, part.end - s);  // slices
@@ -218,7 +225,7 @@ struct StoredProduct
         prefetch_codes(runs, s + AHEAD, own);
         // By whole warps, which arrive together.
         if (whole && here == TURN && static_cast<i64>(s + TURN) * DEPTH <= p.k) {
-          decode_whole(simple, runs, ahead, at, s, m, item);
+          decode_whole(simple, runs, ahead, at, s, m, item, step);
         } else {
 #pragma unroll 1
           for (int t = 0; t < here; ++t) decode_parts(stored, runs, at, s + t, m, item);

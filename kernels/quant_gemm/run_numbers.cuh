@@ -46,6 +46,17 @@ template <class Body> BARACUDA_D void with_number(int code, const Body& body) {
   }
 }
 
+// The group that a value of a row is in, and the values of a row one after the other at equal distances: one division.
+struct GroupOf {
+  u32 group, rest;
+  BARACUDA_D GroupOf() = default;
+  BARACUDA_D GroupOf(u32 k, u32 size) : group(k / size), rest(k - group * size) {}
+  BARACUDA_D void advance(const GroupOf& by, u32 size) {
+    group += by.group, rest += by.rest;
+    if (rest >= size) rest -= size, ++group;
+  }
+};
+
 // Those of N runs.
 template <int N> struct RunNumbers {
   u32 scales[N], zeros[N];
@@ -56,12 +67,14 @@ template <int N> struct RunNumbers {
     scales[n] = number_bits(w.scales, w.scale_code, row.scale + group * w.scale_steps[2]);
     zeros[n] = w.zeros == nullptr ? 0 : number_bits(w.zeros, w.zero_code, row.zero + group * w.zero_steps[2]);
   }
-  // Of runs in these groups.
-  BARACUDA_D void load(const Stored& w, const StoredRow& row, const u32 (&groups)[N]) {
-    load_bits(w.scales, w.scale_code, row.scale, w.scale_steps[2], groups, scales);
+  // Of runs in these groups; row(n) is that of run n.
+  template <class Row> BARACUDA_D void load(const Stored& w, const u32 (&groups)[N], const Row& row) {
+    const auto scale = [&](int n) { return row(n).scale + groups[n] * w.scale_steps[2]; };
+    const auto zero = [&](int n) { return row(n).zero + groups[n] * w.zero_steps[2]; };
+    load_bits(w.scales, w.scale_code, scale, scales);
 #pragma unroll
     for (int n = 0; n < N; ++n) zeros[n] = 0;
-    if (w.zeros != nullptr) load_bits(w.zeros, w.zero_code, row.zero, w.zero_steps[2], groups, zeros);
+    if (w.zeros != nullptr) load_bits(w.zeros, w.zero_code, zero, zeros);
   }
   BARACUDA_D void get(const Stored& w, float (&scale)[N], float (&zero)[N]) const {
     with_number(w.scale_code, [&](const auto& number) {
@@ -82,10 +95,10 @@ template <int N> struct RunNumbers {
   }
 
  private:
-  static BARACUDA_D void load_bits(const void* from, int code, i64 at, i64 step, const u32 (&groups)[N], u32 (&to)[N]) {
+  template <class At> static BARACUDA_D void load_bits(const void* from, int code, const At& at, u32 (&to)[N]) {
     const auto as = [&](const auto* numbers) {
 #pragma unroll
-      for (int n = 0; n < N; ++n) to[n] = __ldg(numbers + at + groups[n] * step);
+      for (int n = 0; n < N; ++n) to[n] = __ldg(numbers + at(n));
     };
     switch (code) {
       case code_f32: return as(static_cast<const u32*>(from));

@@ -52,13 +52,10 @@ template <class F, class T, class P> struct Strip {
   }
   // The groups that the lane's values of the parts are in.
   BARACUDA_D void find_groups(u32 (&groups)[dequantize_parts]) const {
-    u32 group = first / w.group, rest = first - group * w.group;
+    GroupOf of(first, w.group), part;
+    part.group = static_cast<u32>(p.part_groups), part.rest = static_cast<u32>(p.part_rest);
 #pragma unroll
-    for (int i = 0; i < dequantize_parts; ++i) {
-      groups[i] = group;
-      group += p.part_groups, rest += p.part_rest;
-      if (rest >= w.group) rest -= w.group, ++group;
-    }
+    for (int i = 0; i < dequantize_parts; ++i, of.advance(part, w.group)) groups[i] = of.group;
   }
 
   BARACUDA_D void run_full() const {
@@ -67,7 +64,7 @@ template <class F, class T, class P> struct Strip {
       u32 groups[dequantize_parts];
       find_groups(groups);
       RunNumbers<dequantize_parts> numbers;
-      numbers.load(w, row.from, groups);
+      numbers.load(w, groups, [&](int) { return row.from; });
 #pragma unroll
       for (int i = 0; i < dequantize_parts; ++i) F::codes(w, part_of(i), lane_k, x[i]);
       float scale[dequantize_parts], zero[dequantize_parts];
@@ -107,7 +104,7 @@ template <class F, class T, class P> struct Strip {
 #pragma unroll
         for (int j = 0; j < format_part; ++j) groups[j] = w.group_of(k(i) + j);
         RunNumbers<format_part> numbers;
-        numbers.load(w, row.from, groups);
+        numbers.load(w, groups, [&](int) { return row.from; });
         float x[format_part], scale[format_part], zero[format_part];
         F::codes(w, part_of(i), lane_k, x);
         numbers.get(w, scale, zero);
