@@ -94,7 +94,8 @@ class BlockDequantizePlan(Plan):
     variants = (
         Variant(
             "rows", _geometry, source="quantize/block_dequantize.cu", elements=FLOATS, prelude=format_header,
-            kernels=(Kernel("dequantize", "block_dequantize<{KIND}, {T}>", PARAMS, threads=THREADS, min_blocks=4),),
+            kernels=(Kernel("dequantize", "block_dequantize<{KIND}, {T}>", PARAMS, threads=THREADS,
+                            min_blocks=lambda element, _: 3 if element is ElementKind.F64 else 4),),
             guarantee=Guarantee(Exact(), batch_invariant=True),
         ),
     )  # fmt: skip
