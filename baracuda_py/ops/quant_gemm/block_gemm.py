@@ -25,10 +25,11 @@ from ..quantize.format import decode
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import (
     StoredArgs, StoredFields, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
+    whole_codes,
 )  # fmt: skip
 from .block_gemm_mid import MID
 from .block_gemm_wgmma import KERNELS as WGMMA_KERNELS
-from .block_gemm_wgmma import WIDE
+from .block_gemm_wgmma import RUN, WIDE
 from .block_gemm_wgmma import geometry as wgmma_geometry
 from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked, weights_view
 
@@ -39,7 +40,8 @@ _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
 _CHUNK, _RUN = 128, 32
 _LINES = 8 * 32 * 4  # runs of 32 of W that the lanes of a block take at once
 _NUMBERS = 8 * 4 * 36 * 8  # bytes of their scales and zero points
-_MOST_TILED = 4096  # rows of x up to which decoding them again costs less than unpacked weights
+TILED = tuple(kind for kind in FormatKind if kind.row.group % RUN == 0)
+"""Formats that tiles of stored weights take: runs have one scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +192,13 @@ def many(p: Problem) -> bool:
 
 
 def tiled(p: Problem) -> bool:
-    """Whether so many rows of x go by tiles of weights as they are stored, which are decoded for every `WIDE` rows."""
-    return many(p) and p.desc.m <= (_MOST_TILED if p.index is None else WIDE)
+    """Whether so many rows of x go by tiles of weights as they are stored.
+
+    That are those for which weights are decoded once: to decode them again takes longer than to unpack them. So it does
+    where runs are not whole, which tiles decode in parts, one after the other.
+    """
+    runs = p.index is None and p.desc.group % RUN == 0 and whole_codes(p)
+    return many(p) and p.desc.m <= WIDE and runs
 
 
 # Sums in float32 in another order: tensor cores truncate what they add, dense rows without them make one chain along k,
@@ -214,9 +221,9 @@ class BlockGemmPlan(Plan):
     or float32. A weight is what `block_dequantize` gives: the format's own float32 arithmetic, rounded once to x's
     element. Products are exact in float32 (f32: rounded), sums in float32, bias added there, y rounded once. W has no
     gradient, nor has bias; that of x is `BlockGemmBackwardPlan`'s. Up to 64 rows (16 of f32), each dense and 16-byte
-    aligned, meet W as it is stored, in an order of sums that k alone fixes; on sm_90 up to 4096 such rows of f16 and
-    bf16 do, with few rows in parts of k whose sums lie in the workspace. Others go through W unpacked in the workspace,
-    n · k elements. With `batch_invariant=True` all rows take the first way.
+    aligned, meet W as it is stored, in an order of sums that k alone fixes; on sm_90 up to 256 such rows of f16 and
+    bf16 do where groups are of whole runs of 32, in parts of k whose sums lie in the workspace. Others go through W
+    unpacked in the workspace, n · k elements. With `batch_invariant=True` all rows take the first way.
     """
 
     op = "quant_gemm.block_gemm"
@@ -239,7 +246,7 @@ class BlockGemmPlan(Plan):
         Variant("mid", guarantee=GUARANTEE, **MID),
         Variant(
             "wgmma", wgmma_geometry, source="quant_gemm/block_gemm_wgmma.cu", elements=HALVES, prelude=format_header,
-            kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=GUARANTEE, first=tiled,
+            kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=GUARANTEE, first=tiled, kinds=TILED,
         ),
         *_UNPACKED,
     )  # fmt: skip

@@ -36,6 +36,7 @@ from .unpacked import dense_kernels, unpacked
 E = ElementKind
 TILES = (1, 4)  # of 8 rows of x, that a block of the tensor-core kernel may have
 _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
+_FEW = 16  # rows of an expert, on average, that meet weights as they are stored: most experts have one tile then
 _CHUNK = 128
 
 
@@ -142,19 +143,14 @@ def _unpacked(row: Variant) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
-def _few(desc: Any) -> int:
-    """Rows of an expert, on average, that meet weights as they are stored."""
-    return 2 * _SIMT_ROWS if desc.element is E.F32 else _ROWS
-
-
 class GroupedBlockGemmPlan(Grouped, Plan):
     """y[r] = x[r] @ W[e]ᵀ + bias[e] for the rows r of each expert e, W stored in any format of `FormatKind`.
 
     x [total, k], in f16, bf16 or f32, holds the rows of all experts, one expert after the other; W [experts, n, k],
     bias [experts, n], y [total, n] in x's element. A weight is what `block_dequantize` gives, rounded once to x's
-    element; sums are in float32, bias added there, y rounded once. Up to 64 rows an expert on average (16 of f32), each
-    dense and 16-byte aligned, meet W as it is stored, in the order of sums of `BlockGemmPlan`, whose bits a row so has;
-    more go through all of W unpacked in the workspace, experts · n · k elements, and the kernels of `GroupedGemmPlan`.
+    element; sums are in float32, bias added there, y rounded once. Up to 16 rows an expert on average, each dense
+    and 16-byte aligned, meet W as it is stored, in the order of sums of `BlockGemmPlan`, whose bits a row so has; more
+    go through all of W unpacked in the workspace, experts · n · k elements, and the kernels of `GroupedGemmPlan`.
     The host, which knows extents alone, decides by total / experts. With `batch_invariant=True` all rows take the first
     way. Rows of no expert give zeros. W has no gradient, nor has bias; that of x is `GroupedBlockGemmBackwardPlan`'s.
     """
@@ -182,7 +178,7 @@ class GroupedBlockGemmPlan(Grouped, Plan):
             Variant(
                 f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu",
                 kernels=dense_kernels(row), elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)),
-                design=row.design, prelude=format_header, guarantee=GUARANTEE, first=many(_few),
+                design=row.design, prelude=format_header, guarantee=GUARANTEE, first=many(lambda _: _FEW),
             )
             for row in GroupedGemmPlan.variants
         ),

@@ -300,7 +300,7 @@ class QkvGemmPlan(Plan):
     float32. Every number has the bits that `BlockGemmPlan` gives for that matrix alone, in the same layout: weights
     rounded to x's element, sums in float32, bias added there, one rounding. Up to 64 rows (16 of f32), each dense and
     16-byte aligned, take one launch over the weights as they are stored; others take three products, which share the
-    workspace: on sm_90 up to 4096 rows of f16 and bf16 by tiles of stored weights, else by unpacked ones. x has a
+    workspace: on sm_90 up to 256 rows of f16 and bf16 by tiles of stored weights, else by unpacked ones. x has a
     gradient, the weights and biases have none.
     """
 

@@ -19,7 +19,10 @@ from baracuda_py.testing.emulator import emulated_device, emulating
 from baracuda_py.testing.recording import pointer_view
 
 
-def stored(kind: str, n: int, k: int, group: int | None = None, *, zeros: bool = False, index: bool = False) -> Any:
+def stored(
+    kind: str, n: int, k: int, group: int | None = None, *, zeros: bool = False, index: bool = False,
+    scales: str = "float16",
+) -> Any:  # fmt: skip
     """The fields and parts of a matrix of moderate numbers."""
     form, rng = FormatKind(kind).row, np.random.default_rng(7)
     codes = rng.integers(0, 256, (n, form.bytes(k)), dtype=np.uint8)
@@ -33,8 +36,9 @@ def stored(kind: str, n: int, k: int, group: int | None = None, *, zeros: bool =
         if element is ElementKind.E8M0:
             parts["scales"] = rng.integers(122, 130, shape, dtype=np.uint8)
         else:
-            fields["scale_element"] = "float16"
-            parts["scales"] = (rng.uniform(0.5, 2, shape) * rng.choice((-1, 1), shape)).astype(np.float16)
+            fields["scale_element"] = scales
+            dtype = ElementKind.of(scales).dtype
+            parts["scales"] = (rng.uniform(0.5, 2, shape) * rng.choice((-1, 1), shape)).astype(dtype)
         if zeros:
             fields["zero_element"], parts["zeros"] = "uint8", rng.integers(0, 16, shape, dtype=np.uint8)
         if index:
@@ -90,7 +94,7 @@ CASES = [
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize(("kind", "k", "group", "more", "element", "m"), CASES)
 def test_stored_weights_give_the_product_of_their_values(
-    kind: str, k: int, group: int | None, more: dict[str, bool], element: str, m: int
+    kind: str, k: int, group: int | None, more: dict[str, Any], element: str, m: int
 ) -> None:
     """Whole chunks and tails of k, columns that fill no tile, groups of a part, a run and more."""
     fields, parts = stored(kind, 37, k, group, **more)
@@ -112,10 +116,15 @@ def test_a_row_has_the_same_bits_beside_any_others() -> None:
         assert run(fields, parts, some, "float16", True)[0].tobytes() == whole[first:last].tobytes()
 
 
-@pytest.mark.parametrize("m", [64, 65, 4096, 4097])
-def test_many_rows_go_through_unpacked_weights_but_by_tiles(m: int) -> None:
-    desc = bc.BlockGemmDescriptor(kind="uint4", m=m, n=512, k=512, group=128, element="bfloat16")
-    for capability, name in ((9.0, "wgmma" if m <= 4096 else "unpacked_wgmma"), (8.0, "unpacked_mma")):
+@pytest.mark.parametrize(
+    ("kind", "group", "m", "tiled"),
+    [("uint4", 128, 64, True), ("uint4", 128, 65, True), ("uint4", 128, 256, True), ("uint4", 128, 257, False),
+     ("uint4", 64 + 16, 65, False), ("q6_k", None, 256, True), ("nvfp4", None, 65, False)],
+)  # fmt: skip
+def test_many_rows_go_through_unpacked_weights_but_by_tiles(kind: str, group: int, m: int, tiled: bool) -> None:
+    k = 2560
+    desc = bc.BlockGemmDescriptor(kind=kind, m=m, n=512, k=k, element="bfloat16", **({"group": group} if group else {}))
+    for capability, name in ((9.0, "wgmma" if tiled else "unpacked_wgmma"), (8.0, "unpacked_mma")):
         rows = [row.name for row in bc.BlockGemmPlan.variants]
         plan = bc.BlockGemmPlan.select(
             desc, bc.PlanPreference(prefer_backend="bespoke"), device=fake_device(capability)
@@ -126,6 +135,8 @@ def test_many_rows_go_through_unpacked_weights_but_by_tiles(m: int) -> None:
 TILED = [  # kind, n, k, group, more, element, m, columns of a tile, parts of k
     ("uint4", 250, 1056, 32, {"zeros": True}, "float16", 256, 256, 3),  # the last part has fewer stages
     ("uint4", 136, 272, 8, {"zeros": True, "index": True}, "bfloat16", 66, 128, 1),
+    ("int8", 130, 192, 64, {"scales": "bfloat16"}, "bfloat16", 66, 128, 1),  # scaled in the element
+    ("uint4", 140, 256, 32, {"zeros": True, "scales": "bfloat16"}, "bfloat16", 200, 256, 1),
     ("nf4", 129, 72, 24, {}, "bfloat16", 140, 256, 1),  # groups of parts, and k that ends within a run
     ("q4_0", 264, 1312, None, {}, "float16", 70, 128, 4),
 ]
@@ -134,7 +145,7 @@ TILED = [  # kind, n, k, group, more, element, m, columns of a tile, parts of k
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize(("kind", "n", "k", "group", "more", "element", "m", "columns", "parts"), TILED)
 def test_tiles_of_stored_weights_give_the_product_of_their_values(
-    kind: str, n: int, k: int, group: int | None, more: dict[str, bool], element: str, m: int, columns: int, parts: int
+    kind: str, n: int, k: int, group: int | None, more: dict[str, Any], element: str, m: int, columns: int, parts: int
 ) -> None:
     fields, parts_of = stored(kind, n, k, group, **more)
     given = inputs(m, n, k, element)
@@ -150,6 +161,7 @@ def tiled(fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], 
     y = np.full((desc.m, desc.n), np.nan, np.float32)
     with emulating():
         plan = bc.BlockGemmPlan.select(desc, device=emulated_device(9.0, 2))
+        plan.rows = tuple(row for row in plan.rows if row.name == "wgmma")  # also where unpacked weights are faster
         args = bc.BlockGemmArgs(**{name: pointer_view(a) for name, a in {**parts, **given, "y": y}.items()})
         plan.run(args)
         row, geometry, _ = plan.plan_layout(args)

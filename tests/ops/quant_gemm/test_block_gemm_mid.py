@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import ElementKind
 from baracuda_py.ops.quantize.format_kinds import FormatKind
 from baracuda_py.testing.emulator import emulated_device, emulating
