@@ -14,9 +14,22 @@ namespace baracuda {
 
 constexpr int lora_threads = 256, lora_warps = lora_threads / warp_size, lora_tile = 8, lora_chunk = 512;
 
+// N times eight elements, `apart` of them from one to the next, `left` of which exist: in flight together.
+template <class T, int N>
+BARACUDA_D void lora_load_all(Vec<T, lora_vec> (&x)[N], const T* from, i64 apart, i64 step, i64 left, bool wide) {
+  if (wide && left >= (N - 1) * apart + lora_vec) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = load<lora_vec>(from + n * apart);
+  } else {
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = lora_load(from + n * apart * step, step, left - n * apart, wide);
+  }
+}
+
 // p.copy: where x goes, too, if anywhere.
 template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
   using A = acc_t<T>;
+  constexpr int rows = 2, own = lora_chunk / (warp_size * lora_vec);  // of the rank, and eights of k, of a lane at once
   __shared__ __align__(16) T xs[lora_tile][lora_chunk];
   const i64 index = blockIdx.x, split = index % p.splits;
   const LoraTile<lora_tile, lora_threads> tile(p, index / p.splits);
@@ -46,27 +59,38 @@ template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
       const i64 adapter = tile.adapters[from];
       const int rank = lora_rank(p, adapter), tokens = to - from;
 #pragma unroll 1
-      for (int r = warp; r < rank; r += lora_warps) {
-        const T* const row = static_cast<const T*>(p.a) + adapter * p.a_step[0] + r * p.a_step[1];
-        A sums[lora_tile] = {};
+      for (int r0 = warp; r0 < rank; r0 += rows * lora_warps) {
+        Vec<T, lora_vec> a[rows][own];  // in flight together
 #pragma unroll
-        for (int k = lane * lora_vec; k < lora_chunk; k += warp_size * lora_vec) {
-          const i64 left = p.k - k0 - k;
-          const auto a = to_acc(lora_load(row + (k0 + k) * p.a_step[2], p.a_step[2], left, p.wide & 2));
+        for (int n = 0; n < rows; ++n) {
+          const i64 r = min(r0 + n * lora_warps, rank - 1);
+          const T* const row = static_cast<const T*>(p.a) + adapter * p.a_step[0] + r * p.a_step[1];
+          lora_load_all(a[n], row + (k0 + lane * lora_vec) * p.a_step[2], warp_size * lora_vec, p.a_step[2],
+                        p.k - k0 - lane * lora_vec, p.wide & 2);
+        }
+#pragma unroll
+        for (int n = 0; n < rows; ++n) {
+          const int r = r0 + n * lora_warps;
+          if (r >= rank) break;
+          A sums[lora_tile] = {};
+#pragma unroll
+          for (int k = 0; k < own; ++k) {
+            const auto row = to_acc(a[n][k]);
+#pragma unroll
+            for (int i = 0; i < lora_tile; ++i) {
+              if (i >= tokens) break;
+              const auto x = to_acc(load<lora_vec>(&xs[from + i][(k * warp_size + lane) * lora_vec]));
+#pragma unroll
+              for (int e = 0; e < lora_vec; ++e) sums[i] = math::fma(x[e], row[e], sums[i]);
+            }
+          }
 #pragma unroll
           for (int i = 0; i < lora_tile; ++i) {
             if (i >= tokens) break;
-            const auto x = to_acc(load<lora_vec>(&xs[from + i][k]));
-#pragma unroll
-            for (int e = 0; e < lora_vec; ++e) sums[i] = math::fma(x[e], a[e], sums[i]);
+            const A sum = warp_reduce<Sum>(sums[i]);
+            A* const part = parts + (from + i) * p.rank + r;
+            if (lane == 0) *part = c == begin ? sum : *part + sum;  // the same thread wrote it
           }
-        }
-#pragma unroll
-        for (int i = 0; i < lora_tile; ++i) {
-          if (i >= tokens) break;
-          const A sum = warp_reduce<Sum>(sums[i]);
-          A* const part = parts + (from + i) * p.rank + r;
-          if (lane == 0) *part = c == begin ? sum : *part + sum;  // the same thread wrote it
         }
       }
     }
@@ -92,6 +116,7 @@ template <class A> BARACUDA_D A lora_sum(const A* part, i64 splits, i64 step) {
 
 template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
   using A = acc_t<T>;
+  constexpr int flight = 2;
   BARACUDA_DYNAMIC_SMEM(A, hs);  // [token][rank, to a multiple of 8]
   const i64 columns = div_up(p.n, i64(lora_threads)), index = blockIdx.x;
   const LoraTile<lora_tile, lora_threads> tile(p, index / columns);
@@ -113,14 +138,21 @@ template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
     const T* const row = static_cast<const T*>(p.b) + (adapter < 0 ? 0 : adapter * p.b_step[0]) + n * p.b_step[1];
     A sums[lora_tile] = {};
 #pragma unroll 1
-    for (int r = 0; r < rank; r += lora_vec) {
-      const auto b = to_acc(lora_load(row + r * p.b_step[2], p.b_step[2], static_cast<i64>(rank - r), p.wide & 1));
+    for (int r0 = 0; r0 < rank; r0 += flight * lora_vec) {
+      Vec<T, lora_vec> b[flight];
+      lora_load_all(b, row + r0 * p.b_step[2], i64(lora_vec), p.b_step[2], static_cast<i64>(rank - r0), p.wide & 1);
 #pragma unroll
-      for (int i = 0; i < lora_tile; ++i) {
-        if (i >= tokens) break;
-        const auto h = load<lora_vec>(hs + (from + i) * pitch + r);
+      for (int f = 0; f < flight; ++f) {
+        const int r = r0 + f * lora_vec;
+        if (r >= rank) break;
+        const auto own = to_acc(b[f]);
 #pragma unroll
-        for (int e = 0; e < lora_vec; ++e) sums[i] = math::fma(h[e], b[e], sums[i]);
+        for (int i = 0; i < lora_tile; ++i) {
+          if (i >= tokens) break;
+          const auto h = load<lora_vec>(hs + (from + i) * pitch + r);
+#pragma unroll
+          for (int e = 0; e < lora_vec; ++e) sums[i] = math::fma(h[e], own[e], sums[i]);
+        }
       }
     }
     const A scale = p.scale == nullptr || adapter < 0
