@@ -149,7 +149,8 @@ def launches(p: Problem, names: Names) -> Geometry | str:
     each = max(chunks, 1) if tiles >= 2 * p.device.sms else 1
     splits, columns = -(-chunks // each), -(-own.n // THREADS)
     more = {"chunks": chunks, "each": each, "splits": splits, "tile": tile}
-    shrink = {**own.shrink, **more, "wide": _wide(own.x, own.a, own.copy)}
+    wide = _wide(own.x, own.a, own.copy)
+    shrink = {**own.shrink, **more, "wide": wide if wide & 2 else wide | _wide(_swapped(own.a)) << 3}
     expand = {**own.expand, **more, "wide": _wide(own.b)}
     held = tile * -(-desc.max_rank // 8) * 8 * desc.acc.itemsize
     return own.geometry(

@@ -101,6 +101,23 @@ def test_a_token_alone_is_the_token_in_a_batch() -> None:
 
 
 @pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", ["float16", "float32", "float64"])
+def test_a_gradient_is_the_product_of_transposed_adapters(element: str) -> None:
+    """Rows of eight tokens or one, adapters that lie along the rank and are turned in shared memory, or along k and in
+    other copies: the same bits."""
+    x = RNG.standard_normal((70, 600)).astype(element)
+    a, b = ((RNG.standard_normal(s) / 8).astype(element) for s in ((2, 12, 9), (2, 600, 12)))
+    ids = RNG.integers(-1, 2, 70)
+    ids[10:40] = 1
+    kernels = ("shrink", "expand")
+    dx = emulated(2, element, *kernels, backward=True, x=x, a=a, b=b, ids=ids)
+    turned = [np.ascontiguousarray(m.swapaxes(1, 2)) for m in (b, a)]
+    y = emulated(100, element, *kernels, x=x[:64], a=turned[0], b=turned[1], ids=ids[:64])
+    assert np.isfinite(y).all()
+    assert dx[:64].tobytes() == y.tobytes()
+
+
+@pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize("element", ["float16", "bfloat16"])
 def test_many_tokens_on_tensor_cores(element: str) -> None:
     """Whole and partial tiles of tokens, rank and columns; runs that end within a tile; what is beyond ranks is NaN."""
