@@ -21,7 +21,7 @@ _RUN = 32  # tokens for each adapter from which on blocks have tiles of several 
 _MMA_TILE, _SLICE, _STAGES = 64, 64, 4
 _ROWS, _COLUMNS, _DEPTH, _EXPAND, _STATIC = 32, 128, 32, 3 * 128 * 64 + 8 * 16 * 40 * 4, 1024
 _RING = _STAGES * 2 * _MMA_TILE * _SLICE * 2
-_SHORTEST, _LONGEST = 256, 1024  # of k in a split
+_SHORTEST, _LONGEST = 512, 1024  # of k in a split
 _SHRINKS, _RESIDENT = 3, {True: 3, False: 2}  # blocks a multiprocessor has; of y by whether b has the rank along memory
 _ORDER_WARPS = (32, 8)  # of the block that sorts, the most and the least
 __all__ = ["BACKWARD", "FORWARD", "HALVES", "KERNELS", "MMA_KERNELS", "launches", "tensor_cores"]
@@ -149,7 +149,8 @@ def launches(p: Problem, names: Names) -> Geometry | str:
     each = max(chunks, 1) if tiles >= 2 * p.device.sms else 1
     splits, columns = -(-chunks // each), -(-own.n // THREADS)
     more = {"chunks": chunks, "each": each, "splits": splits, "tile": tile}
-    shrink = {**own.shrink, **more, "wide": _wide(own.x, own.a, own.copy)}
+    wide = _wide(own.x, own.a, own.copy)
+    shrink = {**own.shrink, **more, "wide": wide if wide & 2 else wide | _wide(_swapped(own.a)) << 3}
     expand = {**own.expand, **more, "wide": _wide(own.b)}
     held = tile * -(-desc.max_rank // 8) * 8 * desc.acc.itemsize
     return own.geometry(
