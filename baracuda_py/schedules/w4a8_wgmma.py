@@ -27,9 +27,9 @@ STAGING, BARRIERS = 8 * 2 * 2048, 256
 _CLUSTERS, _AHEAD, _STAGES = {128: 2, 64: 1}, 6, 4
 _THREADS = 512  # two warpgroups decode, two multiply
 BAND, LEAD = 8, 1
-# In clocks: a slice by rows of x in a tile, of which two warpgroups decode one each in a chain of waits and stores; what
-# numbers of groups add to it; the scaled sums of a row of x and group; the end of a tile. docs/design/quant_gemm.md has
-# what one warpgroup took, and why two are put at 0.6 of it.
+# In clocks: a slice by rows of x in a tile, of which two warpgroups decode one each in a chain of waits and stores;
+# what numbers of groups add to it; the scaled sums of a row of x and group; the end of a tile.
+# docs/design/quant_gemm.md has what one warpgroup took, and why two are put at 0.6 of it.
 _CHAIN, _NUMBERS, _SCALED, _END = {128: 1150, 64: 1100}, 270, 2.7, 1500
 
 KERNEL = Kernel(
