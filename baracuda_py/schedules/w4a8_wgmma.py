@@ -13,7 +13,7 @@ from ..core.checked import INT32
 from ..core.element import ElementKind
 from ..core.tensor_map import TensorMap
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm_wgmma import THREADS, operand_map
+from .gemm_wgmma import operand_map
 from .w4a8 import params, values_of
 
 PARAMS = params(
@@ -25,13 +25,15 @@ PARAMS = params(
 ROWS, SLICE, RUN = 128, 128, 32
 STAGING, BARRIERS = 8 * 2 * 2048, 256
 _CLUSTERS, _AHEAD, _STAGES = {128: 2, 64: 1}, 6, 4
+_THREADS = 512  # two warpgroups decode, two multiply
 BAND, LEAD = 8, 1
-# In clocks, measured: the chain of waits, decoding and stores by which a slice is made, and what numbers of groups add
-# to it; the scaled sums of a row of x and group; the end of a tile.
-_CHAIN, _NUMBERS, _SCALED, _END = {128: 1900, 64: 1850}, 450, 2.7, 1500
+# In clocks: a slice by rows of x in a tile, of which two warpgroups decode one each in a chain of waits and stores;
+# what numbers of groups add to it; the scaled sums of a row of x and group; the end of a tile.
+# docs/design/quant_gemm.md has what one warpgroup took, and why two are put at 0.6 of it.
+_CHAIN, _NUMBERS, _SCALED, _END = {128: 1150, 64: 1100}, 270, 2.7, 1500
 
 KERNEL = Kernel(
-    "w4a8_wgmma", "w4a8_wgmma<{T}, {COLUMNS}>", PARAMS, {"COLUMNS": tuple(_CLUSTERS)}, threads=THREADS, min_blocks=1,
+    "w4a8_wgmma", "w4a8_wgmma<{T}, {COLUMNS}>", PARAMS, {"COLUMNS": tuple(_CLUSTERS)}, threads=_THREADS, min_blocks=1,
     kindless=True,
 )  # fmt: skip
 _SMEM = 1024 + BARRIERS + STAGING + _AHEAD * ROWS * SLICE // 2  # and the stages, with scales of all runs
@@ -100,5 +102,5 @@ def geometry(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | 
     }  # fmt: skip
     blocks = min(total, max(1, p.device.sms // cluster)) * cluster
     axes, smem = {"COLUMNS": columns}, _shared_memory(columns)
-    step = Step(KERNEL.name, (blocks, 1, 1), values, axes, THREADS, smem, cluster)
+    step = Step(KERNEL.name, (blocks, 1, 1), values, axes, _THREADS, smem, cluster)
     return Geometry((step,), layout="contiguous" if all(view.dense for view in p.flat()) else "strided")

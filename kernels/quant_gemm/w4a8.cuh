@@ -77,21 +77,23 @@ BARACUDA_D float with_group(float sum, int of_group, float scale) { return sum +
 template <class P> struct W4A8Output {
   const P& p;
   i64 batch;
-  template <class T> BARACUDA_D float value(float sum, i64 m, i64 n) const {
-    if (p.scale_x != nullptr) {
-      sum *= __ldg(static_cast<const float*>(p.scale_x) + batch * p.scale_x_steps[0] + m * p.scale_x_steps[1]);
-    }
+  BARACUDA_D float scale(i64 m) const {  // by which row m is multiplied
+    if (p.scale_x == nullptr) return 1.0f;
+    return __ldg(static_cast<const float*>(p.scale_x) + batch * p.scale_x_steps[0] + m * p.scale_x_steps[1]);
+  }
+  template <class T> BARACUDA_D float value(float sum, float scale, i64 n) const {
+    sum *= scale;
     return p.bias == nullptr ? sum : sum + to_acc(__ldg(static_cast<const T*>(p.bias) + n * p.bias_step));
   }
   template <class T> BARACUDA_D T* place(i64 m, i64 n) const {
     return static_cast<T*>(p.y) + batch * p.y_steps[0] + m * p.y_steps[1] + n * p.y_steps[2];
   }
-  // Columns n … n + 7 of row m, of which some may not exist; n is a multiple of 8.
-  template <class T> BARACUDA_D void put(Vec<float, 8> sum, i64 m, i64 n) const {
+  // Columns n … n + 7 of row m, of which some may not exist; n is a multiple of 8. scale: that of the row.
+  template <class T> BARACUDA_D void put(Vec<float, 8> sum, float scale, i64 m, i64 n) const {
     const i64 there = p.n - n;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      if (e < there) sum[e] = value<T>(sum[e], m, n + e);
+      if (e < there) sum[e] = value<T>(sum[e], scale, n + e);
     }
     T* const to = place<T>(m, n);
     if (p.wide_y) store_vec<T, 8, true>(to, cast_vec<T>(sum), there);

@@ -185,7 +185,7 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
     const int place = thread + threads * i;
     const i64 m = place / columns, n = n0 + place % columns;
     if (m >= p.m || n >= p.n) continue;
-    *output.template place<T>(m, n) = from_acc<T>(output.template value<T>(total[i], m, n));
+    *output.template place<T>(m, n) = from_acc<T>(output.template value<T>(total[i], output.scale(m), n));
   }
 }
 

@@ -108,7 +108,7 @@ struct W4A8Sums : Product<i8, i8, COLUMNS, false, false, false, STAGES, 2, P, vo
   // The warp's 16 rows of W by way of there, where each thread finds 8 of them, of one row of x, together: at most 64 rows
   // of x at a time, which then are the first of d, as registers have no index.
   BARACUDA_D void finish(Sums& d, const Tile& tile, int group) const {
-    constexpr int N = COLUMNS < 64 ? COLUMNS / 8 : 8;  // quads
+    constexpr int N = 8, TURNS = N / 2;  // quads; rows of a thread
     static_assert(8 * N * 16 * 4 <= Ring::staging_bytes, "the rows fit");
     float* const stage = reinterpret_cast<float*>(memory.part(group));
     const int g = lane_id() / 4, q = lane_id() % 4, octet = lane_id() % 2;
@@ -116,6 +116,10 @@ struct W4A8Sums : Product<i8, i8, COLUMNS, false, false, false, STAGES, 2, P, vo
     const W4A8Output<P> output{p, tile.item};
 #pragma unroll 1
     for (int c = 0; c < COLUMNS; c += 8 * N) {
+      const i64 m0 = static_cast<i64>(tile.n) * COLUMNS + c;
+      float scale[TURNS];  // which come while the sums are exchanged
+#pragma unroll
+      for (int t = 0; t < TURNS; ++t) scale[t] = output.scale(min(m0 + 16 * t + lane_id() / 2, p.m - 1));
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < N; ++i) {
@@ -123,13 +127,13 @@ struct W4A8Sums : Product<i8, i8, COLUMNS, false, false, false, STAGES, 2, P, vo
         for (int e = 0; e < 4; ++e) stage[place(8 * i + 2 * q + e % 2, g / 4 + e / 2 * 2) + g % 4] = d[i][e];
       }
       __syncwarp();
-#pragma unroll 1
-      for (int row = lane_id() / 2; row < 8 * N; row += 16) {
-        const i64 m = static_cast<i64>(tile.n) * COLUMNS + c + row;
-        if (m >= p.m || n >= p.n) continue;
+#pragma unroll
+      for (int t = 0; t < TURNS; ++t) {
+        const int row = 16 * t + lane_id() / 2;
+        if (m0 + row >= p.m || n >= p.n) continue;
         const float4 low = *reinterpret_cast<const float4*>(stage + place(row, 2 * octet));
         const float4 high = *reinterpret_cast<const float4*>(stage + place(row, 2 * octet + 1));
-        output.template put<T>({{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}}, m, n);
+        output.template put<T>({{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}}, scale[t], m0 + row, n);
       }
       Base::template shift<N>(d);
     }

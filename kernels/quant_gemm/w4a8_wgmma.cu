@@ -1,8 +1,8 @@
 // w4a8_wgmma products of int8 by weights of 4 bits in groups, on sm_90a, of weights that are decoded beside the products:
 //            quant_gemm/w4a8_sums.cuh.
 //
-// The copy engine loads x into a stage and codes of W, some slices ahead, into a ring of their own; a warpgroup makes them
-// bytes in their place in the stage.
+// The copy engine loads x into a stage and codes of W, some slices ahead, into a ring of their own; warpgroups make them
+// bytes in their place in the stage. That is a chain of waits for one slice, so two of them have slices in turn.
 #include "quant_gemm/run_numbers.cuh"
 #include "quant_gemm/w4a8_sums.cuh"
 
@@ -10,12 +10,12 @@ namespace baracuda {
 namespace gemm {
 
 // schedules/w4a8_wgmma.py has these numbers too. Ahead: slices whose codes are under way.
-constexpr int w4a8_stages = 4, w4a8_ahead = 6;
+constexpr int w4a8_stages = 4, w4a8_ahead = 6, w4a8_decoders = 2;
 template <int COLUMNS> constexpr int w4a8_cluster = COLUMNS == 128 ? 2 : 1;
 
 template <class T, int COLUMNS, class P>
 struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, false, P> {
-  static constexpr int CLUSTER = w4a8_cluster<COLUMNS>, AHEAD = w4a8_ahead;
+  static constexpr int CLUSTER = w4a8_cluster<COLUMNS>, AHEAD = w4a8_ahead, DECODERS = w4a8_decoders;
   using Base = W4A8Sums<T, COLUMNS, CLUSTER, w4a8_stages, false, P>;
   using Ring = typename Base::Ring;
   using Base::memory, Base::p, Base::rank, Base::scales, Base::slices;
@@ -27,10 +27,11 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
   BARACUDA_D W4A8Product(const P& p, unsigned char* shared)
       : Base(p, shared), codes(reinterpret_cast<unsigned char*>(scales + w4a8_stages * w4a8_scales)),
         loaded(memory.led + 1), spent(loaded + AHEAD) {
+    static_assert(AHEAD % DECODERS == 0, "a warpgroup has slots of its own");
     static_assert((2 * w4a8_stages + 1 + 2 * AHEAD) * sizeof(Barrier) <= w4a8_barriers, "they fit");
   }
 
-  // ---- the warpgroup that decodes ----
+  // ---- warpgroups that decode ----
 
   // The thread's runs of a tile: run number `run` of each slice, of the rows `row` and 32, 64 and 96 further on. What it
   // holds of the group that the next slice's are in is bits, so that nothing waits for them until then.
@@ -60,20 +61,22 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
     }
   };
 
-  // One thread's: which slice of codes, of all tiles in turn, the copy engine is to bring next.
+  // One thread's of each: which slice of codes, of all tiles in turn, the copy engine is to bring next.
   struct Next {
     u32 tile;
     int slice, row, item;
   };
+  BARACUDA_D void enter(Next& next) const {  // the tile where the slice is
+    for (; next.slice >= slices; next.slice -= slices) next.tile += gridDim.x / CLUSTER;
+    if (next.tile >= static_cast<u32>(p.total)) return;
+    const Tile tile(p, next.tile);
+    next.row = this->row_of(tile), next.item = tile.item;
+  }
   BARACUDA_D void fetch(Next& next, u32 slot) const {
     if (next.tile >= static_cast<u32>(p.total)) return;
-    if (next.slice == 0) {
-      const Tile tile(p, next.tile);
-      next.row = this->row_of(tile), next.item = tile.item;
-    }
     arrive_expecting(loaded[slot], CODES);
     tensor_load(codes + slot * CODES, p.codes_map, loaded[slot], next.slice * (DEPTH / 2), next.row, next.item);
-    if (++next.slice == slices) next.slice = 0, next.tile += gridDim.x / CLUSTER;
+    if ((next.slice += DECODERS) >= slices) enter(next);
   }
   // Waits until the stage is free, and has the copy engine load the rows of x from m on.
   BARACUDA_D void begin(Stage<Ring::stages> at, int k, int m, int item) const {
@@ -116,35 +119,39 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
       scales[stage * w4a8_scales + row * w4a8_runs + runs.run] = scale[j];
     }
   }
-  BARACUDA_D void produce() const {
+  // decoder: which of the warpgroups it is.
+  BARACUDA_D void produce(int decoder) const {
     if (slices == 0) return;
-    const bool fetches = threadIdx.x == 0;
+    const bool fetches = threadIdx.x % 128 == 0;
     const Nibbles nibbles(p.is_signed);
-    Next next{blockIdx.x / CLUSTER, 0, 0, 0};
+    Next next{blockIdx.x / CLUSTER, decoder, 0, 0};
     if (fetches) {
       prefetch_map(p.codes_map), prefetch_map(p.x_map);
+      enter(next);
 #pragma unroll 1
-      for (u32 n = 0; n < AHEAD; ++n) fetch(next, n);
+      for (u32 n = decoder; n < AHEAD; n += DECODERS) fetch(next, n);
     }
-    Stage<Ring::stages> at;
+    Stage<Ring::stages> at{static_cast<u32>(decoder)};
+    int s = decoder;
     this->for_tiles([&](const Tile& tile) {
       Runs runs(p, tile.item, this->row_of(tile));
-      runs.load_numbers(0);
+      if (s < slices) runs.load_numbers(s);
 #pragma unroll 1
-      for (int s = 0; s < slices; ++s, at.advance()) {
+      for (; s < slices; s += DECODERS, at.count += DECODERS) {
         uint4 held[RUNS];
         read_codes(held, runs, Stage<AHEAD>{at.count});
-        if (fetches &&
-            at.count != 0) {  // into the place of the slice before, which all warps have read by now, or soon
-          const Stage<AHEAD> last{at.count - 1};
+        // Into the place of its slice before, which all its warps have read by now, or soon.
+        if (fetches && at.count >= DECODERS) {
+          const Stage<AHEAD> last{at.count - DECODERS};
           spent[last.index()].wait(last.full_parity());
           fetch(next, last.index());
         }
         begin(at, s * DEPTH, tile.n * COLUMNS, tile.item * p.x_step);
-        decode(runs, held, nibbles, at.index(), s + 1);
+        decode(runs, held, nibbles, at.index(), s + DECODERS);
         wgmma_publish();
         memory.full[at.index()].arrive_as_warp();
       }
+      s -= slices;
     });
   }
 
@@ -162,8 +169,14 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
     if constexpr (CLUSTER == 1) __syncthreads();
     else cluster_sync();
     const int role = warpgroup();
-    if (role == 0) produce();
-    else this->consume(role - 1);
+    constexpr int few = COLUMNS == 128 ? 88 : 104, all = 256;  // registers of two threads, of which decoders have few
+    if (role < DECODERS) {
+      release_registers<few>();
+      produce(role);
+    } else {
+      acquire_registers<all - few>();
+      this->consume(role - DECODERS);
+    }
     __syncwarp();
     if constexpr (CLUSTER == 2) cluster_sync();  // else a block could end before what the other sends it
   }
