@@ -32,18 +32,16 @@ template <class F, class T, int NT> struct BlockGemmMid {
   using Tile = BlockGemmTile<rows, columns>;
 
   const P& p;
-  const Tile tile;
   const Stored stored;
-  u8 *const shared, *x_ring;
-  const int group, warp, g, q, left_m, left_n;
-  const int quads;   // of the 32 rows of x that are there
-  i64 matrix;        // of W and x
-  int first, last;   // chunks of the group
-  const T* x_from;   // the thread's piece of x's row of chunk 0 that it copies first
-  u8* x_to;          // and where to
-  const u8* x_own;   // the lane's first 16 bytes of a chunk of x, but for the order of the pieces of its row
-  const u8* x_now;   // the same of the chunk that is read
-  int to = 0, at = 0;  // places of the stages that are copied to next, and read
+  u8* const shared;
+  const int warp, g, q;
+  int m0, n0, item, left_m;  // the tile, its item of y, and its rows of x that are there
+  int first, last;           // chunks of the group
+  const T* x_from;           // the thread's piece of x's row of chunk 0 that it copies first
+  u8* x_to;                  // and where to
+  const u8* x_own;           // the lane's first 16 bytes of a chunk of x, but for the order of the pieces of its row
+  const u8* x_now;           // the same of the chunk that is read
+  int to = 0, at = 0;        // places of the stages that are copied to next, and read
   float sums[MT][NT][4];
 
   // Of eight rows of x, 16-byte pieces 4 q + n lie so that neither the copies nor lanes that read one n meet in a bank.
@@ -51,29 +49,31 @@ template <class F, class T, int NT> struct BlockGemmMid {
   static BARACUDA_D int turn(int n) { return (4 * n ^ (n & 2)) * 16; }
 
   BARACUDA_D BlockGemmMid(const P& p, u8* shared)
-      : p(p), tile(p, blockIdx.x), stored(p), shared(shared), group(static_cast<int>(threadIdx.x) / group_threads),
-        warp(static_cast<int>(threadIdx.x) / warp_size), g(lane_id() / 4), q(lane_id() % 4),
-        left_m(static_cast<int>(min<i64>(rows, p.m - tile.m0))),
-        left_n(static_cast<int>(min<i64>(columns, p.n - tile.n0))), quads((left_m + 31) / 32) {
-    matrix = tile.batch / p.parts;
+      : p(p), stored(p), shared(shared), warp(static_cast<int>(threadIdx.x) / warp_size), g(lane_id() / 4),
+        q(lane_id() % 4) {
+    const BlockGemmTile<rows, columns> tile(p, blockIdx.x);
+    m0 = static_cast<int>(tile.m0), n0 = static_cast<int>(tile.n0), item = static_cast<int>(tile.batch);
+    left_m = min(rows, static_cast<int>(p.m) - m0);
     const int chunks = static_cast<int>(div_up(p.k, static_cast<i64>(chunk_k)));
-    const int begin = static_cast<int>(tile.batch % p.parts) * p.each, end = min(chunks, begin + p.each);
+    const int begin = item % p.parts * p.each, end = min(chunks, begin + p.each);
     const int middle = begin + (end - begin + 1) / 2;
-    first = group == 0 ? begin : middle, last = group == 0 ? middle : end;
-    x_ring = shared + group * (stages * x_bytes);
+    first = group() == 0 ? begin : middle, last = group() == 0 ? middle : end;
+    u8* const ring = shared + group() * (stages * x_bytes);
     const int row = copied_row(), piece = copied_piece();
-    x_from = static_cast<const T*>(p.x) + matrix * p.x_steps[0] + (tile.m0 + row) * p.x_steps[1] + 8 * piece;
-    x_to = x_ring + row * row_bytes + (place(row, piece / 4) ^ turn(piece % 4));
-    x_own = x_ring + g * row_bytes;
+    x_from = static_cast<const T*>(p.x) + matrix() * p.x_steps[0] + (tile.m0 + row) * p.x_steps[1] + 8 * piece;
+    x_to = ring + row * row_bytes + (place(row, piece / 4) ^ turn(piece % 4));
+    x_own = ring + g * row_bytes;
 #pragma unroll
     for (int e = 0; e < MT * NT * 4; ++e) sums[e / 4 / NT][e / 4 % NT][e % 4] = 0.0f;
   }
+  static BARACUDA_D int group() { return static_cast<int>(threadIdx.x) / group_threads; }
+  BARACUDA_D i64 matrix() const { return item / p.parts; }  // of W and x
   static BARACUDA_D int copied_row() { return static_cast<int>(threadIdx.x) % group_threads / 16; }
   static BARACUDA_D int copied_piece() { return static_cast<int>(threadIdx.x) % 16; }
 
   // Of rows that are not there others are read: nobody takes their sums.
   BARACUDA_D StoredRow stored_row(int r) const {
-    return StoredRow(stored, matrix, tile.n0 + min(warp % 4 * width + r, left_n - 1));
+    return StoredRow(stored, matrix(), min(n0 + warp % 4 * width + r, static_cast<int>(p.n) - 1));
   }
 
   // ---- x ----
@@ -87,7 +87,7 @@ template <class F, class T, int NT> struct BlockGemmMid {
     const T* from = x_from + k;
 #pragma unroll
     for (int j = 0; j < NT; ++j, from += 8 * p.x_steps[1]) {
-      if (j < 4 || j < 4 * quads) {
+      if (j < 4 || j / 4 * 32 < left_m) {
         cp_async_16(x_to + to + j * eight_bytes, from, inside && 8 * j + copied_row() < left_m);
       }
     }
@@ -96,7 +96,7 @@ template <class F, class T, int NT> struct BlockGemmMid {
   // Waits for the chunk whose copies are the oldest, and until the group is done with the one before.
   BARACUDA_D void next_x() {
     cp_async_wait<stages - 2>();
-    sync_threads<group_threads>(1 + group);
+    sync_threads<group_threads>(1 + group());
     x_now = x_own + at;
     advance(at);
   }
@@ -105,7 +105,7 @@ template <class F, class T, int NT> struct BlockGemmMid {
     const u8* const here = x_now + (place(g, q) ^ turn(n));
 #pragma unroll
     for (int quad = 0; quad < NT / 4; ++quad) {
-      if (quad != 0 && quad >= quads) break;
+      if (quad != 0 && 32 * quad >= left_m) break;
 #pragma unroll
       for (int t = 4 * quad; t < 4 * quad + 4; ++t) {
         const uint4 of = *reinterpret_cast<const uint4*>(here + t * eight_bytes);
@@ -221,7 +221,8 @@ template <class F, class T, int NT> struct BlockGemmMid {
           F::decode(simple, stored_row(g + 8 * (line + half)), static_cast<i64>(chunk) * chunk_k + format_run * q,
                     values);
 #pragma unroll
-          for (int n = 0; n < format_run / format_part; ++n) eight_to_pairs<T>(values + n * format_part, pairs[n][half]);
+          for (int n = 0; n < format_run / format_part; ++n)
+            eight_to_pairs<T>(values + n * format_part, pairs[n][half]);
         }
 #pragma unroll
         for (int n = 0; n < format_run / format_part; ++n) multiply(line, pairs[n], n);
@@ -243,15 +244,15 @@ template <class F, class T, int NT> struct BlockGemmMid {
   BARACUDA_D void finish() const {
     float* const out = reinterpret_cast<float*>(shared);
     __syncthreads();  // all are done with x
-    if (group == 0) put(out, false);
+    if (group() == 0) put(out, false);
     __syncthreads();
-    if (group == 1) put(out, true);
+    if (group() == 1) put(out, true);
     __syncthreads();
-    const int n = static_cast<int>(threadIdx.x) % 16 * 8, left = left_n - n;
+    const int n = static_cast<int>(threadIdx.x) % 16 * 8, left = static_cast<int>(p.n) - n0 - n;
     if (left <= 0) return;
     Vec<float, 8> bias{};
     if (p.bias != nullptr) {
-      const T* const from = static_cast<const T*>(p.bias) + (tile.n0 + n) * p.bias_step;
+      const T* const from = static_cast<const T*>(p.bias) + (n0 + n) * p.bias_step;
       bias = to_acc(load_strided<T, 8>(from, p.bias_step, left));
     }
 #pragma unroll 1
@@ -259,7 +260,7 @@ template <class F, class T, int NT> struct BlockGemmMid {
       auto all = load<8>(out + row * pitch + n);
 #pragma unroll
       for (int j = 0; j < 8; ++j) all[j] += bias[j];
-      put_sums<T>(p, tile.batch, tile.m0 + row, tile.n0 + n, all);
+      put_sums<T>(p, item, m0 + row, n0 + n, all);
     }
   }
   BARACUDA_D void run() {

@@ -1,7 +1,7 @@
 """Products of a few dozen to some hundred rows by stored weights: `mma.sync`, W decoded in registers once for a tile.
 
-The kernel is kernels/quant_gemm/block_gemm_mid.cu. A tile is 128 rows of W by 64 or 128 of x. Where there are fewer tiles
-than multiprocessors k is summed in parts, which a second launch adds in order.
+The kernel is kernels/quant_gemm/block_gemm_mid.cu. A tile is 128 rows of W by 64 or 128 of x. Where there are fewer
+tiles than multiprocessors k is summed in parts, which a second launch adds in order.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _COLUMNS, _CHUNK, _RUN, _GROUPS = 128, 128, 32, 2  # of y in a block; of k in a 
 _NUMBERS = 8 * 4 * 36 * 8  # bytes of scales and zero points of a chunk of both groups
 _LEAST = 4  # chunks in a part of k
 _PARTS = (1, 2, 3, 4, 6, 8)
-# What parts are chosen for: multiprocessors, and in clocks a chunk of eight rows of x, its decoding, the end of a tile, a
-# second launch, and floats of it a clock.
+# What parts are chosen for: multiprocessors, and in clocks a chunk of eight rows of x, its decoding, the end of a tile,
+# a second launch, and floats of it a clock.
 _SMS, _EIGHT, _DECODE, _END, _LAUNCH, _FLOATS = 132, 100, 200, 3000, 4000, 250
 
 
@@ -41,7 +41,7 @@ def _smem(p: Problem, tiles: int) -> int:
     return stages * _GROUPS * (x + runs * codes) + (_NUMBERS if row.scales else 0)
 
 
-def _parts(desc: Any) -> tuple[int, int]:
+def parts_of(desc: Any) -> tuple[int, int]:
     """Parts of k, and chunks of each but the last: by extents alone, as the order of sums is."""
     chunks = -(-desc.k // _CHUNK)
     rows = _TILES[0] if desc.m <= 8 * _TILES[0] else _TILES[1]
@@ -70,6 +70,8 @@ def _geometry(p: Problem) -> Geometry | str:
         return values
     if not values["whole"] or p.index is not None or (desc.kind.row.scales and desc.group % _RUN):
         return f"needs codes that lie in whole units, without index, in groups of a multiple of {_RUN}"
+    if max(desc.m, desc.n, desc.k) > INT32 - MOST:
+        return "an extent passes 32 bits"
     x, y, batch = in_threes(p.x), in_threes(p.y), math.prod(desc.batch_shape)
     if x is None or y is None:
         return f"x and y must have a batch of one stride, got strides {p.x.strides} and {p.y.strides}"
@@ -79,7 +81,7 @@ def _geometry(p: Problem) -> Geometry | str:
     if not fitting:
         return f"needs {_smem(p, _TILES[0])} bytes of shared memory, a block may have {p.device.smem}"
     tiles = next((tiles for tiles in fitting if desc.m <= 8 * tiles), fitting[-1])
-    parts, each = _parts(desc)
+    parts, each = parts_of(desc)
     pitch = -(-desc.n // 8) * 8
     blocks = -(-desc.m // (8 * tiles)) * -(-desc.n // _COLUMNS) * batch * parts
     if max(blocks, batch * desc.m * pitch // 2048) >= INT32:

@@ -21,7 +21,9 @@ _PARAMS = Params(
     "BlockGemmWgmmaParams", x_map="map", m="i64", n="i64", k="i64", chunk_bytes="i64", x_step="i32", rows="i32",
     cols="i32", band="i32", total="i32", lead="i32", parts="i32", each="i32", **Y_FIELDS, **stored_params(),
 )  # fmt: skip
-_SUMS_PARAMS = Params("BlockGemmSumsParams", sums="ptr", batch="i64", parts="i64", m="i64", n="i64", pitch="i64", **Y_FIELDS)
+_SUMS_PARAMS = Params(
+    "BlockGemmSumsParams", sums="ptr", batch="i64", parts="i64", m="i64", n="i64", pitch="i64", **Y_FIELDS
+)
 
 _ROWS, _DEPTH, _CHUNK = 128, 64, 128  # of W in a tile, of k in a stage, and of k whose codes are fetched ahead
 _CLUSTERS = {256: 2, 128: 1}  # by columns of a tile

@@ -13,6 +13,7 @@ from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.tensor import View
 from baracuda_py.core.variant import Geometry, Problem
+from baracuda_py.measure.tuner import only
 from baracuda_py.ops.quant_gemm.block_gemm_wgmma import geometry
 from baracuda_py.ops.quantize.format_kinds import FormatKind
 from baracuda_py.testing.emulator import emulated_device, emulating
@@ -84,7 +85,7 @@ CASES = [
     ("uint4", 136, 8, {"zeros": True, "index": True}, "float16", 33),
     ("nf4", 264, 24, {}, "bfloat16", 8),
     ("int8", 24, 24, {}, "float16", 1),
-    ("q4_0", 160, None, {}, "float16", 64),
+    ("q4_0", 160, None, {}, "float16", 16),
     ("mxfp4", 1184, None, {}, "bfloat16", 1),
     ("int4", 520, 40, {}, "float32", 9),
     ("q4_0", 288, None, {}, "float32", 3),
@@ -124,12 +125,12 @@ def test_a_row_has_the_same_bits_beside_any_others() -> None:
 def test_many_rows_go_through_unpacked_weights_but_by_tiles(kind: str, group: int, m: int, tiled: bool) -> None:
     k = 2560
     desc = bc.BlockGemmDescriptor(kind=kind, m=m, n=512, k=k, element="bfloat16", **({"group": group} if group else {}))
-    for capability, name in ((9.0, "wgmma" if tiled else "unpacked_wgmma"), (8.0, "unpacked_mma")):
+    for capability, name in ((9.0, "mid" if tiled else "unpacked_wgmma"), (8.0, "mid" if tiled else "unpacked_mma")):
         rows = [row.name for row in bc.BlockGemmPlan.variants]
         plan = bc.BlockGemmPlan.select(
             desc, bc.PlanPreference(prefer_backend="bespoke"), device=fake_device(capability)
         )
-        assert name in rows and plan.sku.variant == ("rows" if m <= 64 else name)
+        assert name in rows and plan.sku.variant == name
 
 
 TILED = [  # kind, n, k, group, more, element, m, columns of a tile, parts of k
@@ -160,8 +161,8 @@ def tiled(fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], 
     desc = bc.BlockGemmDescriptor(**fields, m=len(given["x"]), element=element, out_element="float32")
     y = np.full((desc.m, desc.n), np.nan, np.float32)
     with emulating():
-        plan = bc.BlockGemmPlan.select(desc, device=emulated_device(9.0, 2))
-        plan.rows = tuple(row for row in plan.rows if row.name == "wgmma")  # also where unpacked weights are faster
+        chosen = bc.BlockGemmPlan.select(desc, device=emulated_device(9.0, 2))
+        plan = only(chosen, next(row for row in chosen.rows if row.name == "wgmma"))
         args = bc.BlockGemmArgs(**{name: pointer_view(a) for name, a in {**parts, **given, "y": y}.items()})
         plan.run(args)
         row, geometry, _ = plan.plan_layout(args)
