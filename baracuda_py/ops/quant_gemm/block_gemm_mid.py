@@ -49,7 +49,7 @@ def parts_of(desc: Any) -> tuple[int, int]:
     eights = min(rows, -(-desc.m // 32) * 4)
 
     def each(parts: int) -> int:
-        return -(-chunks // parts)
+        return int(-(-chunks // parts))
 
     def some(parts: int) -> bool:  # whether all parts have enough, and none is empty
         return parts == 1 or (chunks >= parts * _LEAST and (parts - 1) * each(parts) < chunks)
@@ -57,7 +57,7 @@ def parts_of(desc: Any) -> tuple[int, int]:
     def cost(parts: int) -> float:  # clocks until the last multiprocessor is done, about
         own = each(parts) * (eights * _EIGHT + _DECODE) + _END
         sums = math.prod(desc.batch_shape) * desc.m * desc.n
-        return math.ceil(tiles * parts / _SMS) * own + (0.0 if parts == 1 else _LAUNCH + parts * sums / _FLOATS)
+        return float(math.ceil(tiles * parts / _SMS) * own + (0.0 if parts == 1 else _LAUNCH + parts * sums / _FLOATS))
 
     parts = min(filter(some, _PARTS), key=cost)
     return parts, each(parts)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import ElementKind
 from baracuda_py.ops.quant_gemm.block_gemm_mid import parts_of
 from baracuda_py.ops.quantize.format_kinds import FormatKind
