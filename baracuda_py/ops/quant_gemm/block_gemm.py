@@ -217,19 +217,13 @@ _UNPACKED = tuple(
 class BlockGemmPlan(Plan):
     """y = x @ Wᵀ + bias, W a stored matrix in any format of `FormatKind`: weight-only quantised linear layers.
 
-        x [*batch_shape, m, k] in f16, bf16 or f32, W [*batch_shape, n, k], bias [n], y [*batch_shape, m, n] in x's element
-        or float32. A weight is what `block_dequantize` gives: the format's own float32 arithmetic, rounded once to x's
-        element. Products are exact in float32 (f32: rounded), sums in float32, bias added there, y rounded once. W has no
-        gradient, nor has bias; that of x is `BlockGemmBackwardPlan`'s. Up to 64 rows (16 of f32), each dense and 16-byte
-    <<<<<<< HEAD
-        aligned, meet W as it is stored, in an order of sums that k alone fixes; up to 256 such rows of f16 and bf16 do
-        in tiles where groups are of whole runs of 32, with few of them in parts of k whose sums lie in the workspace. Others go
-        through W unpacked in the workspace, n · k elements. With `batch_invariant=True` all rows take the first way.
-    =======
-        aligned, meet W as it is stored, in an order of sums that k alone fixes; up to 256 such rows of f16 and bf16, on
-        sm_90 up to 4096, do in tiles, with few of them in parts of k whose sums lie in the workspace. Others go through W
-        unpacked in the workspace, n · k elements. With `batch_invariant=True` all rows take the first way.
-    >>>>>>> wq-mid
+    x [*batch_shape, m, k] in f16, bf16 or f32, W [*batch_shape, n, k], bias [n], y [*batch_shape, m, n] in x's element
+    or float32. A weight is what `block_dequantize` gives: the format's own float32 arithmetic, rounded once to x's
+    element. Products are exact in float32 (f32: rounded), sums in float32, bias added there, y rounded once. W has no
+    gradient, nor has bias; that of x is `BlockGemmBackwardPlan`'s. Up to 64 rows (16 of f32), each dense and 16-byte
+    aligned, meet W as it is stored, in an order of sums that k alone fixes; up to 256 such rows of f16 and bf16 do in
+    tiles where groups are of whole runs of 32, with few of them in parts of k whose sums lie in the workspace. Others
+    go through W unpacked in the workspace, n · k elements. With `batch_invariant=True` all rows take the first way.
     """
 
     op = "quant_gemm.block_gemm"

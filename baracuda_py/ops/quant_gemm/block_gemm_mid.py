@@ -38,7 +38,7 @@ def _smem(p: Problem, tiles: int) -> int:
     codes = int(row.bytes(_RUN)) if row.scales else 0  # of a run
     stages = 3 if tiles == _TILES[0] and codes <= _RUN // 2 else 2
     x, runs = 8 * tiles * _CHUNK * p.desc.element.itemsize, _COLUMNS * _CHUNK // _RUN
-    return stages * _GROUPS * (x + runs * codes) + (_NUMBERS if row.scales else 0)
+    return int(stages * _GROUPS * (x + runs * codes) + (_NUMBERS if row.scales else 0))
 
 
 def parts_of(desc: Any) -> tuple[int, int]:
