@@ -129,8 +129,9 @@ class W4A8GemmPlan(Plan):
     in a byte, the first in its lower half, with scales, and zero points of uint4, for groups of k; bias [n] and y in
     `element`. Sums of a group are exact integers. Each is rounded to float32, multiplied by its scale, and added to the
     sum of those before it in the order of k; that is multiplied by scale_x, bias is added, every operation rounded once
-    to float32, and y once more. So bits depend on neither batch nor design. Up to 16 rows of x read the weights once.
-    There is no gradient: that of x is `block_gemm`'s by the same weights.
+    to float32, and y once more. So bits depend on neither batch nor design. Up to 16 rows of x read the weights once;
+    many, on sm_90a, unpack them to a byte each in the workspace. There is no gradient: that of x is `block_gemm`'s by
+    the same weights.
     """
 
     op = "quant_gemm.w4a8_gemm"
