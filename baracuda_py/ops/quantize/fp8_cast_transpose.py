@@ -22,7 +22,7 @@ from ...schedules.rows import merge_rows, row_params
 from .fp8_cast import WIDE, cast_in_torch, raised, scaled
 
 E = ElementKind
-SIDE, EACH, THREADS = 64, 16, 256  # of a tile, of a thread's piece of it, of a block
+SIDE, EACH = 64, 16  # of a tile, and of a thread's piece of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +75,8 @@ PARAMS = Params(
 )  # fmt: skip
 
 
-def transposing(
-    p: Problem, values: Mapping[str, Any], tile: tuple[int, int] = (SIDE, SIDE), threads: int = THREADS
-) -> Geometry | str:
-    """The launch of tiles of x, y and yt, `tile` rows and columns a block."""
+def transposing(p: Problem, values: Mapping[str, Any]) -> Geometry | str:
+    """The launch of tiles of x, y and yt."""
     desc = p.desc
     found = merge_rows((p.y, p.x), len(desc.shape) - 1)
     if isinstance(found, str):
@@ -86,9 +84,9 @@ def transposing(
     yt, (column, row) = p.yt, p.yt.strides
     upright = (row == 1 or desc.rows == 1) and yt.ptr % EACH == 0 and column % EACH == 0 and desc.rows % EACH == 0
     wide = in_chunks(found, EACH) and upright
-    tiles = -(-desc.rows // tile[0]) * -(-desc.cols // tile[1])
+    tiles = -(-desc.rows // SIDE) * -(-desc.cols // SIDE)
     own = {"yt_column": column, "yt_row": row, "code": FP8.index(desc.to_element), **values}
-    step = Step("tiles", grid(tiles), {**found.params(), **own}, {"WIDE": wide}, threads)
+    step = Step("tiles", grid(tiles), {**found.params(), **own}, {"WIDE": wide})
     return Geometry((step,), layout=found.layout_class)
 
 

@@ -13,7 +13,8 @@ from ...core import (
     functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import FP8, cast as cast_values, decode, encode
+from ...core.element import FP8, HALVES, cast as cast_values, decode, encode
+from ...core.variant import where
 from ...schedules.rows import row_params
 from ..norm.norm_quantize_blocks import block_scale
 from .fp8_cast import WIDE
@@ -21,7 +22,6 @@ from .fp8_cast_transpose import Fp8CastTransposeDescriptor, transposing
 
 E = ElementKind
 BLOCK = 32
-TILE, THREADS = (128, 64), 128  # rows and columns of a block of threads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ PARAMS = Params(
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return transposing(p, {"largest": p.desc.to_element.limits.max}, TILE, THREADS)
+    return transposing(p, {"largest": p.desc.to_element.limits.max})
 
 
 class Mxfp8CastTransposePlan(Plan):
@@ -107,8 +107,8 @@ class Mxfp8CastTransposePlan(Plan):
             "tiles", _geometry, source="quantize/mxfp8_cast_transpose.cu", elements=WIDE,
             guarantee=Guarantee(Exact(), batch_invariant=True),
             kernels=(
-                Kernel("tiles", "mxfp8_cast_transpose<{T}, {WIDE}>", PARAMS, {"WIDE": (True, False)}, threads=THREADS,
-                       min_blocks=1),
+                Kernel("tiles", "mxfp8_cast_transpose<{T}, {WIDE}>", PARAMS, {"WIDE": (True, False)},
+                       spills=where(element=HALVES, WIDE=False)),
             ),
         ),
     )  # fmt: skip
