@@ -77,12 +77,17 @@ def _launched(p: Problem, kernel: str, blocks: int, values: Any, axes: dict[str,
     return Geometry((step,), layout="contiguous" if all(view.dense for view in p.flat()) else "strided")
 
 
+def fine_groups(desc: Any) -> bool:
+    """Whether chunks of k have several groups, whose sums lanes of `few` tell apart."""
+    return bool(desc.group < desc.k and desc.group % _CHUNK != 0)
+
+
 def few(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | str:
     """A block for every few rows of weights, which are read once for all rows of x."""
     desc = p.desc
     if desc.m > FEW:
         return f"m = {desc.m} rows are not few, at most {FEW}"
-    fine = stored["groups"] > 1 and desc.group % _CHUNK != 0
+    fine = fine_groups(desc)
     blocks = math.prod(desc.batch_shape) * -(-desc.n // (16 if fine else 32))
     axes = {"NT": 1 if desc.m <= FEW // 2 else 2, "FINE": str(fine).lower()}
     return _launched(p, FEW_KERNEL.name, blocks, values_of(p, stored, is_signed), axes, 0)

@@ -16,7 +16,7 @@ from ...schedules.gemm import wide_view
 from ..quantize.stored import format_header, in_threes, stored_params, stored_values
 from .block_gemm_wgmma import SUMS, Y_FIELDS, added, to_y
 
-LEAST, MOST = 17, 256  # rows of x for which this row comes first
+LEAST, MOST = 17, 128  # rows of x for which this row comes first
 _PARAMS = Params(
     "BlockGemmMidParams", x="ptr", m="i64", n="i64", k="i64", x_steps="i64[3]", chunk_bytes="i64", parts="i32",
     each="i32", **Y_FIELDS, **stored_params(),
