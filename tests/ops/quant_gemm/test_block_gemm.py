@@ -47,14 +47,16 @@ def inputs(m: int, n: int, k: int, element: str) -> dict[str, Any]:
     return {"x": rng.standard_normal((m, k)).astype(dtype), "bias": rng.standard_normal(n).astype(dtype)}
 
 
-def run(fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], element: str, invariant: bool) -> Any:
+def run(
+    fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], element: str, invariant: bool, sms: int = 3
+) -> Any:
     """y in float32 on an emulated device, and the row that made it."""
     m = len(given["x"])
     desc = bc.BlockGemmDescriptor(**fields, m=m, element=element, out_element="float32")
     y = np.full((m, desc.n), np.nan, np.float32)
     with emulating():
         preference = bc.PlanPreference(batch_invariant=invariant)
-        plan = bc.BlockGemmPlan.select(desc, preference, device=emulated_device(8.0, 3))
+        plan = bc.BlockGemmPlan.select(desc, preference, device=emulated_device(8.0, sms))
         args = bc.BlockGemmArgs(**{name: pointer_view(a) for name, a in {**parts, **given, "y": y}.items()})
         plan.run(args)
         return y, plan.plan_layout(args)[0].name
@@ -110,6 +112,25 @@ def test_a_row_has_the_same_bits_beside_any_others() -> None:
     for first, last in ((69, 70), (3, 16), (20, 53)):
         some = {"x": np.ascontiguousarray(given["x"][first:last]), "bias": given["bias"]}
         assert run(fields, parts, some, "float16", True)[0].tobytes() == whole[first:last].tobytes()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("kind", "group"), [("uint4", 32), ("q4_0", None)])
+def test_bits_do_not_depend_on_the_columns_of_a_tile(kind: str, group: int | None) -> None:
+    """Of 9 to 16 rows, tiles of 32 columns on a device with many multiprocessors and of 64 with few."""
+    fields, parts = stored(kind, 130, 1280, group)
+    given = inputs(13, 130, 1280, "bfloat16")
+    wide, narrow = (run(fields, parts, given, "bfloat16", False, sms)[0] for sms in (1, 132))
+    assert close(wide, *wanted(fields, parts, given, "bfloat16")) and wide.tobytes() == narrow.tobytes()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("group", "k"), [(32, 1024), (64, 1536), (128, 2048), (256, 2048)])
+def test_scales_are_read_four_at_a_time(group: int, k: int) -> None:
+    """Groups of which a row has a multiple of four, from the middle of four on in some warps."""
+    fields, parts = stored("uint4", 37, k, group, zeros=True)
+    given = inputs(3, 37, k, "bfloat16")
+    assert close(run(fields, parts, given, "bfloat16", False)[0], *wanted(fields, parts, given, "bfloat16"))
 
 
 @pytest.mark.parametrize("m", [64, 65, 4096, 4097])
