@@ -15,6 +15,7 @@
 // Formats whose codes lie in runs are copied to shared memory some chunks ahead, a lane's own by itself; up to 16 rows of
 // x are in registers a chunk ahead.
 #include "quant_gemm/block_gemm.cuh"
+#include "quant_gemm/block_ring.cuh"
 #include "quant_gemm/chunk_ring.cuh"
 #include <baracuda/reduce.cuh>
 
@@ -23,6 +24,9 @@ namespace baracuda {
 constexpr int block_gemm_threads = 256, block_gemm_warps = 8, block_gemm_ranges = 8;
 
 template <class F> constexpr int block_gemm_stages(int nt) { return nt > 2 || F::bits > 4 ? 2 : 4; }
+// Of formats whose blocks are copied, for up to 16 rows of x.
+template <class F> constexpr bool block_gemm_copies(int nt) { return nt <= 2 && HeldBlock<F>::bytes > 0; }
+template <class F> constexpr int block_gemm_block_stages = HeldBlock<F>::bytes <= 24 ? 3 : 2;
 constexpr int block_gemm_columns(int splits) { return 32 * block_gemm_warps / splits; }
 template <int NT, int SPLITS> using BlockGemmRowsTile = BlockGemmTile<8 * NT, block_gemm_columns(SPLITS)>;
 
@@ -273,6 +277,38 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
     return last;
   }
 
+  // ---- formats whose blocks are copied ahead ----
+
+  BARACUDA_D int by_blocks(int first, int middle, int last, u8* shared) {
+    constexpr int stages = block_gemm_block_stages<F>;
+    using Held = HeldBlock<F>;
+    using Ring = BlockRing<Held::bytes, stages>;
+    if (first >= last) return first;
+    Ring ring(shared + warp * Ring::warp_bytes, first, [&](int r) { return stored_row(r); });
+#pragma unroll
+    for (int i = 0; i < stages - 1; ++i) ring.copy(first + i < last);
+    const T* at = x + static_cast<i64>(first) * chunk_k;
+    Eights of_x[x_slots];
+#pragma unroll
+    for (int n = 0; n < x_ahead; ++n) of_x[n] = load_x(at + n * format_part);
+#pragma unroll 1
+    for (int chunk = first; chunk < last; ++chunk, at += chunk_k) {
+      if (ranges == 2 && chunk == middle) keep();
+      ring.wait();
+      ring.copy(chunk + stages - 1 < last);
+      Held held[lines];
+      ring.take(held);
+      const T* const next = chunk + 1 < last ? at + chunk_k : at;
+      by_eights(at, next, of_x, [&](int line, int n, u32(&pairs)[4]) {
+        float values[format_part];
+#pragma unroll
+        for (int j = 0; j < format_part; ++j) values[j] = held[line](n * format_part + j);
+        to_pairs(values, pairs);
+      });
+    }
+    return last;
+  }
+
   // ---- the block ----
 
   BARACUDA_D void run() {
@@ -285,10 +321,13 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
     const int first = begin(range), middle = begin(range + 1), last = begin(range + ranges);
     if constexpr (ranges == 2) keep();
     int chunk = first;
+    u8* const shared = reinterpret_cast<u8*>(totals + block_gemm_warps * parts * warp_size);
     if constexpr (is_grouped<F>) {
-      u8* const shared = reinterpret_cast<u8*>(totals + block_gemm_warps * parts * warp_size);
       const bool runs = stored.whole && stored.index == nullptr && stored.group % format_run == 0;
       if (runs) chunk = by_copies(first, middle, min(last, whole), shared);
+    } else if constexpr (block_gemm_copies<F>(NT)) {
+      const bool copies = stored.whole && BlockRing<HeldBlock<F>::bytes, 2>::aligned(stored);
+      if (copies) chunk = by_blocks(first, middle, min(last, whole), shared);
     } else {
       if (stored.whole) chunk = by_runs(first, middle, min(last, whole));
     }

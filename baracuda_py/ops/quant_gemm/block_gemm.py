@@ -41,6 +41,8 @@ _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
 _CHUNK, _RUN = 128, 32
 _LINES = 8 * 32 * 4  # runs of 32 of W that the lanes of a block take at once
 _NUMBERS = 8 * 4 * 36 * 8  # bytes of their scales and zero points
+_BLOCK_ROWS = 8 * 32  # rows of W, those of other warps counted again, whose chunks of 128 of k are copied at once
+_COPIED = tuple(FormatKind[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "IQ4_NL"))  # as blocks
 _MOST_TILED = 4096  # rows of x up to which decoding them again costs less than unpacked weights
 
 
@@ -136,6 +138,9 @@ def rows_tile(kind: FormatKind, kernel: str, tiles: int, splits: int) -> Tile:
     if kind.row.scales:
         codes = int(kind.row.bytes(_RUN))
         smem += _LINES * codes * (2 if tiles > 2 or codes > _RUN // 2 else 4) + _NUMBERS
+    elif kind in _COPIED and tiles <= 2:
+        block = int(kind.row.bytes(_RUN))
+        smem += _BLOCK_ROWS * (_CHUNK // _RUN * block + 8) * (3 if block <= 24 else 2)
     return Tile(kernel, 8 * tiles, columns, {"NT": tiles}, smem)
 
 
