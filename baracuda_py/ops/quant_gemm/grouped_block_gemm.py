@@ -28,13 +28,15 @@ from ..gemm.groups import INDEX, POLICY, Grouped, random_offsets, slices
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredArgs, StoredMatrix, format_header, infer_stored, stored_case, stored_params
 from ..quantize.stored import stored_values
+from . import rows_spills
 from .block_gemm import ELEMENTS, GUARANTEE, rows_tile, weights
 from .experts import PARAMS as EXPERTS
 from .experts import ExpertFields, expert_blocks, expert_values, many
 from .unpacked import dense_kernels, unpacked
 
 E = ElementKind
-TILES = (1, 4)  # of 8 rows of x, that a block of the tensor-core kernel may have
+TILES = (1, 4)  # of 8 rows of x, that a block of the tensor-core kernels may have
+SPLITS = (8, 4)  # how many of its warps share k
 _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
 _FEW = 16  # rows of an expert, on average, that meet weights as they are stored: most experts have one tile then
 _CHUNK = 128
@@ -113,9 +115,9 @@ def _rows(p: Problem) -> Geometry | str:
     if not 0 <= p.x.strides[0] * _ROWS <= INT32:
         return f"needs rows of x that lie forwards within 2**31 elements, got strides {p.x.strides}"
     # Tiles that hold twice the mean: where they hold all rows of an expert, its weights are decoded once.
-    tiles = TILES[min(p.desc.total, 2 * -(-p.desc.total // max(p.desc.experts, 1))) > 8 * TILES[0]]
-    tile = rows_tile(p.desc.kind, tiles)
-    return _launch(p, "rows", tile.rows, tile.columns, tile.axes, tile.smem)
+    large = min(p.desc.total, 2 * -(-p.desc.total // max(p.desc.experts, 1))) > 8 * TILES[0]
+    tile = rows_tile(p.desc.kind, "rows" if large else "few", TILES[large], SPLITS[large])
+    return _launch(p, tile.kernel, tile.rows, tile.columns, tile.axes, tile.smem)
 
 
 def _simt(p: Problem) -> Geometry | str:
@@ -165,8 +167,11 @@ class GroupedBlockGemmPlan(Grouped, Plan):
     variants = (
         Variant(
             "rows", _rows, source="quant_gemm/grouped_block_gemm_rows.cu", elements=HALVES, prelude=format_header,
-            kernels=(Kernel("rows", "grouped_block_gemm_rows<{KIND}, {T}, {NT}>", _PARAMS, {"NT": TILES},
-                            min_blocks=1),),
+            kernels=tuple(
+                Kernel(name, f"grouped_block_gemm_rows<{{KIND}}, {{T}}, {{NT}}, {splits}>", _PARAMS, {"NT": (tiles,)},
+                       min_blocks=1, spills=rows_spills.GROUPED_BLOCK_GEMM.get(name, False))
+                for name, tiles, splits in zip(("few", "rows"), TILES, SPLITS, strict=True)
+            ),
             guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         Variant(

@@ -52,14 +52,16 @@ def inputs(m: int, n: int, k: int, element: str) -> dict[str, Any]:
     return {"x": rng.standard_normal((m, k)).astype(dtype), "bias": rng.standard_normal(n).astype(dtype)}
 
 
-def run(fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], element: str, invariant: bool) -> Any:
+def run(
+    fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], element: str, invariant: bool, sms: int = 3
+) -> Any:
     """y in float32 on an emulated device, and the row that made it."""
     m = len(given["x"])
     desc = bc.BlockGemmDescriptor(**fields, m=m, element=element, out_element="float32")
     y = np.full((m, desc.n), np.nan, np.float32)
     with emulating():
         preference = bc.PlanPreference(batch_invariant=invariant)
-        plan = bc.BlockGemmPlan.select(desc, preference, device=emulated_device(8.0, 3))
+        plan = bc.BlockGemmPlan.select(desc, preference, device=emulated_device(8.0, sms))
         args = bc.BlockGemmArgs(**{name: pointer_view(a) for name, a in {**parts, **given, "y": y}.items()})
         plan.run(args)
         return y, plan.plan_layout(args)[0].name
@@ -117,15 +119,36 @@ def test_a_row_has_the_same_bits_beside_any_others() -> None:
         assert run(fields, parts, some, "float16", True)[0].tobytes() == whole[first:last].tobytes()
 
 
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("kind", "group"), [("uint4", 32), ("q4_0", None)])
+def test_bits_do_not_depend_on_the_columns_of_a_tile(kind: str, group: int | None) -> None:
+    """Of 9 to 16 rows, tiles of 32 columns on a device with many multiprocessors and of 64 with few."""
+    fields, parts = stored(kind, 130, 1280, group)
+    given = inputs(13, 130, 1280, "bfloat16")
+    wide, narrow = (run(fields, parts, given, "bfloat16", False, sms)[0] for sms in (1, 132))
+    assert close(wide, *wanted(fields, parts, given, "bfloat16")) and wide.tobytes() == narrow.tobytes()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("group", "k"), [(32, 1024), (64, 1536), (128, 2048), (256, 2048)])
+def test_scales_are_read_four_at_a_time(group: int, k: int) -> None:
+    """Groups of which a row has a multiple of four, from the middle of four on in some warps."""
+    fields, parts = stored("uint4", 37, k, group, zeros=True)
+    given = inputs(3, 37, k, "bfloat16")
+    assert close(run(fields, parts, given, "bfloat16", False)[0], *wanted(fields, parts, given, "bfloat16"))
+
+
 @pytest.mark.parametrize(
-    ("kind", "group", "m", "tiled"),
-    [("uint4", 128, 64, True), ("uint4", 128, 65, True), ("uint4", 128, 256, True), ("uint4", 128, 257, False),
-     ("uint4", 64 + 16, 65, False), ("q6_k", None, 256, True), ("nvfp4", None, 65, False)],
+    ("kind", "group", "m", "new", "old"),
+    [("uint4", 128, 32, "mid", "mid"), ("uint4", 128, 33, "wgmma", "mid"), ("uint4", 128, 128, "wgmma", "mid"),
+     ("uint4", 128, 256, "wgmma", "unpacked_mma"), ("uint4", 128, 257, "unpacked_wgmma", "unpacked_mma"),
+     ("uint4", 64 + 16, 65, "unpacked_wgmma", "unpacked_mma"), ("nvfp4", None, 65, "unpacked_wgmma", "unpacked_mma"),
+     ("q6_k", None, 128, "wgmma", "mid"), ("q6_k", None, 129, "unpacked_wgmma", "unpacked_mma")],
 )  # fmt: skip
-def test_many_rows_go_through_unpacked_weights_but_by_tiles(kind: str, group: int, m: int, tiled: bool) -> None:
+def test_many_rows_go_through_unpacked_weights_but_by_tiles(kind: str, group: int, m: int, new: str, old: str) -> None:
     k = 2560
     desc = bc.BlockGemmDescriptor(kind=kind, m=m, n=512, k=k, element="bfloat16", **({"group": group} if group else {}))
-    for capability, name in ((9.0, "mid" if tiled else "unpacked_wgmma"), (8.0, "mid" if tiled else "unpacked_mma")):
+    for capability, name in ((9.0, new), (8.0, old)):
         rows = [row.name for row in bc.BlockGemmPlan.variants]
         plan = bc.BlockGemmPlan.select(
             desc, bc.PlanPreference(prefer_backend="bespoke"), device=fake_device(capability)
