@@ -12,7 +12,9 @@ from typing import Any
 from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ...core.checked import INT32
 from ...core.element import HALVES
+from ...core.variant import where
 from ...schedules.gemm import wide_view
+from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import format_header, in_threes, stored_params, stored_values
 from .block_gemm_wgmma import SUMS, Y_FIELDS, added, to_y
 
@@ -38,7 +40,7 @@ def _smem(p: Problem, tiles: int) -> int:
     codes = int(row.bytes(_RUN)) if row.scales else 0  # of a run
     stages = 3 if tiles == _TILES[0] and codes <= _RUN // 2 else 2
     x, runs = 8 * tiles * _CHUNK * p.desc.element.itemsize, _COLUMNS * _CHUNK // _RUN
-    return stages * _GROUPS * (x + runs * codes) + (_NUMBERS if row.scales else 0)
+    return int(stages * _GROUPS * (x + runs * codes) + (_NUMBERS if row.scales else 0))
 
 
 def parts_of(desc: Any) -> tuple[int, int]:
@@ -49,7 +51,7 @@ def parts_of(desc: Any) -> tuple[int, int]:
     eights = min(rows, -(-desc.m // 32) * 4)
 
     def each(parts: int) -> int:
-        return -(-chunks // parts)
+        return int(-(-chunks // parts))
 
     def some(parts: int) -> bool:  # whether all parts have enough, and none is empty
         return parts == 1 or (chunks >= parts * _LEAST and (parts - 1) * each(parts) < chunks)
@@ -57,7 +59,8 @@ def parts_of(desc: Any) -> tuple[int, int]:
     def cost(parts: int) -> float:  # clocks until the last multiprocessor is done, about
         own = each(parts) * (eights * _EIGHT + _DECODE) + _END
         sums = math.prod(desc.batch_shape) * desc.m * desc.n
-        return math.ceil(tiles * parts / _SMS) * own + (0.0 if parts == 1 else _LAUNCH + parts * sums / _FLOATS)
+        added = 0.0 if parts == 1 else _LAUNCH + parts * sums / _FLOATS
+        return float(math.ceil(tiles * parts / _SMS) * own + added)
 
     parts = min(filter(some, _PARTS), key=cost)
     return parts, each(parts)
@@ -102,8 +105,15 @@ def _first(p: Problem) -> bool:
     return bool(LEAST <= p.desc.m <= MOST)
 
 
+# With 128 sums of a lane: addresses of the beginning and the end.
+_INTEGERS = (FormatKind.INT8, FormatKind.UINT8, FormatKind.INT4, FormatKind.UINT4)
+_BLOCKS = tuple(kind for kind in FormatKind if not kind.row.scales)
+_SPILLS = where(NT=16, kind=_INTEGERS + _BLOCKS) | where(NT=8, kind=FormatKind.Q6_K)
+
 MID: dict[str, Any] = {
     "geometry": _geometry, "source": "quant_gemm/block_gemm_mid.cu", "elements": HALVES, "prelude": format_header,
-    "kernels": (Kernel("mid", "block_gemm_mid<{KIND}, {T}, {NT}>", _PARAMS, {"NT": _TILES}, min_blocks=1), SUMS),
+    "kernels": (
+        Kernel("mid", "block_gemm_mid<{KIND}, {T}, {NT}>", _PARAMS, {"NT": _TILES}, min_blocks=1, spills=_SPILLS), SUMS,
+    ),
     "first": _first,
 }  # fmt: skip
