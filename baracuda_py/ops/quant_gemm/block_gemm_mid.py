@@ -105,7 +105,8 @@ def _first(p: Problem) -> bool:
     return bool(LEAST <= p.desc.m <= MOST)
 
 
-# With 128 sums of a lane: addresses of the beginning and the end.
+_KINDS = tuple(kind for kind in FormatKind if not kind.row.scales or (kind.row.group or _RUN) % _RUN == 0)
+# What spills: with 128 sums of a lane addresses of the beginning and the end.
 _INTEGERS = (FormatKind.INT8, FormatKind.UINT8, FormatKind.INT4, FormatKind.UINT4)
 _BLOCKS = tuple(kind for kind in FormatKind if not kind.row.scales)
 _SPILLS = where(NT=16, kind=_INTEGERS + _BLOCKS) | where(NT=8, kind=FormatKind.Q6_K)
@@ -115,5 +116,5 @@ MID: dict[str, Any] = {
     "kernels": (
         Kernel("mid", "block_gemm_mid<{KIND}, {T}, {NT}>", _PARAMS, {"NT": _TILES}, min_blocks=1, spills=_SPILLS), SUMS,
     ),
-    "first": _first,
+    "first": _first, "kinds": _KINDS,
 }  # fmt: skip
