@@ -12,7 +12,9 @@ from typing import Any
 from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ...core.checked import INT32
 from ...core.element import HALVES
+from ...core.variant import where
 from ...schedules.gemm import wide_view
+from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import format_header, in_threes, stored_params, stored_values
 from .block_gemm_wgmma import SUMS, Y_FIELDS, added, to_y
 
@@ -57,7 +59,8 @@ def parts_of(desc: Any) -> tuple[int, int]:
     def cost(parts: int) -> float:  # clocks until the last multiprocessor is done, about
         own = each(parts) * (eights * _EIGHT + _DECODE) + _END
         sums = math.prod(desc.batch_shape) * desc.m * desc.n
-        return float(math.ceil(tiles * parts / _SMS) * own + (0.0 if parts == 1 else _LAUNCH + parts * sums / _FLOATS))
+        added = 0.0 if parts == 1 else _LAUNCH + parts * sums / _FLOATS
+        return float(math.ceil(tiles * parts / _SMS) * own + added)
 
     parts = min(filter(some, _PARTS), key=cost)
     return parts, each(parts)
@@ -102,8 +105,16 @@ def _first(p: Problem) -> bool:
     return bool(LEAST <= p.desc.m <= MOST)
 
 
+_KINDS = tuple(kind for kind in FormatKind if not kind.row.scales or (kind.row.group or _RUN) % _RUN == 0)
+# What spills: with 128 sums of a lane addresses of the beginning and the end.
+_INTEGERS = (FormatKind.INT8, FormatKind.UINT8, FormatKind.INT4, FormatKind.UINT4)
+_BLOCKS = tuple(kind for kind in FormatKind if not kind.row.scales)
+_SPILLS = where(NT=16, kind=_INTEGERS + _BLOCKS) | where(NT=8, kind=FormatKind.Q6_K)
+
 MID: dict[str, Any] = {
     "geometry": _geometry, "source": "quant_gemm/block_gemm_mid.cu", "elements": HALVES, "prelude": format_header,
-    "kernels": (Kernel("mid", "block_gemm_mid<{KIND}, {T}, {NT}>", _PARAMS, {"NT": _TILES}, min_blocks=1), SUMS),
-    "first": _first,
+    "kernels": (
+        Kernel("mid", "block_gemm_mid<{KIND}, {T}, {NT}>", _PARAMS, {"NT": _TILES}, min_blocks=1, spills=_SPILLS), SUMS,
+    ),
+    "first": _first, "kinds": _KINDS,
 }  # fmt: skip
