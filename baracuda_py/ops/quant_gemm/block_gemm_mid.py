@@ -1,6 +1,6 @@
 """Products of a few dozen to some hundred rows by stored weights: `mma.sync`, W decoded in registers once for a tile.
 
-The kernel is kernels/quant_gemm/block_gemm_mid.cu. A tile is 128 rows of W by 64 or 128 of x. Where there are fewer
+The kernel is kernels/quant_gemm/block_gemm_mid.cu. A tile is 128 rows of W by 64 of x. Where there are fewer
 tiles than multiprocessors k is summed in parts, which a second launch adds in order.
 """
 
@@ -18,13 +18,13 @@ from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import format_header, in_threes, stored_params, stored_values
 from .block_gemm_wgmma import SUMS, Y_FIELDS, added, to_y
 
-LEAST, MOST = 17, 128  # rows of x for which this row comes first
+LEAST, MOST = 17, 64  # rows of x for which this row comes first
 _PARAMS = Params(
     "BlockGemmMidParams", x="ptr", m="i64", n="i64", k="i64", x_steps="i64[3]", chunk_bytes="i64", parts="i32",
     each="i32", **Y_FIELDS, **stored_params(),
 )  # fmt: skip
 
-_TILES = (8, 16)  # of 8 rows of x in a block
+_ROWS = 64  # of x in a block
 _COLUMNS, _CHUNK, _RUN, _GROUPS = 128, 128, 32, 2  # of y in a block; of k in a chunk, in a run; groups of warps
 _NUMBERS = 8 * 4 * 36 * 8  # bytes of scales and zero points of a chunk of both groups
 _LEAST = 4  # chunks in a part of k
@@ -34,21 +34,20 @@ _PARTS = (1, 2, 3, 4, 6, 8)
 _SMS, _EIGHT, _DECODE, _END, _LAUNCH, _FLOATS = 132, 100, 200, 3000, 4000, 250
 
 
-def _smem(p: Problem, tiles: int) -> int:
+def _smem(p: Problem) -> int:
     """Bytes of shared memory: chunks of x and codes under way, and scales."""
     row = p.desc.kind.row
     codes = int(row.bytes(_RUN)) if row.scales else 0  # of a run
-    stages = 3 if tiles == _TILES[0] and codes <= _RUN // 2 else 2
-    x, runs = 8 * tiles * _CHUNK * p.desc.element.itemsize, _COLUMNS * _CHUNK // _RUN
+    stages = 3 if codes <= _RUN // 2 else 2
+    x, runs = _ROWS * _CHUNK * p.desc.element.itemsize, _COLUMNS * _CHUNK // _RUN
     return int(stages * _GROUPS * (x + runs * codes) + (_NUMBERS if row.scales else 0))
 
 
 def parts_of(desc: Any) -> tuple[int, int]:
     """Parts of k, and chunks of each but the last: by extents alone, as the order of sums is."""
     chunks = -(-desc.k // _CHUNK)
-    rows = _TILES[0] if desc.m <= 8 * _TILES[0] else _TILES[1]
-    tiles = -(-desc.n // _COLUMNS) * -(-desc.m // (8 * rows)) * math.prod(desc.batch_shape)
-    eights = min(rows, -(-desc.m // 32) * 4)
+    tiles = -(-desc.n // _COLUMNS) * -(-desc.m // _ROWS) * math.prod(desc.batch_shape)
+    eights = min(_ROWS // 8, -(-desc.m // 32) * 4)
 
     def each(parts: int) -> int:
         return int(-(-chunks // parts))
@@ -80,13 +79,12 @@ def _geometry(p: Problem) -> Geometry | str:
         return f"x and y must have a batch of one stride, got strides {p.x.strides} and {p.y.strides}"
     if not wide_view(p.x):
         return f"needs x with k along memory in rows that start 16-byte aligned, got strides {p.x.strides}"
-    fitting = [tiles for tiles in _TILES if _smem(p, tiles) <= p.device.smem]
-    if not fitting:
-        return f"needs {_smem(p, _TILES[0])} bytes of shared memory, a block may have {p.device.smem}"
-    tiles = next((tiles for tiles in fitting if desc.m <= 8 * tiles), fitting[-1])
+    smem = _smem(p)
+    if smem > p.device.smem:
+        return f"needs {smem} bytes of shared memory, a block may have {p.device.smem}"
     parts, each = parts_of(desc)
     pitch = -(-desc.n // 8) * 8
-    blocks = -(-desc.m // (8 * tiles)) * -(-desc.n // _COLUMNS) * batch * parts
+    blocks = -(-desc.m // _ROWS) * -(-desc.n // _COLUMNS) * batch * parts
     if max(blocks, batch * desc.m * pitch // 2048) >= INT32:
         return f"needs {blocks} blocks, which pass 32 bits"
     held = View(0, (batch * parts, desc.m, desc.n), (desc.m * pitch, pitch, 1), ElementKind.F32)
@@ -95,7 +93,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "m": desc.m, "n": desc.n, "k": desc.k, "x_steps": x.strides, "parts": parts, "each": each,
         "chunk_bytes": int(desc.kind.row.bytes(desc.k) * _CHUNK // max(desc.k, 1)),
     }  # fmt: skip
-    step = Step("mid", (blocks, 1, 1), values, {"NT": tiles}, smem=_smem(p, tiles))
+    step = Step("mid", (blocks, 1, 1), values, smem=smem)
     steps = (step,) if parts == 1 else (step, added(p, y, batch, parts, pitch))
     nbytes = 4 * batch * parts * desc.m * pitch if parts > 1 else 0
     return Geometry(steps, nbytes, "contiguous" if all(view.dense for view in p.flat()) else "strided")
@@ -106,15 +104,11 @@ def _first(p: Problem) -> bool:
 
 
 _KINDS = tuple(kind for kind in FormatKind if not kind.row.scales or (kind.row.group or _RUN) % _RUN == 0)
-# What spills: with 128 sums of a lane addresses of the beginning and the end.
-_INTEGERS = (FormatKind.INT8, FormatKind.UINT8, FormatKind.INT4, FormatKind.UINT4)
-_BLOCKS = tuple(kind for kind in FormatKind if not kind.row.scales)
-_SPILLS = where(NT=16, kind=_INTEGERS + _BLOCKS) | where(NT=8, kind=FormatKind.Q6_K)
 
 MID: dict[str, Any] = {
     "geometry": _geometry, "source": "quant_gemm/block_gemm_mid.cu", "elements": HALVES, "prelude": format_header,
     "kernels": (
-        Kernel("mid", "block_gemm_mid<{KIND}, {T}, {NT}>", _PARAMS, {"NT": _TILES}, min_blocks=1, spills=_SPILLS), SUMS,
+        Kernel("mid", "block_gemm_mid<{KIND}, {T}, 8>", _PARAMS, min_blocks=1, spills=where(kind=FormatKind.Q6_K)), SUMS,
     ),
     "first": _first, "kinds": _KINDS,
 }  # fmt: skip

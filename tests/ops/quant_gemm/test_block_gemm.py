@@ -140,10 +140,10 @@ def test_scales_are_read_four_at_a_time(group: int, k: int) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "group", "m", "new", "old"),
-    [("uint4", 128, 32, "mid", "mid"), ("uint4", 128, 33, "wgmma", "mid"), ("uint4", 128, 128, "wgmma", "mid"),
+    [("uint4", 128, 32, "mid", "mid"), ("uint4", 128, 33, "wgmma", "mid"), ("uint4", 128, 64, "wgmma", "mid"),
      ("uint4", 128, 256, "wgmma", "unpacked_mma"), ("uint4", 128, 257, "unpacked_wgmma", "unpacked_mma"),
      ("uint4", 64 + 16, 65, "unpacked_wgmma", "unpacked_mma"), ("nvfp4", None, 65, "unpacked_wgmma", "unpacked_mma"),
-     ("q6_k", None, 128, "wgmma", "mid"), ("q6_k", None, 129, "unpacked_wgmma", "unpacked_mma")],
+     ("q6_k", None, 128, "wgmma", "unpacked_mma"), ("q6_k", None, 129, "unpacked_wgmma", "unpacked_mma")],
 )  # fmt: skip
 def test_many_rows_go_through_unpacked_weights_but_by_tiles(kind: str, group: int, m: int, new: str, old: str) -> None:
     k = 2560
