@@ -12,8 +12,8 @@
 // many columns, two ranges each of one of two such tiles, which read the same x. So the order depends on k alone: neither
 // on the number of rows of x nor on how many rows, 8 NT, and columns a block has.
 //
-// Formats whose codes lie in runs are copied to shared memory some chunks ahead, a lane's own by itself; up to 16 rows of
-// x are in registers a chunk ahead.
+// Formats whose codes lie in runs are copied to shared memory some chunks ahead, a lane's own by itself, and those of GGML's
+// blocks of 32 by the lanes of a row; of up to 16 rows of x half a chunk is in registers ahead.
 #include "quant_gemm/block_gemm.cuh"
 #include "quant_gemm/block_ring.cuh"
 #include "quant_gemm/chunk_ring.cuh"
