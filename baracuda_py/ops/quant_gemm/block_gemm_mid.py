@@ -108,7 +108,8 @@ _KINDS = tuple(kind for kind in FormatKind if not kind.row.scales or (kind.row.g
 MID: dict[str, Any] = {
     "geometry": _geometry, "source": "quant_gemm/block_gemm_mid.cu", "elements": HALVES, "prelude": format_header,
     "kernels": (
-        Kernel("mid", "block_gemm_mid<{KIND}, {T}, 8>", _PARAMS, min_blocks=1, spills=where(kind=FormatKind.Q6_K)), SUMS,
+        Kernel("mid", "block_gemm_mid<{KIND}, {T}, 8>", _PARAMS, min_blocks=1, spills=where(kind=FormatKind.Q6_K)),
+        SUMS,
     ),
     "first": _first, "kinds": _KINDS,
 }  # fmt: skip
