@@ -19,13 +19,21 @@ _SIZES, _STAGES = (128, 64), 4  # of tiles, as kernels/quant_gemm/w4a8_tile.cu h
 _INT32 = 2**31
 
 
+WEIGHTS = {
+    "codes": "ptr", "scales": "ptr", "zeros": "ptr", "code_steps": "i64[2]", "scale_steps": "i64[3]",
+    "zero_steps": "i64[3]", "scale_code": "i32", "is_signed": "i32", "whole": "i32",
+}  # fmt: skip
+OUTPUT = {
+    "scale_x": "ptr", "bias": "ptr", "y": "ptr", "scale_x_steps": "i64[2]", "bias_step": "i64", "y_steps": "i64[3]",
+    "wide_y": "i32",
+}  # fmt: skip
+
+
 def params(name: str, **more: str) -> Params:
-    """What every design reads, and more."""
+    """What every design that decodes weights as it multiplies reads, and more."""
     return Params(
-        name, **more, x="ptr", codes="ptr", scales="ptr", zeros="ptr", scale_x="ptr", bias="ptr", y="ptr", m="i64",
-        n="i64", k="i64", group="i64", groups="i64", x_steps="i64[3]", code_steps="i64[2]", scale_steps="i64[3]",
-        zero_steps="i64[3]", scale_x_steps="i64[2]", bias_step="i64", y_steps="i64[3]", scale_code="i32",
-        is_signed="i32", wide="i32", whole="i32", wide_y="i32",
+        name, **more, **WEIGHTS, **OUTPUT, x="ptr", m="i64", n="i64", k="i64", group="i64", groups="i64",
+        x_steps="i64[3]", wide="i32",
     )  # fmt: skip
 
 
@@ -69,12 +77,17 @@ def _launched(p: Problem, kernel: str, blocks: int, values: Any, axes: dict[str,
     return Geometry((step,), layout="contiguous" if all(view.dense for view in p.flat()) else "strided")
 
 
+def fine_groups(desc: Any) -> bool:
+    """Whether chunks of k have several groups, whose sums lanes of `few` tell apart."""
+    return bool(desc.group < desc.k and desc.group % _CHUNK != 0)
+
+
 def few(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | str:
     """A block for every few rows of weights, which are read once for all rows of x."""
     desc = p.desc
     if desc.m > FEW:
         return f"m = {desc.m} rows are not few, at most {FEW}"
-    fine = stored["groups"] > 1 and desc.group % _CHUNK != 0
+    fine = fine_groups(desc)
     blocks = math.prod(desc.batch_shape) * -(-desc.n // (16 if fine else 32))
     axes = {"NT": 1 if desc.m <= FEW // 2 else 2, "FINE": str(fine).lower()}
     return _launched(p, FEW_KERNEL.name, blocks, values_of(p, stored, is_signed), axes, 0)

@@ -69,9 +69,9 @@ BARACUDA_D void gated_quantize(const GatedQuantizeParams& p) {
       u[i] = row.made(gate[i], up[i]);
       most = row.column(i) < p.cols ? math::maximum(most, quantize::most_of(u[i], V)) : most;
     }
-    const quantize::Divisor by(row.scale(most));
+    const quantize::Divisor by(row.scale(most));  // NaN, or infinite, where a number of the row is
 #pragma unroll
-    for (int i = 0; i < CHUNKS; ++i) row.put(row.column(i), quantize::codes_of(u[i], by, coder));
+    for (int i = 0; i < CHUNKS; ++i) row.put(row.column(i), quantize::codes_of(u[i], by, coder, by.scale));
   } else {
     const auto u_of = [&](i64 c) {
       return row.made(row.template loaded<Access::plain>(1, p.gate, c), row.template loaded<Access::plain>(2, p.up, c));
@@ -82,7 +82,7 @@ BARACUDA_D void gated_quantize(const GatedQuantizeParams& p) {
     }
     const quantize::Divisor by(row.scale(most));
 #pragma unroll 1
-    for (i64 c = row.column(0); c < p.cols; c += LANES * V) row.put(c, quantize::codes_of(u_of(c), by, coder));
+    for (i64 c = row.column(0); c < p.cols; c += LANES * V) row.put(c, quantize::codes_of(u_of(c), by, coder, by.scale));
   }
 }
 

@@ -41,6 +41,7 @@ template <int MOST, int THREADS> struct LoraTile {
   i64 first;
   int count;
   const int* adapters;
+  BARACUDA_D LoraTile(i64 first, int count, const int* adapters) : first(first), count(count), adapters(adapters) {}
   template <class P> BARACUDA_D LoraTile(const P& p, i64 tile) : first(tile * p.tile) {
     __shared__ int found[MOST];
     count = static_cast<int>(min<i64>(p.tile, p.tokens - first));

@@ -7,17 +7,34 @@
 // the lanes are a tree of neighbours; pieces are added in their order, whether one block has them all (p.each) or the
 // second kernel adds them. Over the rank a thread adds in its order. Sums are in A = acc_t<T>.
 //
-// p.wide: a bit for each matrix whose last axis has stride 1 and whose rows start 16-byte aligned.
+// p.wide: a bit for each matrix whose last axis has stride 1 and whose rows start 16-byte aligned; 8 where that holds of
+// the adapters' other axis, the rank: eight rows at a time are turned in shared memory.
 #include "gemm/lora.cuh"
 
 namespace baracuda {
 
 constexpr int lora_threads = 256, lora_warps = lora_threads / warp_size, lora_tile = 8, lora_chunk = 512;
 
+// N times eight elements, `apart` of them from one to the next, `left` of which exist: in flight together.
+template <class T, int N>
+BARACUDA_D void lora_load_all(Vec<T, lora_vec> (&x)[N], const T* from, i64 apart, i64 step, i64 left, bool wide) {
+  if (wide && left >= (N - 1) * apart + lora_vec) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = load<lora_vec>(from + n * apart);
+  } else {
+#pragma unroll
+    for (int n = 0; n < N; ++n) x[n] = lora_load(from + n * apart * step, step, left - n * apart, wide);
+  }
+}
+
 // p.copy: where x goes, too, if anywhere.
 template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
   using A = acc_t<T>;
+  constexpr int rows = 2, own = lora_chunk / (warp_size * lora_vec);  // of the rank, and eights of k, of a lane at once
+  constexpr bool turns = sizeof(T) <= 4;                              // others have no room for it
   __shared__ __align__(16) T xs[lora_tile][lora_chunk];
+  __shared__ __align__(16) T turned[turns ? lora_vec : 1][lora_chunk];  // eight rows of an adapter
+  static_assert(lora_vec == lora_warps, "a warp has one of them");
   const i64 index = blockIdx.x, split = index % p.splits;
   const LoraTile<lora_tile, lora_threads> tile(p, index / p.splits);
   const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_id();
@@ -45,20 +62,18 @@ template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
       to = tile.run(from);
       const i64 adapter = tile.adapters[from];
       const int rank = lora_rank(p, adapter), tokens = to - from;
-#pragma unroll 1
-      for (int r = warp; r < rank; r += lora_warps) {
-        const T* const row = static_cast<const T*>(p.a) + adapter * p.a_step[0] + r * p.a_step[1];
+      // Row r of the adapter, of which piece(n) is the lane's eight number n, times the tokens.
+      const auto multiply = [&](int r, const auto& piece) {
         A sums[lora_tile] = {};
 #pragma unroll
-        for (int k = lane * lora_vec; k < lora_chunk; k += warp_size * lora_vec) {
-          const i64 left = p.k - k0 - k;
-          const auto a = to_acc(lora_load(row + (k0 + k) * p.a_step[2], p.a_step[2], left, p.wide & 2));
+        for (int n = 0; n < own; ++n) {
+          const auto row = to_acc(piece(n));
 #pragma unroll
           for (int i = 0; i < lora_tile; ++i) {
             if (i >= tokens) break;
-            const auto x = to_acc(load<lora_vec>(&xs[from + i][k]));
+            const auto x = to_acc(load<lora_vec>(&xs[from + i][(n * warp_size + lane) * lora_vec]));
 #pragma unroll
-            for (int e = 0; e < lora_vec; ++e) sums[i] = math::fma(x[e], a[e], sums[i]);
+            for (int e = 0; e < lora_vec; ++e) sums[i] = math::fma(x[e], row[e], sums[i]);
           }
         }
 #pragma unroll
@@ -68,13 +83,68 @@ template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
           A* const part = parts + (from + i) * p.rank + r;
           if (lane == 0) *part = c == begin ? sum : *part + sum;  // the same thread wrote it
         }
+      };
+      const T* const matrix = static_cast<const T*>(p.a) + (adapter < 0 ? 0 : adapter * p.a_step[0]);
+      if (turns && (p.wide & 8)) {
+        constexpr int each = lora_chunk / lora_threads;
+#pragma unroll 1
+        for (int r0 = 0; r0 < rank; r0 += lora_vec) {
+          Vec<T, lora_vec> eights[each];
+#pragma unroll
+          for (int n = 0; n < each; ++n) {
+            const i64 k = k0 + static_cast<int>(threadIdx.x) + n * lora_threads;
+            eights[n] = lora_load(matrix + k * p.a_step[2] + r0, i64(1), k < p.k ? i64(rank - r0) : i64(0), true);
+          }
+          __syncthreads();  // all warps are done with the rows before
+#pragma unroll
+          for (int n = 0; n < each; ++n)
+#pragma unroll
+            for (int e = 0; e < lora_vec; ++e) turned[e][threadIdx.x + n * lora_threads] = eights[n][e];
+          __syncthreads();
+          if (r0 + warp >= rank) continue;
+          multiply(r0 + warp, [&](int n) { return load<lora_vec>(&turned[warp][(n * warp_size + lane) * lora_vec]); });
+        }
+        continue;
+      }
+#pragma unroll 1
+      for (int r0 = warp; r0 < rank; r0 += rows * lora_warps) {
+        Vec<T, lora_vec> a[rows][own];  // in flight together
+#pragma unroll
+        for (int n = 0; n < rows; ++n) {
+          const T* const row = matrix + min(r0 + n * lora_warps, rank - 1) * p.a_step[1];
+          lora_load_all(a[n], row + (k0 + lane * lora_vec) * p.a_step[2], warp_size * lora_vec, p.a_step[2],
+                        p.k - k0 - lane * lora_vec, p.wide & 2);
+        }
+#pragma unroll
+        for (int n = 0; n < rows; ++n) {
+          if (r0 + n * lora_warps >= rank) break;
+          multiply(r0 + n * lora_warps, [&](int k) { return a[n][k]; });
+        }
       }
     }
   }
 }
 
+// The pieces in their order, several of them in flight.
+template <class A> BARACUDA_D A lora_sum(const A* part, i64 splits, i64 step) {
+  constexpr int flight = 8;
+  A sum = A(0);
+#pragma unroll 1
+  for (i64 s = 0; s < splits; s += flight) {
+    A next[flight];
+#pragma unroll
+    for (int n = 0; n < flight; ++n) next[n] = part[min(s + n, splits - 1) * step];
+#pragma unroll
+    for (int n = 0; n < flight; ++n) {
+      if (s + n < splits) sum = s + n == 0 ? next[n] : sum + next[n];
+    }
+  }
+  return sum;
+}
+
 template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
   using A = acc_t<T>;
+  constexpr int flight = 2;
   BARACUDA_DYNAMIC_SMEM(A, hs);  // [token][rank, to a multiple of 8]
   const i64 columns = div_up(p.n, i64(lora_threads)), index = blockIdx.x;
   const LoraTile<lora_tile, lora_threads> tile(p, index / columns);
@@ -83,12 +153,7 @@ template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
   for (int e = threadIdx.x; e < tile.count * pitch; e += lora_threads) {
     const int i = e / pitch, r = e % pitch;
     const A* const part = static_cast<const A*>(p.parts) + (tile.first + i) * p.rank + r;
-    A sum = A(0);
-    if (r < lora_rank(p, tile.adapters[i])) {
-#pragma unroll 1
-      for (i64 s = 0; s < p.splits; ++s) sum = s == 0 ? part[0] : sum + part[s * p.tokens * p.rank];
-    }
-    hs[e] = sum;
+    hs[e] = r < lora_rank(p, tile.adapters[i]) ? lora_sum(part, p.splits, p.tokens * p.rank) : A(0);
   }
   __syncthreads();
   const i64 n = index % columns * lora_threads + threadIdx.x;
@@ -101,14 +166,21 @@ template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
     const T* const row = static_cast<const T*>(p.b) + (adapter < 0 ? 0 : adapter * p.b_step[0]) + n * p.b_step[1];
     A sums[lora_tile] = {};
 #pragma unroll 1
-    for (int r = 0; r < rank; r += lora_vec) {
-      const auto b = to_acc(lora_load(row + r * p.b_step[2], p.b_step[2], static_cast<i64>(rank - r), p.wide & 1));
+    for (int r0 = 0; r0 < rank; r0 += flight * lora_vec) {
+      Vec<T, lora_vec> b[flight];
+      lora_load_all(b, row + r0 * p.b_step[2], i64(lora_vec), p.b_step[2], static_cast<i64>(rank - r0), p.wide & 1);
 #pragma unroll
-      for (int i = 0; i < lora_tile; ++i) {
-        if (i >= tokens) break;
-        const auto h = load<lora_vec>(hs + (from + i) * pitch + r);
+      for (int f = 0; f < flight; ++f) {
+        const int r = r0 + f * lora_vec;
+        if (r >= rank) break;
+        const auto own = to_acc(b[f]);
 #pragma unroll
-        for (int e = 0; e < lora_vec; ++e) sums[i] = math::fma(h[e], b[e], sums[i]);
+        for (int i = 0; i < lora_tile; ++i) {
+          if (i >= tokens) break;
+          const auto h = load<lora_vec>(hs + (from + i) * pitch + r);
+#pragma unroll
+          for (int e = 0; e < lora_vec; ++e) sums[i] = math::fma(h[e], own[e], sums[i]);
+        }
       }
     }
     const A scale = p.scale == nullptr || adapter < 0

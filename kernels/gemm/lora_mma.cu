@@ -3,44 +3,177 @@
 //   lora_expand_mma  h[t], the sum of the splits, as the sum of two 16-bit numbers, hi and lo, and
 //                    y[t] = base[t] + scale[i] (B[i] hi[t] + B[i] lo[t]) for 32 tokens, 128 columns at a time
 //
-// B_K: whether k, else the other axis, has stride 1 in the adapters' matrices. A block multiplies all its tokens by the
-// matrices of an adapter that some of them have, and keeps the rows of those; p.shares blocks have a tile's adapters in
-// turn. What fixes the order of sums: a split is a sum of gemm/mma.cuh; splits, whose length depends on extents and the
-// device alone, are added in their order, and the rank is one chain, 16 of hi and 16 of lo in turn. p.wide: a bit for
-// each matrix whose rows in memory start 16-byte aligned.
+// B_K: whether k, else the other axis, has stride 1 in the adapters' matrices. With p.order, of gemm/lora_order.cu, a tile
+// is tokens of one adapter, wherever they are. Without it a tile is neighbours, a block multiplies all of them by the
+// matrices of an adapter that some have, and keeps the rows of those; p.shares blocks have a tile's adapters in turn. What
+// fixes the order of sums: a split is one chain of mma_deep, whose length depends on extents and the device alone; splits
+// are added in their order, and the rank is one chain, 16 of hi and 16 of lo in turn. p.wide: a bit for each matrix whose
+// rows in memory start 16-byte aligned.
 #include "gemm/lora.cuh"
-#include "gemm/mma.cuh"
+#include "gemm/slices.cuh"
 
 namespace baracuda {
 
-constexpr int lora_mma_tile = 64;
+// ops/gemm/lora_rows.py has this number too: tokens of a tile of the list, of which a block has all or some.
+constexpr int lora_listed = 64;
 
-// Calls f(token, adapter) for each of the tile's adapters that are the block's: token is the first that has it.
-template <class Tile, class F> BARACUDA_D void lora_each_adapter(const Tile& tile, i64 share, int shares, const F& f) {
-  u64 left = tile.firsts();
-#pragma unroll 1
-  for (int n = 0; left != 0; ++n, left &= left - 1) {
-    if (n % shares != share) continue;
-    f(tile.adapters[__ffsll(static_cast<long long>(left)) - 1]);
-    __syncthreads();  // what comes next writes shared memory where warps may still read
+// A tile's tokens and their places among the rows of p.parts, which are those of the list, or the tokens themselves.
+template <int MOST, int THREADS> struct LoraOwners : LoraTile<MOST, THREADS> {
+  using Base = LoraTile<MOST, THREADS>;
+  const i64* tokens;
+  bool alike;  // whether all have one adapter
+  template <class P>
+  BARACUDA_D LoraOwners(const P& p, i64 index)
+      : Base(p.order == nullptr ? Base(p, index) : listed(p, index)), alike(p.order != nullptr) {
+    __shared__ i64 who[MOST];
+    if (const int t = static_cast<int>(threadIdx.x); t < this->count) {
+      const i64 place = this->first + t;
+      who[t] = alike ? static_cast<const i32*>(p.order)[place] : place;
+    }
+    tokens = who;
+    __syncthreads();
   }
-}
+  // Calls f(adapter) for each of the tile's adapters that are the block's.
+  template <class F> BARACUDA_D void each_adapter(i64 share, int shares, const F& f) const {
+    u64 left = alike ? static_cast<u64>(this->count > 0) : this->firsts();
+#pragma unroll 1
+    for (int n = 0; left != 0; ++n, left &= left - 1) {
+      if (n % shares != share) continue;
+      f(this->adapters[__ffsll(static_cast<long long>(left)) - 1]);
+      __syncthreads();  // what comes next writes shared memory where warps may still read
+    }
+  }
+
+ private:
+  template <class P> static BARACUDA_D Base listed(const P& p, i64 index) {
+    constexpr int parts = lora_listed / MOST;
+    __shared__ int found[MOST];
+    const auto tile = load<4>(static_cast<const i32*>(p.list) + index / parts * 4);
+    const int skip = static_cast<int>(index % parts) * MOST, count = max(0, min(tile[1] - skip, MOST));
+    if (const int t = static_cast<int>(threadIdx.x); t < count) found[t] = tile[2];
+    return Base(tile[0] + skip, count, found);
+  }
+};
+
+// Tokens' rows, wherever they are, as slices of DEPTH along k: those of `Slices` with K_MAJOR.
+template <class T, int ROWS, int DEPTH, int THREADS> struct LoraRows {
+  static constexpr int size = ROWS * DEPTH, pieces = DEPTH / lora_vec, step = THREADS / pieces, each = ROWS / step;
+  using Place = Twist<DEPTH * sizeof(T)>;
+  static_assert(step % 8 == 0 && ROWS % step == 0, "the rows a thread copies share one twist");
+
+  const T* from[each];  // null beyond the last token
+  bool wide;
+
+  template <class Tile> BARACUDA_D LoraRows(const T* x, i64 stride, const Tile& tile, bool wide) : wide(wide) {
+#pragma unroll
+    for (int n = 0; n < each; ++n) {
+      const int row = first() + n * step;
+      from[n] = row < tile.count ? x + tile.tokens[row] * stride + col() : nullptr;
+    }
+  }
+  BARACUDA_D void copy(T* slice, int left) {
+    T* const to = slice + Place::at(first(), col() / lora_vec) / static_cast<int>(sizeof(T));
+#pragma unroll
+    for (int n = 0; n < each; ++n) {
+      if (from[n] == nullptr) {
+        store(to + n * step * DEPTH, Vec<T, lora_vec>{});
+        continue;
+      }
+      const int there = min(max(left - col(), 0), lora_vec);
+      if (wide) cp_async_16_of(to + n * step * DEPTH, from[n], there * static_cast<int>(sizeof(T)));
+      else store(to + n * step * DEPTH, load_strided<T, lora_vec>(from[n], 1, there));
+      from[n] += DEPTH;
+    }
+  }
+
+ private:
+  static BARACUDA_D int first() { return static_cast<int>(threadIdx.x) / pieces; }
+  static BARACUDA_D int col() { return static_cast<int>(threadIdx.x) % pieces * lora_vec; }
+};
+
+// 64 tokens by 64 of the rank of four warps, each of which has 16 tokens; of a lower rank only its columns are multiplied,
+// 16 at a time.
+template <class T, bool B_K> struct LoraShrinkTile {
+  // ops/gemm/lora_rows.py has these numbers too.
+  static constexpr int threads = 128, rows = 64, cols = 64, depth = 64, stages = 4;
+  static constexpr int NT = cols / 8;
+  using Left = LoraRows<T, rows, depth, threads>;
+  using Right = Slices<T, B_K, cols, depth, threads>;
+  static constexpr int stage = Left::size + Right::size;  // elements
+
+  float sums[NT][4] = {};
+
+  // The products over k, of which there is some.
+  BARACUDA_D void add(T* ring, Left a, Right b, int k) {
+    int next = 0, into = 0;  // what of k is fetched next, and its stage
+    const auto fetch = [&] {
+      if (next < k) {
+        a.copy(ring + into * stage, min(k - next, depth));
+        b.copy(ring + into * stage + Left::size, min(k - next, depth));
+        next += depth;
+        into = into + 1 == stages ? 0 : into + 1;
+      }
+      cp_async_commit();
+    };
+#pragma unroll
+    for (int n = 0; n < stages - 1; ++n) fetch();
+    const int columns = b.extent, warp = static_cast<int>(threadIdx.x) / warp_size;
+    const Fragments<T, true, true, rows, depth> left(ring, 16 * warp);
+    const Fragments<T, false, B_K, cols, depth> right(ring + Left::size, 0);
+    u32 now = 0;  // where the stage is that is read, in bytes
+#pragma unroll 1
+    for (int k0 = 0; k0 < k; k0 += depth) {
+      cp_async_wait<stages - 2>();
+      __syncthreads();  // the slice is there, and all warps are done with the one before, whose stage is filled again
+      fetch();
+#pragma unroll
+      for (int step = 0; step < depth / 16; ++step) {
+        u32 of_x[4];
+        left.read(of_x, 0, step, now);
+#pragma unroll
+        for (int n = 0; n < NT / 2; ++n) {
+          if (16 * n >= columns) break;
+          u32 two[4];
+          right.read(two, 16 * n, step, now);
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const u32 of_a[2] = {two[2 * half], two[2 * half + 1]};
+            mma_deep<T>(sums[2 * n + half], of_x, of_a);
+          }
+        }
+      }
+      constexpr u32 bytes = stage * sizeof(T);
+      now = now + bytes == stages * bytes ? 0 : now + bytes;
+    }
+    cp_async_wait<0>();
+  }
+  // Calls sink(row, column, two sums) for all of the lane's.
+  template <class Sink> BARACUDA_D void finish(const Sink& sink) const {
+    const int row = static_cast<int>(threadIdx.x) / warp_size * 16 + lane_id() / 4;
+#pragma unroll
+    for (int n = 0; n < NT; ++n)
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        sink(row + 8 * part, 8 * n + lane_id() % 4 * 2, Vec<float, 2>{{sums[n][2 * part], sums[n][2 * part + 1]}});
+      }
+  }
+};
 
 template <class T, bool B_K> BARACUDA_D void lora_shrink_mma(const LoraShrinkMmaParams& p) {
-  using Tile = MmaTile<T, true, B_K, false, lora_mma_tile>;
+  using Tile = LoraShrinkTile<T, B_K>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
-  const i64 columns = max<i64>(1, div_up(p.rank, i64(lora_mma_tile)));
+  const i64 columns = max<i64>(1, div_up(p.rank, i64(Tile::cols)));
   const i64 share = blockIdx.x % p.shares, index = blockIdx.x / p.shares;
-  const i64 r0 = index % columns * lora_mma_tile, split = index / columns % p.splits;
+  const i64 r0 = index % columns * Tile::cols, split = index / columns % p.splits;
   const i64 pitch = round_up(p.rank, i64(lora_vec));
   const i64 k0 = split * p.each * Tile::depth, k = min(p.k - k0, p.each * Tile::depth);
-  const LoraTile<lora_mma_tile, Tile::threads> tile(p, index / (columns * p.splits));
+  const LoraOwners<Tile::rows, Tile::threads> tile(p, index / (columns * p.splits));
   const T* const x = static_cast<const T*>(p.x) + k0;
   if (p.copy != nullptr && r0 == 0 && share == 0) {
     const i64 pieces = div_up(k, i64(lora_vec));
 #pragma unroll 4
     for (i64 e = threadIdx.x; e < tile.count * pieces; e += Tile::threads) {
-      const i64 t = tile.first + e / pieces, at = e % pieces * lora_vec, left = k - at;
+      const i64 t = tile.tokens[e / pieces], at = e % pieces * lora_vec, left = k - at;
       T* const to = static_cast<T*>(p.copy) + t * p.copy_step[0] + (k0 + at) * p.copy_step[1];
       const auto piece = lora_load(x + t * p.x_step[0] + at, i64(1), left, p.wide & 1);
       if ((p.wide & 4) && left >= lora_vec) store(to, piece);
@@ -48,17 +181,17 @@ template <class T, bool B_K> BARACUDA_D void lora_shrink_mma(const LoraShrinkMma
     }
   }
   float* const parts = static_cast<float*>(p.parts) + (split * p.tokens + tile.first) * pitch;
-  lora_each_adapter(tile, share, p.shares, [&](int adapter) {
+  tile.each_adapter(share, p.shares, [&](int adapter) {
     const i64 rank = lora_rank(p, adapter);
     if (rank <= r0) return;
-    const typename Tile::Left a(x, p.x_step[0], p.x_step[1], tile.first, tile.first + tile.count, p.wide & 1);
     const T* const matrix = static_cast<const T*>(p.a) + i64(adapter) * p.a_step[0] + k0 * (B_K ? 1 : p.a_step[2]);
-    typename Tile::Right b[1] = {typename Tile::Right(matrix, p.a_step[1], p.a_step[2], r0, rank, (p.wide & 2) != 0)};
+    const typename Tile::Left left(x, p.x_step[0], tile, p.wide & 1);
+    const typename Tile::Right right(matrix, p.a_step[1], p.a_step[2], r0, rank, (p.wide & 2) != 0);
     Tile product;
-    product.add(ring, a, b, k, p.piece);
-    product.finish(ring, [&](int row, int col, const auto& sum, const auto&) {
+    product.add(ring, left, right, static_cast<int>(k));
+    product.finish([&](int row, int col, const Vec<float, 2>& two) {
       if (row < tile.count && tile.adapters[row] == adapter && r0 + col < pitch) {
-        store(parts + row * pitch + r0 + col, sum);
+        store(parts + row * pitch + r0 + col, two);
       }
     });
   });
@@ -71,7 +204,7 @@ template <class T, bool B_K> struct LoraExpandTile {
   static constexpr int threads = 256, rows = 32, cols = 128, depth = 32, stages = 3;
   static constexpr int NT = 4, half = rows * depth, pitch = 32 + 8;
   using Right = Slices<T, B_K, cols, depth, threads>;
-  using Owners = LoraTile<rows, threads>;
+  using Owners = LoraOwners<rows, threads>;
   using Base = Vec<T, lora_vec>[2];  // eight columns of two of the warp's rows
 
   const LoraExpandMmaParams& p;
@@ -140,9 +273,9 @@ template <class T, bool B_K> struct LoraExpandTile {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const i64 n = n0 + warp_col() + lane_id() % 4 * lora_vec;
-      const T* const at =
-          static_cast<const T*>(p.base) + (tile.first + row_of(i)) * p.base_step[0] + n * p.base_step[1];
-      if (has(row_of(i)) && n < p.n) base[i] = lora_load(at, p.base_step[1], p.n - n, (p.wide & 2) != 0);
+      if (!has(row_of(i)) || n >= p.n) continue;
+      const T* const at = static_cast<const T*>(p.base) + tile.tokens[row_of(i)] * p.base_step[0] + n * p.base_step[1];
+      base[i] = lora_load(at, p.base_step[1], p.n - n, (p.wide & 2) != 0);
     }
   }
   // The sums of 128 columns, and base, as y.
@@ -167,7 +300,7 @@ template <class T, bool B_K> struct LoraExpandTile {
         y[e] = adapter < 0 ? 0.0f : scale * sum[e];
         if (p.base != nullptr) y[e] = adapter < 0 ? to_acc(base[i][e]) : math::fma(scale, sum[e], to_acc(base[i][e]));
       }
-      T* const at = static_cast<T*>(p.y) + (tile.first + row_of(i)) * p.y_step[0] + n * p.y_step[1];
+      T* const at = static_cast<T*>(p.y) + tile.tokens[row_of(i)] * p.y_step[0] + n * p.y_step[1];
       if ((p.wide & 4) && left >= lora_vec) store(at, from_acc<T>(y));
       else store_strided(at, p.y_step[1], from_acc<T>(y), left);
     }
@@ -235,7 +368,7 @@ template <class T, bool B_K> BARACUDA_D void lora_expand_mma(const LoraExpandMma
   BARACUDA_DYNAMIC_SMEM(T, shared);
   const i64 share = blockIdx.x % p.shares, index = blockIdx.x / p.shares, begin = index % p.ranges * p.each;
   const typename Tile::Owners tile(p, index / p.ranges);
-  lora_each_adapter(tile, share, p.shares, [&](int adapter) {
+  tile.each_adapter(share, p.shares, [&](int adapter) {
     Tile(p, tile, adapter, shared).run(begin, static_cast<int>(min(p.each, p.n - begin)));
   });
 }

@@ -203,7 +203,8 @@ template <class A> struct RowPart {
 template <class T, int MODE, int SMOOTH, int CLUSTER, class P> BARACUDA_D void cross_entropy_row(const P& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, V = row_vec<T>;
-  constexpr int K = SMOOTH == smooth_weighted || is_same<T, double> ? long_chunks / 2 : long_chunks;
+  constexpr bool two = CLUSTER > 1 || SMOOTH == smooth_weighted || is_same<T, double>;
+  constexpr int K = two ? long_chunks / 2 : long_chunks;
   BARACUDA_DYNAMIC_SMEM(RowChunk<T>, held);
   const int lane = threadIdx.x;
   const u32 rank = CLUSTER == 1 ? 0 : cluster_rank();

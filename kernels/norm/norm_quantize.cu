@@ -168,13 +168,16 @@ BARACUDA_D void norm_quantize(const NormQuantizeParams& p) {
   const float given = static_cast<float>(p.scale());
 
   if constexpr (BLOCKS) {
+    const quantize::BlockScaler scaler(p.largest, p.scale_code, given);
+    const int bits = 31 - __clz(p.block);  // of a number in a block
+    const i64 first = row * (p.cols >> bits);
     h.each(true, [&](i64 c, const Vec<float, V>& v, i64 left) {
       const Vec<float, V> u = h.template normalized<CENTER>(s, c, v, left);
       const float most = quantize::block_most(h.larger(0.0f, u, left), p.block / V);
-      const quantize::BlockScale scale = quantize::block_scale(most, p.largest, p.scale_code, given);
-      h.put(c, quantize::codes_of(u, quantize::Divisor(scale.value), coder), left);
-      if (left <= 0 || c % p.block != 0) return;
-      const i64 to = row * (p.cols / p.block) + c / p.block;
+      const quantize::BlockScale scale = scaler(most);
+      h.put(c, quantize::codes_of(u, quantize::Divisor(scale.value), coder, most), left);
+      if (left <= 0 || (c & (p.block - 1)) != 0) return;
+      const i64 to = first + (c >> bits);
       if (p.scale_code == quantize::scale_f32) static_cast<float*>(p.scales)[to] = scale.value;
       else static_cast<u8*>(p.scales)[to] = scale.code;
     });
@@ -199,7 +202,9 @@ BARACUDA_D void norm_quantize(const NormQuantizeParams& p) {
     int i = 0;
     h.each(true, [&](i64 c, const Vec<float, V>& v, i64 left) {
       const Vec<float, V> made = CHUNKS > 0 ? u[i++] : h.template normalized<CENTER>(s, c, v, left);
-      h.put(c, quantize::codes_of(made, by, coder), left);
+      // A scale that is found is NaN, or infinite, where a number of the row is.
+      const float most = p.is_static ? quantize::most_of(made, V) : scale;
+      h.put(c, quantize::codes_of(made, by, coder, most), left);
     });
   }
 }

@@ -4,8 +4,8 @@
 
 namespace baracuda {
 
-template <class F, class T, int NT, class P> BARACUDA_D void block_gemm_rows(const P& p) {
-  block_gemm_rows_tile<F, T, NT>(p, Stored(p), BlockGemmRowsTile<NT>(p, blockIdx.x));
+template <class F, class T, int NT, int SPLITS, class P> BARACUDA_D void block_gemm_rows(const P& p) {
+  block_gemm_rows_tile<F, T, NT, SPLITS>(p, Stored(p), BlockGemmRowsTile<NT, SPLITS>(p, blockIdx.x));
 }
 
 }  // namespace baracuda

@@ -8,12 +8,14 @@
 // of 4 bits whose places in a word are 16 bits apart.
 //
 // The chunks of k are cut into 8 ranges. A range is one chain of products in the order of k; the ranges are added as a
-// tree. Warps have a range each of 32 columns of y, or, where x has more than 8 rows, two ranges each of one of two such
-// tiles, which read the same x. So the order depends on k alone: neither on the number of rows of x nor on how many of
-// them, 8 NT, a block has.
+// tree. SPLITS warps share k: with 8 they have a range each of 32 columns of y; with 4, which is for many rows of x and
+// many columns, two ranges each of one of two such tiles, which read the same x. So the order depends on k alone: neither
+// on the number of rows of x nor on how many rows, 8 NT, and columns a block has.
 //
-// Formats whose codes lie in runs are copied to shared memory some chunks ahead, a lane's own by itself.
+// Formats whose codes lie in runs are copied to shared memory some chunks ahead, a lane's own by itself; up to 16 rows of
+// x are in registers a chunk ahead.
 #include "quant_gemm/block_gemm.cuh"
+#include "quant_gemm/block_ring.cuh"
 #include "quant_gemm/chunk_ring.cuh"
 #include <baracuda/reduce.cuh>
 
@@ -21,23 +23,23 @@ namespace baracuda {
 
 constexpr int block_gemm_threads = 256, block_gemm_warps = 8, block_gemm_ranges = 8;
 
-// How many warps share k, and how many columns of y a block has, beside 8 NT rows.
-constexpr int block_gemm_splits(int nt) { return nt == 1 ? 8 : 4; }
 template <class F> constexpr int block_gemm_stages(int nt) { return nt > 2 || F::bits > 4 ? 2 : 4; }
-constexpr int block_gemm_columns(int nt) { return 32 * block_gemm_warps / block_gemm_splits(nt); }
-template <int NT> using BlockGemmRowsTile = BlockGemmTile<8 * NT, block_gemm_columns(NT)>;
+// Of formats whose blocks are copied, for up to 16 rows of x.
+template <class F> constexpr bool block_gemm_copies(int nt) { return nt <= 2 && HeldBlock<F>::bytes > 0; }
+template <class F> constexpr int block_gemm_block_stages = HeldBlock<F>::bytes <= 24 ? 3 : 2;
+constexpr int block_gemm_columns(int splits) { return 32 * block_gemm_warps / splits; }
+template <int NT, int SPLITS> using BlockGemmRowsTile = BlockGemmTile<8 * NT, block_gemm_columns(SPLITS)>;
 
-template <class F, class T, int NT, class P> struct BlockGemmRows {
-  static constexpr int splits = block_gemm_splits(NT), ranges = block_gemm_ranges / splits;  // warps that share k, and
-                                                                                             // ranges of each
-  static constexpr int columns = block_gemm_columns(NT), rows = 8 * NT;
+template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
+  static constexpr int splits = SPLITS, ranges = block_gemm_ranges / splits;  // warps that share k, and ranges of each
+  static constexpr int columns = block_gemm_columns(SPLITS), rows = 8 * NT;
   static constexpr int MT = 2, lines = 2 * MT, width = 16 * MT, parts = MT * NT * 4;
   static_assert(ranges <= 2, "a warp keeps the sums of one range beside those it makes");
 
   const P& p;
-  const BlockGemmRowsTile<NT>& tile;
+  const BlockGemmRowsTile<NT, SPLITS>& tile;
   const Stored& stored;
-  float *totals, *own;  // [warp][part of a lane's sums][lane], and the lane's
+  float* totals;  // [warp][part of a lane's sums][lane]
   int warp, q, left_m, left_n, tiles;
   const T* x;
   u32 x_row[NT];
@@ -47,12 +49,11 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
   BARACUDA_D StoredRow stored_row(int r) const {
     return StoredRow(stored, tile.batch, tile.n0 + min(warp / splits * width + r, left_n - 1));
   }
-  BARACUDA_D BlockGemmRows(const P& p, const Stored& stored, const BlockGemmRowsTile<NT>& tile, float* shared)
+  BARACUDA_D BlockGemmRows(const P& p, const Stored& stored, const BlockGemmRowsTile<NT, SPLITS>& tile, float* shared)
       : p(p), tile(tile), stored(stored), totals(shared), warp(static_cast<int>(threadIdx.x) / warp_size),
         q(lane_id() % 4), left_m(static_cast<int>(min<i64>(rows, p.m - tile.m0))),
         left_n(static_cast<int>(min<i64>(columns, p.n - tile.n0))), tiles((left_m + 7) / 8),
         x(static_cast<const T*>(p.x) + tile.batch * p.x_steps[0] + tile.m0 * p.x_steps[1] + format_run * q) {
-    own = totals + warp * parts * warp_size + lane_id();
 #pragma unroll
     for (int t = 0; t < NT; ++t) x_row[t] = min(8 * t + lane_id() / 4, left_m - 1) * static_cast<u32>(p.x_steps[1]);
     clear();
@@ -60,6 +61,8 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
 
   // ---- products ----
 
+  // Part e of the lane's sums among the totals.
+  BARACUDA_D float& own_total(int e) const { return totals[(warp * parts + e) * warp_size + lane_id()]; }
   BARACUDA_D void clear() {
 #pragma unroll
     for (int e = 0; e < parts; ++e) sums[e / 4 / NT][e / 4 % NT][e % 4] = 0.0f;
@@ -99,15 +102,23 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
 #pragma unroll
     for (int j = 0; j < 4; ++j) pairs[j] = pack_pair<T>(values[j], values[j + 4]);
   }
-  // A chunk, eight of k of a run at a time; decode(line, n, pairs) makes the n-th eight of a line.
-  template <class Decode> BARACUDA_D void by_eights(const T* at, const Decode& decode) {
+  // What a lane has of x of a chunk.
+  static constexpr int eights = format_run / format_part, x_ahead = NT <= 2 ? 2 : 0;
+  static constexpr int x_slots = NT <= 2 ? x_ahead : 1;
+  // A chunk, eight of k of a run at a time; decode(line, n, pairs) makes the n-th eight of a line. What of x is used gives
+  // its place to what follows, at last of the chunk at `next`.
+  template <class Decode>
+  BARACUDA_D void by_eights(const T* at, const T* next, Eights (&of_x)[x_slots], const Decode& decode) {
 #pragma unroll
-    for (int n = 0; n < format_run / format_part; ++n) {
-      const Eights of_x = load_x(at + n * format_part);
+    for (int n = 0; n < eights; ++n) {
+      Eights& own_x = of_x[n % x_slots];
+      if (x_ahead == 0) own_x = load_x(at + n * format_part);
       u32 pairs[lines][4];
 #pragma unroll
       for (int line = 0; line < lines; ++line) decode(line, n, pairs[line]);
-      multiply(0, pairs, of_x);
+      multiply(0, pairs, own_x);
+      constexpr int wrap = eights - x_ahead;
+      if (x_ahead > 0) own_x = load_x(n < wrap ? at + (n + x_ahead) * format_part : next + (n - wrap) * format_part);
     }
   }
   // A chunk whose runs are not whole, or that k ends in.
@@ -136,7 +147,7 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
   // The end of the first of two ranges.
   BARACUDA_D void keep() {
 #pragma unroll
-    for (int e = 0; e < parts; ++e) own[e * warp_size] = sums[e / 4 / NT][e / 4 % NT][e % 4];
+    for (int e = 0; e < parts; ++e) own_total(e) = sums[e / 4 / NT][e / 4 % NT][e % 4];
     clear();
   }
 
@@ -186,9 +197,9 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
   // ---- formats whose runs are copied ahead ----
 
   template <class Words, class Decoder>
-  BARACUDA_D void copied(const T* at, const Words (&words)[lines], const uint2 (&numbers)[lines],
-                         const Decoder& decoder) {
-    by_eights(at, [&](int line, int n, u32(&pairs)[4]) {
+  BARACUDA_D void copied(const T* at, const T* next, Eights (&of_x)[x_slots], const Words (&words)[lines],
+                         const uint2 (&numbers)[lines], const Decoder& decoder) {
+    by_eights(at, next, of_x, [&](int line, int n, u32(&pairs)[4]) {
       float values[format_part];
 #pragma unroll
       for (int j = 0; j < format_part; ++j) {
@@ -201,15 +212,15 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
   }
   // The same where zero points are whole numbers.
   template <class Words, class Shifted>
-  BARACUDA_D void copied_shifted(const T* at, const Words (&words)[lines], const uint2 (&numbers)[lines],
-                                 const Shifted& shifted) {
+  BARACUDA_D void copied_shifted(const T* at, const T* next, Eights (&of_x)[x_slots], const Words (&words)[lines],
+                                 const uint2 (&numbers)[lines], const Shifted& shifted) {
     constexpr int biases = Shifted::biases;
     float minus[lines][biases];
 #pragma unroll
     for (int e = 0; e < lines * biases; ++e) {
       minus[e / biases][e % biases] = Shifted::bias(e % biases) + __uint_as_float(numbers[e / biases].y);
     }
-    by_eights(at, [&](int line, int n, u32(&pairs)[4]) {
+    by_eights(at, next, of_x, [&](int line, int n, u32(&pairs)[4]) {
       float values[format_part];
 #pragma unroll
       for (int j = 0; j < format_part; ++j) {
@@ -226,16 +237,20 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
     const auto row = [&](int r) { return stored_row(r); };
     if (first >= last) return first;
     Ring ring(shared + warp * Ring::warp_bytes, first, row);
+#pragma unroll
+    for (int i = 0; i < stages - 1; ++i) ring.copy(first + i < last);
     Numbers numbers(stored, stored_row(lane_id()), first,
                     shared + block_gemm_warps * Ring::warp_bytes + warp * Numbers::warp_bytes);
     const typename F::Decoder decoder;
     const typename F::template Fast<T> fast(stored);
     const T* at = x + static_cast<i64>(first) * chunk_k;
+    numbers.load(true);
+    Eights of_x[x_slots];
 #pragma unroll
-    for (int i = 0; i < stages - 1; ++i) ring.copy(first + i < last);
-    numbers.load();
+    for (int n = 0; n < x_ahead; ++n) of_x[n] = load_x(at + n * format_part);
 #pragma unroll 1
     for (int chunk = first; chunk < last; ++chunk, at += chunk_k) {
+      const T* const next = chunk + 1 < last ? at + chunk_k : at;
       if (ranges == 2 && chunk == middle) keep();
       numbers.put();
       ring.copy(chunk + stages - 1 < last);
@@ -246,17 +261,50 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
       numbers.get(own_numbers);
       if constexpr (F::template has_pairs<T>) {
         if (numbers.exact) {
-          by_eights(at, [&](int line, int n, u32(&pairs)[4]) { fast.pairs(words[line][n], own_numbers[line], pairs); });
+          by_eights(at, next, of_x,
+                    [&](int line, int n, u32(&pairs)[4]) { fast.pairs(words[line][n], own_numbers[line], pairs); });
           continue;
         }
       }
       if constexpr (F::is_shifted) {
         if (numbers.whole_zeros()) {
-          copied_shifted(at, words, own_numbers, fast.shifted);
+          copied_shifted(at, next, of_x, words, own_numbers, fast.shifted);
           continue;
         }
       }
-      copied(at, words, own_numbers, decoder);
+      copied(at, next, of_x, words, own_numbers, decoder);
+    }
+    return last;
+  }
+
+  // ---- formats whose blocks are copied ahead ----
+
+  BARACUDA_D int by_blocks(int first, int middle, int last, u8* shared) {
+    constexpr int stages = block_gemm_block_stages<F>;
+    using Held = HeldBlock<F>;
+    using Ring = BlockRing<Held::bytes, stages>;
+    if (first >= last) return first;
+    Ring ring(shared + warp * Ring::warp_bytes, first, [&](int r) { return stored_row(r); });
+#pragma unroll
+    for (int i = 0; i < stages - 1; ++i) ring.copy(first + i < last);
+    const T* at = x + static_cast<i64>(first) * chunk_k;
+    Eights of_x[x_slots];
+#pragma unroll
+    for (int n = 0; n < x_ahead; ++n) of_x[n] = load_x(at + n * format_part);
+#pragma unroll 1
+    for (int chunk = first; chunk < last; ++chunk, at += chunk_k) {
+      if (ranges == 2 && chunk == middle) keep();
+      ring.wait();
+      ring.copy(chunk + stages - 1 < last);
+      Held held[lines];
+      ring.take(held);
+      const T* const next = chunk + 1 < last ? at + chunk_k : at;
+      by_eights(at, next, of_x, [&](int line, int n, u32(&pairs)[4]) {
+        float values[format_part];
+#pragma unroll
+        for (int j = 0; j < format_part; ++j) values[j] = held[line](n * format_part + j);
+        to_pairs(values, pairs);
+      });
     }
     return last;
   }
@@ -273,10 +321,13 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
     const int first = begin(range), middle = begin(range + 1), last = begin(range + ranges);
     if constexpr (ranges == 2) keep();
     int chunk = first;
+    u8* const shared = reinterpret_cast<u8*>(totals + block_gemm_warps * parts * warp_size);
     if constexpr (is_grouped<F>) {
-      u8* const shared = reinterpret_cast<u8*>(totals + block_gemm_warps * parts * warp_size);
       const bool runs = stored.whole && stored.index == nullptr && stored.group % format_run == 0;
       if (runs) chunk = by_copies(first, middle, min(last, whole), shared);
+    } else if constexpr (block_gemm_copies<F>(NT)) {
+      const bool copies = stored.whole && BlockRing<HeldBlock<F>::bytes, 2>::aligned(stored);
+      if (copies) chunk = by_blocks(first, middle, min(last, whole), shared);
     } else {
       if (stored.whole) chunk = by_runs(first, middle, min(last, whole));
     }
@@ -288,7 +339,7 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
 #pragma unroll
     for (int e = 0; e < parts; ++e) {
       const float sum = sums[e / 4 / NT][e / 4 % NT][e % 4];
-      own[e * warp_size] = ranges == 2 ? own[e * warp_size] + sum : sum;
+      own_total(e) = ranges == 2 ? own_total(e) + sum : sum;
     }
     __syncthreads();
     for (int e = threadIdx.x; e < rows * columns; e += block_gemm_threads) {
@@ -305,10 +356,10 @@ template <class F, class T, int NT, class P> struct BlockGemmRows {
   }
 };
 
-template <class F, class T, int NT, class P>
-BARACUDA_D void block_gemm_rows_tile(const P& p, const Stored& stored, const BlockGemmRowsTile<NT>& tile) {
+template <class F, class T, int NT, int SPLITS, class P>
+BARACUDA_D void block_gemm_rows_tile(const P& p, const Stored& stored, const BlockGemmRowsTile<NT, SPLITS>& tile) {
   BARACUDA_DYNAMIC_SMEM(float, shared);
-  BlockGemmRows<F, T, NT, P>(p, stored, tile, shared).run();
+  BlockGemmRows<F, T, NT, SPLITS, P>(p, stored, tile, shared).run();
 }
 
 }  // namespace baracuda

@@ -3,8 +3,8 @@
 // It is yᵀ = W xᵀ by the tiles, ring, clusters and products of gemm/wgmma.cuh: 128 rows of W by COLUMNS of x. The copy
 // engine loads x; W is decoded into its place in a stage by a warpgroup, or by two in turn where the tile leaves them
 // registers, while two others multiply. Two lanes share two rows of W, 64 apart, and each decodes a run of 32 of a
-// stage's 64 of k of both. What it reads takes long to come: scales are asked for a turn ahead, and one warpgroup decodes
-// two stages in a turn, so that the codes of four runs are under way together.
+// stage's 64 of k of both. What it reads takes long to come: codes and scales that lie apart are asked for a turn ahead,
+// and one warpgroup decodes two stages in a turn, so that the codes of four runs are under way together.
 //
 // k may be summed in `parts`, of so many stages `each` but the last, that are items of y for block_gemm_sums. A sum, or
 // each part, is one chain in the order of k.
@@ -78,52 +78,107 @@ struct StoredProduct
     memory.full[at.index()].arrive_as_warp();
   }
   // Eight neighbours in k to their piece of a row of the tile, which has the 128-byte swizzle.
-  static BARACUDA_D void put(unsigned char* tile, int row, int piece, const float (&values)[format_part]) {
-    u32 words[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) words[j] = pack_pair<T>(values[2 * j], values[2 * j + 1]);
-    unsigned char* const to = tile + row * 128 + (piece ^ row % 8) * 16;
-    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+  static BARACUDA_D void put(unsigned char* tile, int row, int piece, const uint4& values) {
+    *reinterpret_cast<uint4*>(tile + row * 128 + (piece ^ row % 8) * 16) = values;
   }
-  // Scales and zero points of the lane's runs of the slices s … s + TURN - 1, where W has them and k goes so far.
-  using Numbers = RunNumbers<2 * TURN>;
-  BARACUDA_D void load_numbers(Numbers& numbers, const Stored& w, const Runs& runs, int s) const {
-    if constexpr (is_grouped<F>) {
+  // What decoding needs of the lane's runs of the slices s … s + TURN - 1 and is asked for before: run n is that of slice
+  // n / 2 of row n % 2. Codes of formats whose decoding takes more registers are not, as those would not do for both.
+  static constexpr int RUNS = 2 * TURN;
+  struct Ahead {
+    RunNumbers<RUNS> numbers;
+    RunWords<F> words[RUNS];
+    GroupOf of[TURN];  // the next turn's slices
+    BARACUDA_D void load_words(const Stored& w, const P& p, const Runs& runs, int s, int n) {
+      const i64 k = runs.k(s + n / 2);
+      if (is_whole<F> && k + format_run <= p.k) words[n] = F::template words<format_run>(w, runs.rows[n % 2], k);
+    }
+    // Of the next turn, whose groups are found from those of the one before; beyond k the last group is read.
+    BARACUDA_D void load_numbers(const Stored& w, const Runs& runs, const GroupOf& turn) {
+      u32 groups[RUNS];
 #pragma unroll
-      for (int n = 0; n < 2 * TURN; ++n) {
-        if (runs.k(s + n / 2) < p.k) numbers.load(w, runs.rows[n % 2], runs.k(s + n / 2), n);
+      for (int t = 0; t < TURN; ++t) {
+        groups[2 * t] = groups[2 * t + 1] = min(of[t].group, w.groups - 1);
+        of[t].advance(turn, w.group);
+      }
+      numbers.load(w, groups, [&](int n) { return runs.rows[n % 2]; });
+    }
+    BARACUDA_D void load(const Stored& w, const P& p, const Runs& runs, int s, const GroupOf& turn) {
+      if constexpr (is_grouped<F>) {
+#pragma unroll
+        for (int n = 0; n < RUNS; ++n) load_words(w, p, runs, s, n);
+#pragma unroll
+        for (int t = 0; t < TURN; ++t) of[t] = GroupOf(static_cast<u32>(runs.k(s + t)), w.group);
+        load_numbers(w, runs, turn);
       }
     }
-  }
+  };
   // The lane's runs of the slices s … s + TURN - 1 into the stages; x's rows from m on come beside them.
-  BARACUDA_D void decode_whole(const Stored& w, const Runs& runs, Numbers& numbers, Stage<Ring::stages>& at, int s,
-                               int m, int item) const {
-    float scale[2 * TURN], zero[2 * TURN];
-    if constexpr (is_grouped<F>) numbers.get(w, scale, zero);
+  BARACUDA_D void decode_whole(const Stored& w, const Runs& runs, Ahead& ahead, Stage<Ring::stages>& at, int s, int m,
+                               int item, const GroupOf& turn) const {
+    const int next = s + DECODERS * TURN;  // slice of the warpgroup's next turn
+    float scale[RUNS], zero[RUNS];
+    const bool pairs = is_whole<F> && scaled_in_pairs(w);
+    if constexpr (is_grouped<F>) ahead.numbers.get(w, scale, zero);
     Stage<Ring::stages> first = at;
 #pragma unroll
     for (int t = 0; t < TURN; ++t, at.advance()) begin(at, (s + t) * DEPTH, m, item);
 #pragma unroll
     for (int t = 0; t < TURN; ++t, first.advance()) {
       unsigned char* const tile = memory.a(first.index());
-      if (t == TURN - 1) load_numbers(numbers, w, runs, s + DECODERS * TURN);  // of the warpgroup's next turn
+      if (is_grouped<F> && t == TURN - 1) ahead.load_numbers(w, runs, turn);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        float values[format_run];
+        const int n = 2 * t + r, row = runs.row + 64 * r;
+        u32 found[format_run / 2];
         if constexpr (is_grouped<F>) {
-          F::codes(w, runs.rows[r], runs.k(s + t), values);
-#pragma unroll
-          for (int j = 0; j < format_run; ++j) values[j] = (values[j] - zero[2 * t + r]) * scale[2 * t + r];
+          if (!is_whole<F>) ahead.words[n] = F::template words<format_run>(w, runs.rows[r], runs.k(s + t));
+          values_of(ahead.words[n], zero[n], scale[n], pairs, found);
+          ahead.load_words(w, p, runs, next, n);
         } else {
+          float values[format_run];
           F::decode(w, runs.rows[r], runs.k(s + t), values);
+          pack(values, found);
         }
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          put(tile, runs.row + 64 * r, 4 * runs.half + j, reinterpret_cast<const float(&)[format_part]>(values[8 * j]));
+          put(tile, row, 4 * runs.half + j,
+              make_uint4(found[4 * j], found[4 * j + 1], found[4 * j + 2], found[4 * j + 3]));
         }
       }
       end(first);
     }
+  }
+  // Whether whole numbers are scaled in T, two at a time: with the same bits as in float, where scales are numbers of T
+  // and zero points whole, so that only the product is rounded.
+  static BARACUDA_D bool scaled_in_pairs(const Stored& w) {
+    constexpr int own = is_same<T, f16> ? code_f16 : code_bf16;
+    return w.scale_code == own && w.scale == 1.0f && (w.zeros == nullptr || w.zero_code == code_u8);
+  }
+  static BARACUDA_D void values_of(const RunWords<F>& words, float zero, float scale, bool pairs,
+                                   u32 (&found)[format_run / 2]) {
+    float values[format_run];
+    if constexpr (is_whole<F>) {
+      if (pairs) {
+        F::numbers(words, values, zero);
+        pack(values, found);
+        using Two = conditional<is_same<T, f16>, __half2, __nv_bfloat162>;
+        const u32 by = pack_pair<T>(scale, scale);
+#pragma unroll
+        for (u32& two : found) {
+          const Two y = __hmul2(reinterpret_cast<const Two&>(two), reinterpret_cast<const Two&>(by));
+          two = reinterpret_cast<const u32&>(y);
+        }
+        return;
+      }
+    }
+    F::numbers(words, values);
+#pragma unroll
+    for (int j = 0; j < format_run; ++j) values[j] = (values[j] - zero) * scale;
+    pack(values, found);
+  }
+  template <int N> static BARACUDA_D void pack(const float (&values)[N], u32 (&found)[N / 2]) {
+#pragma unroll
+    for (int j = 0; j < N / 2; ++j) found[j] = pack_pair<T>(values[2 * j], values[2 * j + 1]);
   }
   // The same of one slice whose runs are not whole, 8 of k at a time; what lies beyond k is 0.
   BARACUDA_D void decode_parts(const Stored& w, const Runs& runs, Stage<Ring::stages>& at, int s, int m,
@@ -135,7 +190,9 @@ struct StoredProduct
       const i64 k = runs.k(s) + e % 4 * format_part;
       float values[format_part] = {};
       if (k < p.k) F::decode(w, e < 4 ? runs.rows[0] : runs.rows[1], k, values);
-      put(tile, runs.row + e / 4 * 64, 4 * runs.half + e % 4, values);
+      u32 found[format_part / 2];
+      pack(values, found);
+      put(tile, runs.row + e / 4 * 64, 4 * runs.half + e % 4, make_uint4(found[0], found[1], found[2], found[3]));
     }
     end(at);
     at.advance();
@@ -146,8 +203,9 @@ struct StoredProduct
     simple.whole = true;
     simple.index = nullptr;
     simple.group = stored.group / format_run * format_run;
-    const bool whole = stored.whole && stored.index == nullptr && stored.group % format_run == 0;
+    const bool whole = stored.whole && stored.index == nullptr && stored.group % format_run == 0 && p.k != 0;
     if (threadIdx.x == 0 && slices != 0) prefetch_map(p.x_map);
+    const GroupOf step(DECODERS * TURN * DEPTH, max(simple.group, 1u));  // from a turn of the warpgroup to its next
     Stage<Ring::stages> at;
     int turn = 0;
     this->for_tiles([&](const Tile& tile) {
@@ -155,8 +213,8 @@ struct StoredProduct
       const Runs runs(stored, p, part.item, this->row_of(tile));
       const int m = tile.n * COLUMNS, item = part.item * p.x_step;
       for (int s = part.begin; s < part.begin + AHEAD; s += 2) prefetch_codes(runs, s, own);
-      Numbers numbers;
-      if (whole) load_numbers(numbers, simple, runs, part.begin + (own + DECODERS - turn % DECODERS) % DECODERS * TURN);
+      Ahead ahead;
+      if (whole) ahead.load(simple, p, runs, part.begin + (own + DECODERS - turn % DECODERS) % DECODERS * TURN, step);
 #pragma unroll 1
       for (int s = part.begin; s < part.end; s += TURN, ++turn) {
         const int here = min(TURN, part.end - s);  // slices
@@ -167,7 +225,7 @@ struct StoredProduct
         prefetch_codes(runs, s + AHEAD, own);
         // By whole warps, which arrive together.
         if (whole && here == TURN && static_cast<i64>(s + TURN) * DEPTH <= p.k) {
-          decode_whole(simple, runs, numbers, at, s, m, item);
+          decode_whole(simple, runs, ahead, at, s, m, item, step);
         } else {
 #pragma unroll 1
           for (int t = 0; t < here; ++t) decode_parts(stored, runs, at, s + t, m, item);

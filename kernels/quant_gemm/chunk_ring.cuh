@@ -61,14 +61,17 @@ template <class F, int STAGES> struct ChunkRing {
 };
 
 // The scales and zero points of a chunk: lane l reads those of row l as bits a chunk ahead, and puts them where all lanes
-// find those of their lines: as pairs of T that give eight values at once where T holds them, else as floats.
+// find those of their lines: as pairs of T that give eight values at once where T holds them, else as floats. Where four
+// neighbours lie so that one access has them, which serves up to four chunks, they stay in registers as they lie.
 template <class F, class T> struct ChunkNumbers {
   static constexpr int pitch = warp_size + 4, warp_bytes = chunk_runs * pitch * 8;  // without bank conflicts
   const Stored& w;
   uint2* places;
-  const u8 *scales, *zeros;  // of the lane's row
-  u32 group, rest, scale_bits[chunk_runs], zero_bits[chunk_runs];
-  bool single, fresh = true, exact = false;  // a chunk is of one group; the bits are of another chunk than the places
+  const u8 *scales, *zeros;    // of the lane's row
+  u32 group, rest, first = 0;  // the next chunk's group, and where in it; the group of the chunk of the bits
+  u32 scale_bits[chunk_runs], zero_bits[chunk_runs];
+  bool single, by_quads;             // a chunk is of one group; the bits are of four neighbours
+  bool fresh = true, exact = false;  // the bits are of another chunk than the places; these hold pairs
 
   static BARACUDA_D int width(int code) { return code == code_f32 ? 4 : code == code_f16 || code == code_bf16 ? 2 : 1; }
 
@@ -78,11 +81,15 @@ template <class F, class T> struct ChunkNumbers {
         zeros(static_cast<const u8*>(w.zeros)), group(static_cast<u32>(chunk) * chunk_k / w.group),
         rest(static_cast<u32>(chunk) * chunk_k % w.group), single(w.group % chunk_k == 0) {
     if (zeros != nullptr) zeros += row.zero * width(w.zero_code);
+    by_quads = w.groups % 4 == 0 && (single || w.group == 2 * format_run || w.group == format_run) &&
+               in_quads(scales, w.scale_code, w.scale_steps[2]) &&
+               (zeros == nullptr || in_quads(zeros, w.zero_code, w.zero_steps[2]));
   }
-  // Asks for those of the next chunk.
-  BARACUDA_D void load() {
+  // Asks for those of the next chunk; `begin`: the first one.
+  BARACUDA_D void load(bool begin = false) {
     fresh = fresh || !single || rest == 0;
     u32 groups[chunk_runs] = {group};
+    first = group;
     if (single) {
       rest += chunk_k;
       if (rest == w.group) rest = 0, ++group;
@@ -95,6 +102,12 @@ template <class F, class T> struct ChunkNumbers {
         if (rest == w.group) rest = 0, ++group;
       }
     }
+    if (by_quads) {
+      if (first % 4 != 0 && !begin) return;
+      read_quad(scales, w.scale_code, scale_bits);
+      if (zeros != nullptr) read_quad(zeros, w.zero_code, zero_bits);
+      return;
+    }
     read(scales, w.scale_code, w.scale_steps[2], groups, scale_bits);
     if (zeros != nullptr) read(zeros, w.zero_code, w.zero_steps[2], groups, zero_bits);
   }
@@ -103,14 +116,17 @@ template <class F, class T> struct ChunkNumbers {
     if (!fresh) return;
     fresh = false;
     float scale[chunk_runs], zero[chunk_runs] = {};
+    u32 bits[chunk_runs];
+    take(scale_bits, w.scale_code, bits);
     with_number(w.scale_code, [&](const auto& number) {
 #pragma unroll
-      for (int e = 0; e < chunk_runs; ++e) scale[e] = number(scale_bits[e]) * w.scale;
+      for (int e = 0; e < chunk_runs; ++e) scale[e] = number(bits[e]) * w.scale;
     });
     if (F::has_zeros && zeros != nullptr) {
+      take(zero_bits, w.zero_code, bits);
       with_number(w.zero_code, [&](const auto& number) {
 #pragma unroll
-        for (int e = 0; e < chunk_runs; ++e) zero[e] = number(zero_bits[e]);
+        for (int e = 0; e < chunk_runs; ++e) zero[e] = number(bits[e]);
       });
     }
     uint2 out[chunk_runs];
@@ -150,6 +166,37 @@ template <class F, class T> struct ChunkNumbers {
     if (width(code) == 2) read_as<u16>(from, step, groups, bits);
     else if (width(code) == 1) read_as<u8>(from, step, groups, bits);
     else read_as<u32>(from, step, groups, bits);
+  }
+  static BARACUDA_D bool in_quads(const u8* from, int code, i64 step) {
+    return step == 1 && reinterpret_cast<u64>(from) % (4 * width(code)) == 0;
+  }
+  BARACUDA_D void read_quad(const u8* from, int code, u32 (&bits)[chunk_runs]) const {
+    from += static_cast<i64>(first / 4) * (4 * width(code));
+    if (width(code) == 4) {
+      const uint4 four = __ldg(reinterpret_cast<const uint4*>(from));
+      bits[0] = four.x, bits[1] = four.y, bits[2] = four.z, bits[3] = four.w;
+    } else if (width(code) == 2) {
+      const uint2 four = __ldg(reinterpret_cast<const uint2*>(from));
+      bits[0] = four.x, bits[1] = four.y;
+    } else {
+      bits[0] = __ldg(reinterpret_cast<const u32*>(from));
+    }
+  }
+  // The bits of each run of the chunk.
+  BARACUDA_D void take(const u32 (&bits)[chunk_runs], int code, u32 (&out)[chunk_runs]) const {
+#pragma unroll
+    for (int e = 0; e < chunk_runs; ++e) {
+      if (!by_quads) out[e] = bits[e];
+      else if (single && e > 0) out[e] = out[0];
+      else out[e] = of_quad(bits, code, w.group == format_run ? e : first + (w.group == 2 * format_run ? e / 2 : 0));
+    }
+  }
+  // Number `place` mod 4 of a quad.
+  static BARACUDA_D u32 of_quad(const u32 (&bits)[chunk_runs], int code, u32 place) {
+    const bool odd = place & 1, late = place & 2;
+    if (width(code) == 4) return late ? odd ? bits[3] : bits[2] : odd ? bits[1] : bits[0];
+    if (width(code) == 2) return (late ? bits[1] : bits[0]) >> (odd ? 16 : 0) & 0xffffu;
+    return bits[0] >> (place % 4 * 8) & 255u;
   }
 };
 

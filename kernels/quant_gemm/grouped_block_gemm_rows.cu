@@ -6,15 +6,15 @@
 
 namespace baracuda {
 
-template <class F, class T, int NT, class P> BARACUDA_D void grouped_block_gemm_rows(const P& p) {
-  using Tile = BlockGemmRowsTile<NT>;
-  constexpr int rows = 8 * NT, columns = block_gemm_columns(NT);
+template <class F, class T, int NT, int SPLITS, class P> BARACUDA_D void grouped_block_gemm_rows(const P& p) {
+  using Tile = BlockGemmRowsTile<NT, SPLITS>;
+  constexpr int rows = 8 * NT, columns = block_gemm_columns(SPLITS);
   const Stored stored(p);
   expert_tiles<rows, columns, block_gemm_threads>(
       p,
       [&](const GroupTile& at) {
         const ExpertProduct<T> own(p, at);
-        block_gemm_rows_tile<F, T, NT>(own, stored, tile_of_expert<Tile>(own, at));
+        block_gemm_rows_tile<F, T, NT, SPLITS>(own, stored, tile_of_expert<Tile>(own, at));
       },
       [&](const GroupTile& at) { put_no_expert<T, rows, columns>(p, at); });
 }

@@ -5,10 +5,11 @@
 
 namespace baracuda {
 
-template <class F, class T, int NT, class P> BARACUDA_D void qkv_gemm_rows(const P& p) {
+template <class F, class T, int NT, int SPLITS, class P> BARACUDA_D void qkv_gemm_rows(const P& p) {
   const int i = qkv_product(p, blockIdx.x);
   const QkvProduct own(p, i);
-  block_gemm_rows_tile<F, T, NT>(own, Stored(own), BlockGemmRowsTile<NT>(own, blockIdx.x - p.first[i]));
+  const BlockGemmRowsTile<NT, SPLITS> tile(own, blockIdx.x - p.first[i]);
+  block_gemm_rows_tile<F, T, NT, SPLITS>(own, Stored(own), tile);
 }
 
 }  // namespace baracuda

@@ -5,8 +5,8 @@
 // the columns 4 g … 4 g + 3, two for each of two tiles of 16, and of a chunk of 64 of k the run 16 q … 16 q + 15, of
 // which product j of 4 takes 4 j … 4 j + 3. Chunk c is warp c % 8's; a warp adds its chunks in order, each 16 of them a
 // chain of their own, then the chains, and the warps are added as a tree. So the order depends on k alone.
-#include "quant_gemm/qkv_int8.cuh"
 #include <baracuda/async_copy.cuh>
+#include <baracuda/byte_numbers.cuh>
 #include <baracuda/mma.cuh>
 #include <baracuda/reduce.cuh>
 #include <baracuda/vector.cuh>

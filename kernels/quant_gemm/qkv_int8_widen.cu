@@ -1,6 +1,6 @@
 // qkv_int8_widen   int8 numbers, times a scale and those of their rows or columns where there are any, in the element
 //                  that a dense product reads, rounded once. A thread has 16 columns of a row.
-#include "quant_gemm/qkv_int8.cuh"
+#include <baracuda/byte_numbers.cuh>
 #include <baracuda/vector.cuh>
 
 namespace baracuda {

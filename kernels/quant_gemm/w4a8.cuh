@@ -19,7 +19,38 @@ struct Nibbles {
   u32 flip;  // makes bytes of at least 128 from which the zero point is taken without a borrow
   BARACUDA_D explicit Nibbles(bool is_signed) : flip(is_signed ? 0x88888888u : 0x80808080u) {}
   BARACUDA_D u32 operator()(u32 word, u32 zero) const { return (((word & 0x0f0f0f0fu) ^ flip) - zero) ^ 0x80808080u; }
+  // Eight weights of a word as the bytes of k in turn.
+  BARACUDA_D uint2 in_turn(u32 word, u32 zero) const {
+    const u32 even = (*this)(word, zero), odd = (*this)(word >> 4, zero);
+    return make_uint2(__byte_perm(even, odd, 0x5140), __byte_perm(even, odd, 0x7362));
+  }
 };
+
+// Up to 16 bytes `step` apart, others 0. Not inlined: whole accesses do without it.
+static __device__ __noinline__ uint4 loose_bytes(const u8* from, i64 step, i64 count) {
+  u32 words[4] = {};
+#pragma unroll
+  for (int k = 0; k < 16; ++k) {
+    if (k < count) words[k / 4] |= static_cast<u32>(from[k * step]) << (8 * (k % 4));
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// BYTES neighbours, of which `left` exist: in one access where they lie so (`whole`) and all exist.
+template <int BYTES> BARACUDA_D void load_row(u32* to, const u8* from, i64 step, i64 left, bool whole) {
+  uint4 all;
+  if (whole && left >= BYTES) {
+    const auto word = __ldg(reinterpret_cast<const Word<BYTES>*>(from));
+    const u32* const part = reinterpret_cast<const u32*>(&word);
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) to[i] = part[i];
+  } else {
+    all = loose_bytes(from, step, min<i64>(left, BYTES));
+    const u32 part[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+    for (int i = 0; i < BYTES / 4; ++i) to[i] = part[i];
+  }
+}
 
 // Where the scales and zero points of an item's rows of weights stand.
 template <class P> struct GroupsOfRows {
@@ -46,21 +77,23 @@ BARACUDA_D float with_group(float sum, int of_group, float scale) { return sum +
 template <class P> struct W4A8Output {
   const P& p;
   i64 batch;
-  template <class T> BARACUDA_D float value(float sum, i64 m, i64 n) const {
-    if (p.scale_x != nullptr) {
-      sum *= __ldg(static_cast<const float*>(p.scale_x) + batch * p.scale_x_steps[0] + m * p.scale_x_steps[1]);
-    }
+  BARACUDA_D float scale(i64 m) const {  // by which row m is multiplied
+    if (p.scale_x == nullptr) return 1.0f;
+    return __ldg(static_cast<const float*>(p.scale_x) + batch * p.scale_x_steps[0] + m * p.scale_x_steps[1]);
+  }
+  template <class T> BARACUDA_D float value(float sum, float scale, i64 n) const {
+    sum *= scale;
     return p.bias == nullptr ? sum : sum + to_acc(__ldg(static_cast<const T*>(p.bias) + n * p.bias_step));
   }
   template <class T> BARACUDA_D T* place(i64 m, i64 n) const {
     return static_cast<T*>(p.y) + batch * p.y_steps[0] + m * p.y_steps[1] + n * p.y_steps[2];
   }
-  // Columns n … n + 7 of row m, of which some may not exist; n is a multiple of 8.
-  template <class T> BARACUDA_D void put(Vec<float, 8> sum, i64 m, i64 n) const {
+  // Columns n … n + 7 of row m, of which some may not exist; n is a multiple of 8. scale: that of the row.
+  template <class T> BARACUDA_D void put(Vec<float, 8> sum, float scale, i64 m, i64 n) const {
     const i64 there = p.n - n;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      if (e < there) sum[e] = value<T>(sum[e], m, n + e);
+      if (e < there) sum[e] = value<T>(sum[e], scale, n + e);
     }
     T* const to = place<T>(m, n);
     if (p.wide_y) store_vec<T, 8, true>(to, cast_vec<T>(sum), there);

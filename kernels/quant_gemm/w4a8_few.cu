@@ -14,32 +14,6 @@ namespace baracuda {
 
 constexpr int w4a8_warps = 8, w4a8_chunk = 128;
 
-// Up to 16 bytes `step` apart, others 0. Not inlined: whole accesses do without it.
-static __device__ __noinline__ uint4 loose_bytes(const u8* from, i64 step, i64 count) {
-  u32 words[4] = {};
-#pragma unroll
-  for (int k = 0; k < 16; ++k) {
-    if (k < count) words[k / 4] |= static_cast<u32>(from[k * step]) << (8 * (k % 4));
-  }
-  return make_uint4(words[0], words[1], words[2], words[3]);
-}
-
-// BYTES neighbours, of which `left` exist: in one access where they lie so (`whole`) and all exist.
-template <int BYTES> BARACUDA_D void load_row(u32* to, const u8* from, i64 step, i64 left, bool whole) {
-  uint4 all;
-  if (whole && left >= BYTES) {
-    const auto word = __ldg(reinterpret_cast<const Word<BYTES>*>(from));
-    const u32* const part = reinterpret_cast<const u32*>(&word);
-#pragma unroll
-    for (int i = 0; i < BYTES / 4; ++i) to[i] = part[i];
-  } else {
-    all = loose_bytes(from, step, min<i64>(left, BYTES));
-    const u32 part[4] = {all.x, all.y, all.z, all.w};
-#pragma unroll
-    for (int i = 0; i < BYTES / 4; ++i) to[i] = part[i];
-  }
-}
-
 // What a lane reads of the weights of a chunk, zero points and scales as bits: nothing waits for them a round ahead.
 template <int MT, int PIECES> struct W4A8Chunk {
   u32 w[MT][2][4], zero[MT][2][PIECES];
@@ -211,7 +185,7 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
     const int place = thread + threads * i;
     const i64 m = place / columns, n = n0 + place % columns;
     if (m >= p.m || n >= p.n) continue;
-    *output.template place<T>(m, n) = from_acc<T>(output.template value<T>(total[i], m, n));
+    *output.template place<T>(m, n) = from_acc<T>(output.template value<T>(total[i], output.scale(m), n));
   }
 }
 

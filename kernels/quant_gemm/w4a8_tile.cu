@@ -193,7 +193,8 @@ template <class T, int SIZE> struct W4A8Tile {
 #pragma unroll 1
     for (int i = lane_id(); i < warp_rows * NT; i += warp_size) {
       const i64 m = m0 + row + i / NT, n = n0 + column + i % NT * 8;
-      if (m < p.m && n < p.n) output.template put<T>(load<8>(mine + i / NT * pitch + i % NT * 8), m, n);
+      if (m < p.m && n < p.n)
+        output.template put<T>(load<8>(mine + i / NT * pitch + i % NT * 8), output.scale(m), m, n);
     }
   }
 };

@@ -106,7 +106,11 @@ template <int BITS> struct AsymmetricCodes {
   }
 };
 
-// Codes of the sorted numbers of a table: a number between two is the nearer, the lower of equals; NaN is 0.
+template <class TABLE> struct TableCodes;
+// In global memory: lanes that want different numbers of a line of the cache get them together.
+template <class TABLE> static __device__ constexpr auto table_parts = TableCodes<TABLE>::made();
+
+// Codes of the sorted numbers of a table, from -1 to 1: a number between two is the nearer, the lower of equals; NaN is 0.
 template <class TABLE> struct TableCodes {
   static constexpr int bits = 4;
   static constexpr bool upper_first = true, sizes = true;
@@ -115,20 +119,43 @@ template <class TABLE> struct TableCodes {
   quantize::Divisor by;
   bool serves;
   BARACUDA_D explicit TableCodes(const EncodedGroup& g)
-      : held(g.held(g.size())), by(held), serves(by.serves(g.size())) {}
+      : held(g.held(g.size())), by(held), serves(by.fast && g.size() * by.inverse < 1.03125f) {}
   BARACUDA_D void store(void* scales, int code, i64 at) const { store_float(scales, code, at, held); }
-  BARACUDA_D u32 near(float x) const { return named(by.near(x)); }
-  BARACUDA_D u32 code(float x) const {
-    const float y = by(x);
-    return named(y != y ? 0.0f : y);
+  BARACUDA_D u32 near(float x) const {
+    const float y = by.near(x);
+    const u32 part = __float_as_uint(__fmaf_rz(y, parts_of_1, 0x1p23f + parts / 2)) & (parts - 1);
+    const uint2 found = __ldg(reinterpret_cast<const uint2*>(table_parts<TABLE>.part + part));
+    return TABLE::name(static_cast<int>(found.y) + (y > __uint_as_float(found.x) ? 1 : 0));
   }
-
- private:
-  static BARACUDA_D u32 named(float y) {
+  BARACUDA_D u32 code(float x) const {
+    const float y = by(x) != by(x) ? 0.0f : by(x);
     int at = 0;
 #pragma unroll
-    for (int i = 1; i < 16; ++i) at += y > (TABLE::sorted(i - 1) + TABLE::sorted(i)) * 0.5f ? 1 : 0;
+    for (int i = 1; i < 16; ++i) at += y > TABLE::middle(i) ? 1 : 0;
     return TABLE::name(at);
+  }
+
+  // The range in parts of which each has one middle of two numbers at most: that, or a number beyond the range, and the
+  // place of a number below it. Where 0 is a middle, it stands between two names of one code, and is none.
+  static constexpr int parts = 32;
+  static constexpr float parts_of_1 = 15.5f;
+  struct Parts {
+    struct alignas(8) {
+      float middle;
+      int below;
+    } part[parts];
+  };
+  static constexpr __device__ Parts made() {
+    Parts found{};
+    for (int n = 0; n < parts; ++n) {
+      found.part[n] = {3e38f, 0};
+      for (int i = 1; i < 16; ++i) {
+        const int of = static_cast<int>(TABLE::middle(i) * parts_of_1 + parts / 2);
+        if (of < n || (of == n && TABLE::middle(i) == 0.0f)) ++found.part[n].below;
+        else if (of == n) found.part[n].middle = TABLE::middle(i);
+      }
+    }
+    return found;
   }
 };
 

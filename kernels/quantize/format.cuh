@@ -13,6 +13,7 @@
 //   Decoder   makes the same numbers, by all lanes of a warp together
 //   Fast<T>   with is_shifted: numbers that are too large by constants, which a whole zero point is taken off with;
 //             with has_pairs<T>: eight values at once in T, for scales and zero points that T holds
+#include <baracuda/byte_numbers.cuh>
 #include <baracuda/convert.cuh>
 #include <baracuda/math.cuh>
 #include <baracuda/vector.cuh>
@@ -45,6 +46,9 @@ struct Stored {
   float scale;
   bool whole, scaled;
 
+  // The group of column k, where columns say which.
+  BARACUDA_D u32 group_of(i64 k) const { return min(static_cast<u32>(max(__ldg(index + k), 0)), groups - 1); }
+
   template <class P>
   BARACUDA_D explicit Stored(const P& p)
       : codes(static_cast<const u8*>(p.codes)), scales(p.scales), zeros(p.zeros),
@@ -58,7 +62,7 @@ struct StoredRow {
   const u8* codes;
   i64 scale, zero;
   BARACUDA_D StoredRow(const Stored& w, i64 batch, i64 row) {
-    const i64 of = static_cast<u32>(row) / w.row_group;
+    const i64 of = w.row_group == 1 ? row : static_cast<u32>(row) / w.row_group;
     codes = w.codes + batch * w.code_steps[0] + row * w.code_steps[1];
     scale = batch * w.scale_steps[0] + of * w.scale_steps[1];
     zero = batch * w.zero_steps[0] + of * w.zero_steps[1];
@@ -114,20 +118,23 @@ template <class F> struct Grouped {
     }
   };
 
-  template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
+  template <int N> static BARACUDA_D auto words(const Stored& w, const StoredRow& row, i64 k) {
     constexpr int unit = N == format_run ? F::run_unit : F::part_unit;
-    const auto words = load_codes<N * F::bits / 8, unit>(row.codes + k / 8 * F::bits, w.whole);
+    return load_codes<N * F::bits / 8, unit>(row.codes + k / 8 * F::bits, w.whole);
+  }
+  template <int N, int WORDS> static BARACUDA_D void numbers(const Vec<u32, WORDS>& words, float (&x)[N]) {
 #pragma unroll
     for (int j = 0; j < N; ++j) x[j] = F::number(words, j);
   }
-
+  template <int N> static BARACUDA_D void codes(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
+    F::numbers(F::template words<N>(w, row, k), x);
+  }
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
-    F::codes(w, row, k, x);
+    codes(w, row, k, x);
     if (w.index != nullptr) {
 #pragma unroll
       for (int j = 0; j < N; ++j) {
-        const i32 of = __ldg(w.index + k + j);
-        scale_some<1>(w, row, min(static_cast<u32>(max(of, 0)), w.groups - 1), x, j);
+        scale_some<1>(w, row, w.group_of(k + j), x, j);
       }
     } else if (N == format_part || w.group % N == 0) {
       scale_some<N>(w, row, static_cast<u32>(k) / w.group, x, 0);

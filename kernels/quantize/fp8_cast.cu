@@ -19,12 +19,15 @@ template <class T> struct Fp8Cast {
     return place.load(static_cast<const T*>(p.x), 1);
   }
   template <int V> BARACUDA_D void write(const MapPlace<V, 2>& place, const Chunk<V>& x, bool wanted) const {
-    const Vec<float, V> v = to_acc(x);
+    Vec<float, V> v = to_acc(x);
     Vec<u8, V> codes;
 #pragma unroll
-    for (int k = 0; k < V; ++k) {
-      most = math::maximum(most, math::abs(v[k]));
-      codes[k] = coder(v[k] * scale);
+    for (int k = 0; k < V; ++k) most = math::maximum(most, math::abs(v[k])), v[k] *= scale;
+    if constexpr (V % 4 == 0) {
+      codes = quantize::codes_of(v, coder, math::isfinite(most) && math::isfinite(scale));
+    } else {
+#pragma unroll
+      for (int k = 0; k < V; ++k) codes[k] = coder(v[k]);
     }
     if (wanted) place.store(static_cast<u8*>(p.y), 0, codes);
   }

@@ -16,12 +16,15 @@ template <class T, bool WIDE> BARACUDA_D void fp8_cast_transpose(const Fp8Transp
   const float scale = static_cast<float>(p.scale());
 
   const bool there = top + line < p.rows && left + from < p.cols;
-  const Vec<float, each> v = values_of<T, WIDE>(p, top + line, left + from, there);
-  Vec<u8, each> codes;
+  Vec<float, each> v = values_of<T, WIDE>(p, top + line, left + from, there);
+  const float most = quantize::most_of(v, each);
 #pragma unroll
-  for (int k = 0; k < each; ++k) tile[line][from + k] = codes[k] = coder(v[k] * scale);
+  for (int k = 0; k < each; ++k) v[k] *= scale;
+  Vec<u8, each> codes = quantize::codes_of(v, coder, math::isfinite(most) && math::isfinite(scale));
+#pragma unroll
+  for (int k = 0; k < each; ++k) tile[line][from + k] = codes[k];
   if (there) put_row<WIDE>(p, top + line, left + from, codes);
-  quantize::raise<threads>(static_cast<float*>(p.amax), quantize::most_of(v, each));
+  quantize::raise<threads>(static_cast<float*>(p.amax), most);
   __syncthreads();
 
 #pragma unroll

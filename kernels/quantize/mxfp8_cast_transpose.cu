@@ -6,11 +6,17 @@ namespace baracuda {
 
 namespace transposing {
 
-// The scale of the 32 numbers of which two neighbouring threads have 16 each.
-BARACUDA_D quantize::BlockScale scale_of_pair(const Vec<float, each>& v, float largest) {
-  const float most = quantize::block_most(quantize::most_of(v, each), 2);
-  return quantize::block_scale(most, largest, quantize::scale_e8m0, 1.0f);
-}
+// The 32 numbers of which two neighbouring threads have 16 each: the largest size, and the scale.
+struct Pair {
+  float most;
+  quantize::BlockScale scale;
+  BARACUDA_D Pair(const Vec<float, each>& v, float largest)
+      : most(quantize::block_most(quantize::most_of(v, each), 2)),
+        scale(quantize::block_scale(most, largest, quantize::scale_e8m0, 1.0f)) {}
+  BARACUDA_D Vec<u8, each> codes(const Vec<float, each>& v, const quantize::Coder& coder) const {
+    return quantize::codes_over(v, scale.value, coder, most);
+  }
+};
 
 }  // namespace transposing
 
@@ -27,19 +33,21 @@ template <class T, bool WIDE> BARACUDA_D void mxfp8_cast_transpose(const Mxfp8Tr
   Vec<float, each> v = values_of<T, WIDE>(p, top + line, left + from, there);
 #pragma unroll
   for (int k = 0; k < each; ++k) tile[line][from + k] = v[k];
-  const quantize::BlockScale along = scale_of_pair(v, p.largest);
+  const Pair along(v, p.largest);
   if (there) {
-    put_row<WIDE>(p, top + line, left + from, quantize::codes_of(v, quantize::Divisor(along.value), coder));
-    if (from % 32 == 0) static_cast<u8*>(p.scales)[(top + line) * (p.cols / 32) + (left + from) / 32] = along.code;
+    put_row<WIDE>(p, top + line, left + from, along.codes(v, coder));
+    if (from % 32 == 0)
+      static_cast<u8*>(p.scales)[(top + line) * (p.cols / 32) + (left + from) / 32] = along.scale.code;
   }
   __syncthreads();
 
 #pragma unroll
   for (int k = 0; k < each; ++k) v[k] = tile[from + k][line];
-  const quantize::BlockScale down = scale_of_pair(v, p.largest);
+  const Pair down(v, p.largest);
   if (top + from < p.rows && left + line < p.cols) {
-    put_column<WIDE>(p, top + from, left + line, quantize::codes_of(v, quantize::Divisor(down.value), coder));
-    if (from % 32 == 0) static_cast<u8*>(p.scales_t)[(left + line) * (p.rows / 32) + (top + from) / 32] = down.code;
+    put_column<WIDE>(p, top + from, left + line, down.codes(v, coder));
+    if (from % 32 == 0)
+      static_cast<u8*>(p.scales_t)[(left + line) * (p.rows / 32) + (top + from) / 32] = down.scale.code;
   }
 }
 

@@ -194,11 +194,11 @@ class LoraMatmulPlan(Plan):
     """y[t] = base[t] + scale[i] (x[t] @ a[i]ᵀ) @ b[i]ᵀ with the adapter i of token t (Punica's BGMV), or of the segment
     that the token is in (SGMV).
 
-    Tokens may name adapters in any order; neighbours of one adapter share its reads. Sums and the row of x @ aᵀ are in
-    float32 (float64 of float64), and two launches make them. From 32 tokens on tensor cores multiply 16-bit elements
-    ("mma"), with x @ aᵀ as the sum of two of them; fewer adapters in 32 or 64 neighbours are faster. Else
-    ("tokens") the sums over in_features are of pieces of 512, added in their order, and those over the rank go by rank,
-    so a token's bits depend neither on the others nor on how many there are.
+    Tokens may name adapters in any order. Sums and the row of x @ aᵀ are in float32 (float64 of float64). Of many
+    tokens for each adapter tensor cores multiply 16-bit elements ("mma"), with x @ aᵀ as the sum of two of them; before
+    that a launch puts tokens that name adapters one by one into their order. A token's bits do not depend on what the
+    others are. Else ("tokens") the sums over in_features are of pieces of 512, added in their order, and those over the
+    rank go by rank, so that they do not depend on how many there are either.
     """
 
     op = "gemm.lora_matmul"

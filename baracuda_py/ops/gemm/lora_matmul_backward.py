@@ -53,7 +53,7 @@ def reference(
 
 
 class LoraMatmulBackwardPlan(Plan):
-    """dx[t] = scale[i] (dy[t] @ b[i]) @ a[i] and dbase = dy of `LoraMatmulPlan`, in the same two launches.
+    """dx[t] = scale[i] (dy[t] @ b[i]) @ a[i] and dbase = dy of `LoraMatmulPlan`, in the same launches.
 
     The rows and their orders of sums are the forward's. Gradients of a and b are refused.
     """

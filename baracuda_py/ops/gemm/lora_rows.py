@@ -1,4 +1,7 @@
-"""The rows of `LoraMatmulPlan` and of its gradient: two launches, of tensor cores for many tokens, or without them."""
+"""The rows of `LoraMatmulPlan` and of its gradient: tensor cores for many tokens of an adapter, or without them.
+
+Both are two launches. Before those of tensor cores a third one may put tokens into the order of their adapters.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,20 @@ from typing import Any, NamedTuple
 from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ...core.variant import aligned
 from ...schedules.gemm import steps_of
-from .mma import HALVES, k_first, pieces_of, ring_bytes
+from .mma import HALVES, k_first
 
-THREADS, _MMA_THREADS = 256, 128
+THREADS, _MMA_THREADS, _ORDER_THREADS = 256, 128, 1024
 _TILE, _CHUNK = 8, 512  # tokens of a block, elements of k of a piece; kernels/gemm/lora_matmul.cu, too
-_MANY = 32  # tokens from which on tensor cores take them
-# Of kernels/gemm/lora_mma.cu: tokens of a tile of x aᵀ; tokens and columns of one of y, chunks of the rank, what of
-# shared memory does not depend on the rank (a ring of three stages, what warps' sums go through), and static memory.
-_MMA_TILE, _ROWS, _COLUMNS, _DEPTH, _EXPAND, _STATIC = 64, 32, 128, 32, 3 * 128 * 64 + 8 * 16 * 40 * 4, 1024
-_SHORTEST = 256  # of k in a split
-_RESIDENT = {True: 3, False: 2}  # blocks of y that a multiprocessor has, by whether b has the rank along memory
+_RUN = 32  # tokens for each adapter from which on blocks have tiles of several tokens
+# Of kernels/gemm/lora_mma.cu: tokens of a tile of x aᵀ and of the list, and of the rank there, k of a slice; tokens and
+# columns of a tile of y, chunks of the rank, what of shared memory does not depend on the rank (a ring of three stages,
+# what warps' sums go through), and static memory.
+_MMA_TILE, _SLICE, _STAGES = 64, 64, 4
+_ROWS, _COLUMNS, _DEPTH, _EXPAND, _STATIC = 32, 128, 32, 3 * 128 * 64 + 8 * 16 * 40 * 4, 1024
+_RING = _STAGES * 2 * _MMA_TILE * _SLICE * 2
+_SHORTEST, _LONGEST = 512, 1024  # of k in a split
+_SHRINKS, _RESIDENT = 3, {True: 3, False: 2}  # blocks a multiprocessor has; of y by whether b has the rank along memory
+_ORDER_WARPS = (32, 8)  # of the block that sorts, the most and the least
 __all__ = ["BACKWARD", "FORWARD", "HALVES", "KERNELS", "MMA_KERNELS", "launches", "tensor_cores"]
 
 FIELDS = {
@@ -42,16 +49,22 @@ KERNELS = (
 
 SHRINK_MMA = Params(
     "LoraShrinkMmaParams", x="ptr", a="ptr", copy="ptr", x_step="i64[2]", a_step="i64[3]", copy_step="i64[2]",
-    piece="i32", shares="i32", **FIELDS,
+    order="ptr", list="ptr", shares="i32", **FIELDS,
 )  # fmt: skip
 EXPAND_MMA = Params(
     "LoraExpandMmaParams", b="ptr", scale="ptr", base="ptr", y="ptr", b_step="i64[3]", base_step="i64[2]",
-    y_step="i64[2]", scale_step="i64", ranges="i64", shares="i32", **FIELDS,
+    y_step="i64[2]", scale_step="i64", order="ptr", list="ptr", ranges="i64", shares="i32", **FIELDS,
+)  # fmt: skip
+ORDER = Params(
+    "LoraOrderParams", ids="ptr", tokens="i64", adapters="i64", ids_step="i64", entries="i64", wide_ids="i32",
+    warps="i32", tile="i32", order="workspace", list="workspace",
 )  # fmt: skip
 _MAJORS = {"B_K": (True, False)}
 _MMA_SOURCE = "gemm/lora_mma.cu"
 MMA_KERNELS = (
-    Kernel("shrink_mma", "lora_shrink_mma<{T}, {B_K}>", SHRINK_MMA, _MAJORS, _MMA_THREADS, 4, source=_MMA_SOURCE),
+    Kernel("order", "lora_order", ORDER, threads=_ORDER_THREADS, source="gemm/lora_order.cu", shared="lora"),
+    Kernel("shrink_mma", "lora_shrink_mma<{T}, {B_K}>", SHRINK_MMA, _MAJORS, _MMA_THREADS, _SHRINKS,
+           source=_MMA_SOURCE),
     Kernel("expand_mma", "lora_expand_mma<{T}, true>", EXPAND_MMA, {}, THREADS, _RESIDENT[True], source=_MMA_SOURCE),
     Kernel("expand_mma_across", "lora_expand_mma<{T}, false>", EXPAND_MMA, {}, THREADS, _RESIDENT[False],
            source=_MMA_SOURCE),
@@ -108,12 +121,13 @@ class _Products:
             "scale_step": 0 if p.scale is None else p.scale.strides[0],
         }  # fmt: skip
 
-    def geometry(self, shrink: Step, expand: Step, nbytes: int) -> Geometry | str:
-        """Both launches, but those of nothing."""
+    def geometry(self, shrink: Step, expand: Step, nbytes: int, *before: Step) -> Geometry | str:
+        """Both launches and those before them, but those of nothing."""
         blocks = max(shrink.grid[0], expand.grid[0])
         if blocks >= 2**31:
             return f"needs {blocks} blocks, a grid has 2**31 - 1"
         steps = [step for step, to in ((shrink, self.x), (expand, self.y)) if to is not None and step.grid[0]]
+        steps = [*before, *steps] if steps else []
         layout = "contiguous" if all(v.dense for v in self.p.flat()) else "strided"
         return Geometry(tuple(steps), aligned(nbytes), layout)
 
@@ -130,12 +144,13 @@ def _wide(*views: View | None) -> int:
 def launches(p: Problem, names: Names) -> Geometry | str:
     """A block for eight tokens, or for one of few, and all of k or one piece of it; then for 256 columns."""
     desc, own = p.desc, _Products(p, names)
-    tile = _TILE if desc.tokens > 64 else 1
+    tile = _TILE if desc.tokens > max(64, _RUN * _groups(desc, p.offsets is not None)) else 1
     tiles, chunks = -(-desc.tokens // tile), -(-own.k // _CHUNK)
     each = max(chunks, 1) if tiles >= 2 * p.device.sms else 1
     splits, columns = -(-chunks // each), -(-own.n // THREADS)
     more = {"chunks": chunks, "each": each, "splits": splits, "tile": tile}
-    shrink = {**own.shrink, **more, "wide": _wide(own.x, own.a, own.copy)}
+    wide = _wide(own.x, own.a, own.copy)
+    shrink = {**own.shrink, **more, "wide": wide if wide & 2 else wide | _wide(_swapped(own.a)) << 3}
     expand = {**own.expand, **more, "wide": _wide(own.b)}
     held = tile * -(-desc.max_rank // 8) * 8 * desc.acc.itemsize
     return own.geometry(
@@ -145,11 +160,36 @@ def launches(p: Problem, names: Names) -> Geometry | str:
     )
 
 
+def _groups(desc: Any, segments: bool) -> int:
+    """How many runs of tokens have one adapter at most, where they are in order."""
+    return int(min(desc.tokens, desc.num_ids if segments else desc.adapters))
+
+
+def _tiles(desc: Any, size: int, ordered: bool) -> int:
+    """Tiles of tokens, some of which adapters leave half empty."""
+    return int(max(1, -(-desc.tokens // size) + (_groups(desc, False) // 2 if ordered else 0)))
+
+
+def _slower(desc: Any, segments: bool) -> str | None:
+    """Why the row without tensor cores is faster, or None.
+
+    Both are estimated in µs of an H100 with k + n = 8192, on which their ratio hardly depends. Without tensor cores a
+    token takes 0.1 for 16 of the rank, as it reads its adapter alone. Tiles of 32 tokens of an adapter take 0.2, and
+    0.06 for each 32 of the rank; before them the launches take 5 more, and the order another 5.
+    """
+    tiles = -(-desc.tokens // _ROWS) + _groups(desc, segments)
+    before = 5.5 if segments or desc.adapters < 2 else 10.5
+    theirs, own = desc.tokens * max(desc.max_rank, 8) / 160, before + tiles * (0.2 + 0.06 * -(-desc.max_rank // _DEPTH))
+    if theirs > own:
+        return None
+    return f"{desc.tokens} tokens of up to {desc.adapters} adapters of rank {desc.max_rank} are too few for tiles"
+
+
 def tensor_cores(p: Problem, names: Names) -> Geometry | str:
     """A block for 64 tokens, 64 of the rank and a split of k, then for 32 tokens and a range of columns."""
     desc, own = p.desc, _Products(p, names)
-    if desc.tokens < _MANY:
-        return f"{desc.tokens} tokens are fewer than {_MANY}"
+    if refusal := _slower(desc, p.offsets is not None):
+        return refusal
     if own.x.strides[-1] != 1 and own.k > 1:
         return f"needs rows of {names.x} along memory, got strides {own.x.strides}"
     majors = k_first(own.a, -1), k_first(own.b, -1)
@@ -160,38 +200,63 @@ def tensor_cores(p: Problem, names: Names) -> Geometry | str:
     held = _EXPAND + -(-desc.max_rank // _DEPTH) * 2 * _ROWS * _DEPTH * desc.element.itemsize
     if held + _STATIC > p.device.smem:
         return f"a rank of {desc.max_rank} needs {held} bytes of shared memory, the device has {p.device.smem}"
-    shrink, expand = _shrink_mma(p, own), _expand_mma(p, own, _RESIDENT[bool(majors[1])])
-    shrink["wide"] = _wide(own.x, None, own.copy) | bits[0] << 1
-    expand |= {"wide": _wide(None, own.base, own.y) | bits[1], "splits": shrink["splits"]}
-    copies = int(own.copy is not None or desc.max_rank > 0)  # a rank of 0 has no products
-    tiles = -(-desc.tokens // _MMA_TILE) * max(1, -(-desc.max_rank // _MMA_TILE)) * copies
-    rows = -(-desc.tokens // _ROWS)
+    ordered = p.offsets is None and desc.adapters > 1
+    shrink, expand = _shrink_mma(p, own, ordered), _expand_mma(p, own, ordered, _RESIDENT[bool(majors[1])])
+    nbytes = aligned(shrink["splits"] * desc.tokens * -(-desc.max_rank // 8) * 8 * 4)
+    before, places = _order(p, own, nbytes) if ordered else ((), {"order": "@null", "list": "@null"})
+    if isinstance(before, str):
+        return before
+    shrink |= {**places, "wide": _wide(own.x, None, own.copy) | bits[0] << 1}
+    expand |= {**places, "wide": _wide(None, own.base, own.y) | bits[1], "splits": shrink["splits"]}
+    columns = max(1, -(-desc.max_rank // _MMA_TILE)) if own.copy is not None or desc.max_rank else 0
+    listed = before[0].params["entries"] if before else 0
+    tiles, rows = listed or -(-desc.tokens // _MMA_TILE), 2 * listed or -(-desc.tokens // _ROWS)
+    if before:
+        nbytes = before[0].params["list"] + aligned(16 * listed)
     return own.geometry(
-        Step("shrink_mma", (tiles * shrink["splits"] * shrink["shares"], 1, 1), shrink, {"B_K": majors[0]},
-             _MMA_THREADS, ring_bytes(_MMA_TILE, False)),
+        Step("shrink_mma", (tiles * columns * shrink["splits"] * shrink["shares"], 1, 1), shrink, {"B_K": majors[0]},
+             _MMA_THREADS, _RING),
         Step("expand_mma" if majors[1] else "expand_mma_across",
              (rows * expand["ranges"] * expand["shares"], 1, 1), expand, {}, THREADS, held),
-        shrink["splits"] * desc.tokens * -(-desc.max_rank // 8) * 8 * 4,
+        nbytes, *before,
     )  # fmt: skip
 
 
-def _shrink_mma(p: Problem, own: _Products) -> dict[str, Any]:
-    """Splits of k with which a multiprocessor has two blocks, and more where a tile may have many adapters."""
+def _order(p: Problem, own: _Products, at: int) -> tuple[tuple[Step, ...] | str, dict[str, Any]]:
+    """The launch that makes the list of tiles, or why there is none, and where in the workspace list and order are."""
+    desc, (most, least) = p.desc, _ORDER_WARPS
+    buckets = desc.adapters + 1
+    warps = min(most, p.device.smem // 4 // buckets - 3, max(least, -(-desc.tokens // 128)))
+    if warps < least or desc.tokens >= 2**31:
+        return f"{desc.tokens} tokens of {desc.adapters} adapters are too many for one block to sort", {}
+    entries = desc.tokens // _MMA_TILE + min(desc.tokens, buckets)
+    places = {"order": at, "list": at + aligned(4 * desc.tokens)}
+    params = {
+        **{name: own.shrink[name] for name in ("tokens", "adapters", "ids_step", "wide_ids")}, **places,
+        "entries": entries, "warps": warps, "tile": _MMA_TILE,
+    }  # fmt: skip
+    step = Step("order", (1, 1, 1), params, {}, _ORDER_THREADS, 4 * ((warps + 2) * buckets + 2))
+    return (step,), {name: ("@workspace", place) for name, place in places.items()}
+
+
+def _shrink_mma(p: Problem, own: _Products, ordered: bool) -> dict[str, Any]:
+    """Splits of k with which all blocks run at once, and more where a tile of neighbours may have many adapters."""
     desc, sms = p.desc, max(1, p.device.sms)
-    tiles = -(-desc.tokens // _MMA_TILE) * max(1, -(-desc.max_rank // _MMA_TILE))
-    slices, piece = -(-own.k // _DEPTH), pieces_of(desc.max_rank, own.k, desc.element)[1]
-    each = -(-slices // max(1, min(2 * sms // tiles, own.k // _SHORTEST))) or 1
-    splits = max(1, -(-slices // each))
-    shares = _shares(p, _MMA_TILE, 4 * sms // (tiles * splits))
-    return {**own.shrink, "tile": _MMA_TILE, "piece": piece, "each": each, "splits": splits, "shares": shares}
+    tiles = _tiles(desc, _MMA_TILE, ordered) * max(1, -(-desc.max_rank // _MMA_TILE))
+    each = -(-own.k // max(1, min(_SHRINKS * sms // tiles, own.k // _SHORTEST)))
+    slices = -(-min(each, _LONGEST) // _SLICE) or 1
+    splits = max(1, -(-own.k // (slices * _SLICE)))
+    shares = 1 if ordered else _shares(p, _MMA_TILE, 4 * sms // (tiles * splits))
+    return {**own.shrink, "tile": _MMA_TILE, "each": slices, "splits": splits, "shares": shares}
 
 
-def _expand_mma(p: Problem, own: _Products, resident: int) -> dict[str, Any]:
-    """Ranges of columns with which all blocks run at once, but for those of more adapters, as above."""
-    tiles, steps, sms = -(-p.desc.tokens // _ROWS), -(-own.n // _COLUMNS), max(1, p.device.sms)
-    each = -(-steps // max(1, min(resident * sms // max(1, tiles), steps))) or 1
+def _expand_mma(p: Problem, own: _Products, ordered: bool, resident: int) -> dict[str, Any]:
+    """Ranges of columns that take the fewest steps, two of which are what a block begins with, in waves of blocks."""
+    tiles, steps, sms = _tiles(p.desc, _ROWS, ordered), -(-own.n // _COLUMNS), max(1, p.device.sms)
+    wave = resident * sms
+    each = min(range(1, steps + 1), key=lambda n: (-(-tiles * -(-steps // n) // wave) * (n + 2), n), default=1)
     ranges = -(-steps // each)
-    shares = _shares(p, _ROWS, 8 * sms // max(1, tiles * ranges))
+    shares = 1 if ordered else _shares(p, _ROWS, 8 * sms // (tiles * max(1, ranges)))
     return {**own.expand, "tile": _ROWS, "each": each * _COLUMNS, "ranges": ranges, "shares": shares}
 
 

@@ -292,7 +292,7 @@ class CrossEntropyLossPlan(Plan):
         Variant(
             "cluster", _cluster, source="loss/cross_entropy.cu", elements=_FLOATS, design=ArchSku.SM90A,
             kernels=(
-                Kernel("cluster", _CLUSTERED, ROWS, _PLAIN, LONG, 2),
+                Kernel("cluster", _CLUSTERED, ROWS, _PLAIN, LONG, 3),
                 Kernel("smooth_cluster", _CLUSTERED, ROWS, _SMOOTH, LONG, 1),
                 *_REDUCED,
             ),

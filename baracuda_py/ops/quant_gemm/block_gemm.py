@@ -18,6 +18,7 @@ from ...core.checked import INT32
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES, encode
 from ...core.element import cast as cast_values
+from ...core.variant import Where
 from ...schedules.gemm import Operand, wide_view
 from ...schedules.products import Place
 from ..gemm.gemm import rows_apart
@@ -25,21 +26,29 @@ from ..quantize.format import decode
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import (
     StoredArgs, StoredFields, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
+    whole_codes,
 )  # fmt: skip
+from . import rows_spills
 from .block_gemm_mid import MID
 from .block_gemm_wgmma import KERNELS as WGMMA_KERNELS
-from .block_gemm_wgmma import WIDE
+from .block_gemm_wgmma import RUN, WIDE
 from .block_gemm_wgmma import geometry as wgmma_geometry
 from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked, weights_view
 
 E = ElementKind
 ELEMENTS = (*HALVES, E.F32)
-TILES = (1, 2, 8)  # of 8 rows of x, that a block of the tensor-core kernel may have
+# What a block of a tensor-core kernel has: so many times 8 rows of x, and so many warps that share k, of 32 columns.
+FEW, WIDE_FEW, MANY = ((1, 8), (2, 8)), ((2, 4),), ((8, 4),)
 _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
 _CHUNK, _RUN = 128, 32
 _LINES = 8 * 32 * 4  # runs of 32 of W that the lanes of a block take at once
 _NUMBERS = 8 * 4 * 36 * 8  # bytes of their scales and zero points
-_MOST_TILED = 4096  # rows of x up to which decoding them again costs less than unpacked weights
+_BLOCK_ROWS = 8 * 32  # rows of W, those of other warps counted again, whose chunks of 128 of k are copied at once
+_COPIED = tuple(FormatKind[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "IQ4_NL"))  # as blocks
+TILED = tuple(kind for kind in FormatKind if kind.row.group % RUN == 0)
+"""Formats that tiles of stored weights take: runs have one scale."""
+_LEAST_TILED = 33  # rows of x from which `wgmma` is ahead of `mid`
+_SLOW = (FormatKind.Q3_K, FormatKind.Q6_K)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,36 +137,46 @@ class Tile:
         return int(math.prod(desc.batch_shape) * -(-desc.m // self.rows) * -(-desc.n // self.columns))
 
 
-def rows_tile(kind: FormatKind, tiles: int) -> Tile:
-    """The tile of the tensor-core kernel of so many times 8 rows of x: its sums and the codes under way are shared."""
-    columns, smem = (32 if tiles == 1 else 64), _LINES * 2 * tiles * 4
+def rows_tile(kind: FormatKind, kernel: str, tiles: int, splits: int) -> Tile:
+    """The tile of a tensor-core kernel of so many times 8 rows of x: its sums and the codes under way are shared."""
+    columns, smem = 256 // splits, _LINES * 2 * tiles * 4
     if kind.row.scales:
         codes = int(kind.row.bytes(_RUN))
         smem += _LINES * codes * (2 if tiles > 2 or codes > _RUN // 2 else 4) + _NUMBERS
-    return Tile("few" if tiles <= 2 else "rows", 8 * tiles, columns, {"NT": tiles}, smem)
+    elif kind in _COPIED and tiles <= 2:
+        block = int(kind.row.bytes(_RUN))
+        smem += _BLOCK_ROWS * (_CHUNK // _RUN * block + 8) * (3 if block <= 24 else 2)
+    return Tile(kernel, 8 * tiles, columns, {"NT": tiles}, smem)
 
 
-def tile_of(p: Problem) -> Tile | str:
-    """The tile for rows [*batch, m, k] of x, or why there is none."""
-    x = p.x
+def tile_of(p: Problem, columns: int) -> Tile | str:
+    """The tile for rows [*batch, m, k] of x, or why there is none; columns: of all products together."""
+    x, kind = p.x, p.desc.kind
     if x.element is E.F32:
         return Tile("simt", _SIMT_ROWS, _SIMT_WARPS, {})
     if not 0 <= x.strides[-2] * _ROWS <= INT32:
         return f"needs rows of x that lie forwards within 2**31 elements, got strides {x.strides}"
-    tiles = [tile for n in TILES if (tile := rows_tile(p.desc.kind, n)).smem <= p.device.smem or n == TILES[0]]
+    few, narrow = (rows_tile(kind, "few", *one) for one in FEW)
+    wide, most = rows_tile(kind, "wide", *WIDE_FEW[0]), rows_tile(kind, "rows", *MANY[0])
+    # Wide tiles read x half as often, where they are enough for two on every multiprocessor.
+    more = wide if columns >= 2 * p.device.sms * wide.columns else narrow
+    tiles = [tile for tile in (few, more, most) if tile.smem <= p.device.smem or tile is few]
     return next((tile for tile in tiles if x.shape[-2] <= tile.rows), tiles[-1])
 
 
-def rows_kernels(function: str, params: Params) -> tuple[Kernel, ...]:
+def rows_kernels(function: str, params: Params, spills: Mapping[str, Where]) -> tuple[Kernel, ...]:
     """The tensor-core kernels: two blocks for few rows of x on a multiprocessor, else one."""
-    few, many = ({"NT": tuple(n for n in TILES if (n <= 2) == small)} for small in (True, False))
-    text = f"{function}<{{KIND}}, {{T}}, {{NT}}>"
-    return Kernel("few", text, params, few, min_blocks=2), Kernel("rows", text, params, many, min_blocks=1)
+    return tuple(
+        Kernel(name, f"{function}<{{KIND}}, {{T}}, {{NT}}, {splits[0]}>", params, {"NT": tiles}, min_blocks=blocks,
+               spills=spills.get(name, False))
+        for name, made, blocks in (("few", FEW, 2), ("wide", WIDE_FEW, 2), ("rows", MANY, 1))
+        for tiles, splits in (tuple(zip(*made, strict=True)),)
+    )  # fmt: skip
 
 
 def _stored(p: Problem) -> Geometry | str:
     """One launch over the weights as they are stored."""
-    values, tile = product_values(p), tile_of(p)
+    values, tile = product_values(p), tile_of(p, math.prod(p.desc.batch_shape) * p.desc.n)
     if isinstance(values, str) or isinstance(tile, str):
         return values if isinstance(values, str) else str(tile)
     blocks = tile.blocks(p.desc)
@@ -190,8 +209,14 @@ def many(p: Problem) -> bool:
 
 
 def tiled(p: Problem) -> bool:
-    """Whether so many rows of x go by tiles of weights as they are stored, which are decoded for every `WIDE` rows."""
-    return many(p) and p.desc.m <= (_MOST_TILED if p.index is None else WIDE)
+    """Whether so many rows of x go by the tiles of `wgmma`.
+
+    That are those for which weights are decoded once: to decode them again takes longer than to unpack them. So it does
+    where runs are not whole, which tiles decode in parts, one after the other, and in formats that take long to decode
+    from the second half of a tile's rows on.
+    """
+    runs = p.index is None and p.desc.group % RUN == 0 and whole_codes(p)
+    return bool(runs and _LEAST_TILED <= p.desc.m <= (WIDE // 2 if p.desc.kind in _SLOW else WIDE))
 
 
 # Sums in float32 in another order: tensor cores truncate what they add, dense rows without them make one chain along k,
@@ -214,9 +239,9 @@ class BlockGemmPlan(Plan):
     or float32. A weight is what `block_dequantize` gives: the format's own float32 arithmetic, rounded once to x's
     element. Products are exact in float32 (f32: rounded), sums in float32, bias added there, y rounded once. W has no
     gradient, nor has bias; that of x is `BlockGemmBackwardPlan`'s. Up to 64 rows (16 of f32), each dense and 16-byte
-    aligned, meet W as it is stored, in an order of sums that k alone fixes; up to 256 such rows of f16 and bf16, on
-    sm_90 up to 4096, do in tiles, with few of them in parts of k whose sums lie in the workspace. Others go through W
-    unpacked in the workspace, n · k elements. With `batch_invariant=True` all rows take the first way.
+    aligned, meet W as it is stored, in an order of sums that k alone fixes; up to 256 such rows of f16 and bf16 do in
+    tiles where groups are of whole runs of 32, with few of them in parts of k whose sums lie in the workspace. Others
+    go through W unpacked in the workspace, n · k elements. With `batch_invariant=True` all rows take the first way.
     """
 
     op = "quant_gemm.block_gemm"
@@ -228,7 +253,7 @@ class BlockGemmPlan(Plan):
     variants = (
         Variant(
             "rows", _stored, source="quant_gemm/block_gemm_rows.cu", elements=HALVES, prelude=format_header,
-            kernels=rows_kernels("block_gemm_rows", PARAMS),
+            kernels=rows_kernels("block_gemm_rows", PARAMS, rows_spills.BLOCK_GEMM),
             guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         Variant(
@@ -236,11 +261,11 @@ class BlockGemmPlan(Plan):
             kernels=(Kernel("simt", "block_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2),),
             guarantee=replace(GUARANTEE, batch_invariant=True),
         ),
-        Variant("mid", guarantee=GUARANTEE, **MID),
         Variant(
             "wgmma", wgmma_geometry, source="quant_gemm/block_gemm_wgmma.cu", elements=HALVES, prelude=format_header,
-            kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=GUARANTEE, first=tiled,
+            kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=GUARANTEE, first=tiled, kinds=TILED,
         ),
+        Variant("mid", guarantee=GUARANTEE, **MID),
         *_UNPACKED,
     )  # fmt: skip
     vjp = Vjp("BlockGemmBackwardPlan", grads={"x": "dx"})
@@ -258,8 +283,8 @@ class BlockGemmPlan(Plan):
             "m": draw.sizes(1, 5, 9, 17, 0, rare=(8, 33, 64, 65)),
             "out_element": draw.choice((draw.element, E.F32)),
         }
-        if draw.rarely():  # the wide tiles of the dense product, and those of stored weights
-            sizes |= draw.choice(({"m": 130, "n": 264}, {"m": 250, "n": 250}))
+        if draw.rarely():  # wide tiles: of the dense product, of stored weights
+            sizes |= draw.choice(({"m": 130, "n": 264}, {"m": 250, "n": 250}, {"m": 11, "n": 390}))
         return BlockGemmDescriptor(**sizes, element=draw.element)
 
     @classmethod

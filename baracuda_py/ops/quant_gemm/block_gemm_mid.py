@@ -18,7 +18,7 @@ from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import format_header, in_threes, stored_params, stored_values
 from .block_gemm_wgmma import SUMS, Y_FIELDS, added, to_y
 
-LEAST, MOST = 17, 256  # rows of x for which this row comes first
+LEAST, MOST = 17, 128  # rows of x for which this row comes first
 _PARAMS = Params(
     "BlockGemmMidParams", x="ptr", m="i64", n="i64", k="i64", x_steps="i64[3]", chunk_bytes="i64", parts="i32",
     each="i32", **Y_FIELDS, **stored_params(),
@@ -59,8 +59,7 @@ def parts_of(desc: Any) -> tuple[int, int]:
     def cost(parts: int) -> float:  # clocks until the last multiprocessor is done, about
         own = each(parts) * (eights * _EIGHT + _DECODE) + _END
         sums = math.prod(desc.batch_shape) * desc.m * desc.n
-        added = 0.0 if parts == 1 else _LAUNCH + parts * sums / _FLOATS
-        return float(math.ceil(tiles * parts / _SMS) * own + added)
+        return float(math.ceil(tiles * parts / _SMS) * own + (0.0 if parts == 1 else _LAUNCH + parts * sums / _FLOATS))
 
     parts = min(filter(some, _PARTS), key=cost)
     return parts, each(parts)

@@ -35,6 +35,7 @@ _PARTS = (1, 2, 3, 4, 6, 8)
 # tile, a second launch, and a float that is written and read again.
 _SMS, _STAGE, _END, _LAUNCH, _FLOAT = 132, {256: 1060, 128: 780}, 3000, 4000, 1 / 250
 WIDE = 256  # rows of x for which W is decoded once
+RUN = 32  # values that are decoded at once, where they have one scale
 
 SUMS = Kernel(
     "sums", "block_gemm_sums<{T}>", _SUMS_PARAMS, source="quant_gemm/block_gemm_sums.cu", min_blocks=2, kindless=True

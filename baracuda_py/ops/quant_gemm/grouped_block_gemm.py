@@ -28,14 +28,17 @@ from ..gemm.groups import INDEX, POLICY, Grouped, random_offsets, slices
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredArgs, StoredMatrix, format_header, infer_stored, stored_case, stored_params
 from ..quantize.stored import stored_values
+from . import rows_spills
 from .block_gemm import ELEMENTS, GUARANTEE, rows_tile, weights
 from .experts import PARAMS as EXPERTS
 from .experts import ExpertFields, expert_blocks, expert_values, many
 from .unpacked import dense_kernels, unpacked
 
 E = ElementKind
-TILES = (1, 4)  # of 8 rows of x, that a block of the tensor-core kernel may have
+TILES = (1, 4)  # of 8 rows of x, that a block of the tensor-core kernels may have
+SPLITS = (8, 4)  # how many of its warps share k
 _ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
+_FEW = 16  # rows of an expert, on average, that meet weights as they are stored: most experts have one tile then
 _CHUNK = 128
 
 
@@ -112,9 +115,9 @@ def _rows(p: Problem) -> Geometry | str:
     if not 0 <= p.x.strides[0] * _ROWS <= INT32:
         return f"needs rows of x that lie forwards within 2**31 elements, got strides {p.x.strides}"
     # Tiles that hold twice the mean: where they hold all rows of an expert, its weights are decoded once.
-    tiles = TILES[min(p.desc.total, 2 * -(-p.desc.total // max(p.desc.experts, 1))) > 8 * TILES[0]]
-    tile = rows_tile(p.desc.kind, tiles)
-    return _launch(p, "rows", tile.rows, tile.columns, tile.axes, tile.smem)
+    large = min(p.desc.total, 2 * -(-p.desc.total // max(p.desc.experts, 1))) > 8 * TILES[0]
+    tile = rows_tile(p.desc.kind, "rows" if large else "few", TILES[large], SPLITS[large])
+    return _launch(p, tile.kernel, tile.rows, tile.columns, tile.axes, tile.smem)
 
 
 def _simt(p: Problem) -> Geometry | str:
@@ -142,19 +145,14 @@ def _unpacked(row: Variant) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
-def _few(desc: Any) -> int:
-    """Rows of an expert, on average, that meet weights as they are stored."""
-    return 2 * _SIMT_ROWS if desc.element is E.F32 else _ROWS
-
-
 class GroupedBlockGemmPlan(Grouped, Plan):
     """y[r] = x[r] @ W[e]ᵀ + bias[e] for the rows r of each expert e, W stored in any format of `FormatKind`.
 
     x [total, k], in f16, bf16 or f32, holds the rows of all experts, one expert after the other; W [experts, n, k],
     bias [experts, n], y [total, n] in x's element. A weight is what `block_dequantize` gives, rounded once to x's
-    element; sums are in float32, bias added there, y rounded once. Up to 64 rows an expert on average (16 of f32), each
-    dense and 16-byte aligned, meet W as it is stored, in the order of sums of `BlockGemmPlan`, whose bits a row so has;
-    more go through all of W unpacked in the workspace, experts · n · k elements, and the kernels of `GroupedGemmPlan`.
+    element; sums are in float32, bias added there, y rounded once. Up to 16 rows an expert on average, each dense
+    and 16-byte aligned, meet W as it is stored, in the order of sums of `BlockGemmPlan`, whose bits a row so has; more
+    go through all of W unpacked in the workspace, experts · n · k elements, and the kernels of `GroupedGemmPlan`.
     The host, which knows extents alone, decides by total / experts. With `batch_invariant=True` all rows take the first
     way. Rows of no expert give zeros. W has no gradient, nor has bias; that of x is `GroupedBlockGemmBackwardPlan`'s.
     """
@@ -169,8 +167,11 @@ class GroupedBlockGemmPlan(Grouped, Plan):
     variants = (
         Variant(
             "rows", _rows, source="quant_gemm/grouped_block_gemm_rows.cu", elements=HALVES, prelude=format_header,
-            kernels=(Kernel("rows", "grouped_block_gemm_rows<{KIND}, {T}, {NT}>", _PARAMS, {"NT": TILES},
-                            min_blocks=1),),
+            kernels=tuple(
+                Kernel(name, f"grouped_block_gemm_rows<{{KIND}}, {{T}}, {{NT}}, {splits}>", _PARAMS, {"NT": (tiles,)},
+                       min_blocks=1, spills=rows_spills.GROUPED_BLOCK_GEMM.get(name, False))
+                for name, tiles, splits in zip(("few", "rows"), TILES, SPLITS, strict=True)
+            ),
             guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         Variant(
@@ -182,7 +183,7 @@ class GroupedBlockGemmPlan(Grouped, Plan):
             Variant(
                 f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu",
                 kernels=dense_kernels(row), elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)),
-                design=row.design, prelude=format_header, guarantee=GUARANTEE, first=many(_few),
+                design=row.design, prelude=format_header, guarantee=GUARANTEE, first=many(lambda _: _FEW),
             )
             for row in GroupedGemmPlan.variants
         ),

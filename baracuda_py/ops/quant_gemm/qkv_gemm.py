@@ -23,7 +23,7 @@ from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import (
     ZERO_ELEMENTS, format_header, infer_stored, random_bytes, random_index, random_scales, random_zeros, stored_case,
 )  # fmt: skip
-from . import block_gemm
+from . import block_gemm, rows_spills
 from .block_gemm import (
     ELEMENTS,
     GUARANTEE,
@@ -201,7 +201,7 @@ def products_of(p: Problem, *shared: str) -> tuple[Problem, ...]:
 
 def _stored(p: Problem) -> Geometry | str:
     """One launch over the weights as they are stored: the blocks of three products, one after the other."""
-    tile, blocks, first, own = tile_of(p), 0, [], []
+    tile, blocks, first, own = tile_of(p, p.desc.n_q + p.desc.n_k + p.desc.n_v), 0, [], []
     if isinstance(tile, str):
         return tile
     for product in products_of(p, "x"):
@@ -300,7 +300,7 @@ class QkvGemmPlan(Plan):
     float32. Every number has the bits that `BlockGemmPlan` gives for that matrix alone, in the same layout: weights
     rounded to x's element, sums in float32, bias added there, one rounding. Up to 64 rows (16 of f32), each dense and
     16-byte aligned, take one launch over the weights as they are stored; others take three products, which share the
-    workspace: on sm_90 up to 4096 rows of f16 and bf16 by tiles of stored weights, else by unpacked ones. x has a
+    workspace: on sm_90 up to 256 rows of f16 and bf16 by tiles of stored weights, else by unpacked ones. x has a
     gradient, the weights and biases have none.
     """
 
@@ -313,7 +313,7 @@ class QkvGemmPlan(Plan):
     variants = (
         Variant(
             "rows", _stored, source="quant_gemm/qkv_gemm_rows.cu", elements=HALVES, prelude=format_header,
-            kernels=rows_kernels("qkv_gemm_rows", PARAMS),
+            kernels=rows_kernels("qkv_gemm_rows", PARAMS, rows_spills.QKV_GEMM),
             guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
         ),
         Variant(
@@ -373,8 +373,8 @@ def qkv_case(draw: Any) -> dict[str, Any]:
         "n_q": n, "n_k": draw.choice((n, 3, 0, 17)), "n_v": draw.choice((2, n, 33)),
         "m": draw.sizes(1, 5, 9, 17, 0, rare=(8, 33, 65)), "out_element": draw.choice((draw.element, E.F32)),
     }  # fmt: skip
-    if draw.rarely():  # the wide tiles of the dense product, and those of stored weights
-        sizes |= draw.choice(({"m": 130, "n_q": 264}, {"m": 250, "n_q": 250}))
+    if draw.rarely():  # wide tiles: of the dense product, of stored weights
+        sizes |= draw.choice(({"m": 130, "n_q": 264}, {"m": 250, "n_q": 250}, {"m": 11, "n_q": 390}))
     return sizes
 
 

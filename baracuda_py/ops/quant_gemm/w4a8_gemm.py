@@ -17,7 +17,7 @@ from ...core import element as element_field
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules import w4a8 as schedule
-from ...schedules import w4a8_wgmma
+from ...schedules import w4a8_unpacked, w4a8_wgmma
 from ..quantize.format import stream
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredFields, infer_stored, random_bytes, random_scales, random_zeros, stored_values
@@ -129,8 +129,9 @@ class W4A8GemmPlan(Plan):
     in a byte, the first in its lower half, with scales, and zero points of uint4, for groups of k; bias [n] and y in
     `element`. Sums of a group are exact integers. Each is rounded to float32, multiplied by its scale, and added to the
     sum of those before it in the order of k; that is multiplied by scale_x, bias is added, every operation rounded once
-    to float32, and y once more. So bits depend on neither batch nor design. Up to 16 rows of x read the weights once.
-    There is no gradient: that of x is `block_gemm`'s by the same weights.
+    to float32, and y once more. So bits depend on neither batch nor design. Up to 16 rows of x read the weights once;
+    many, on sm_90a, unpack them to a byte each in the workspace. There is no gradient: that of x is `block_gemm`'s by
+    the same weights.
     """
 
     op = "quant_gemm.w4a8_gemm"
@@ -141,12 +142,17 @@ class W4A8GemmPlan(Plan):
     value_policy = "a zero point above 127 counts as 127"
     variants = (
         Variant(
-            "wgmma", _with(w4a8_wgmma.geometry), source="quant_gemm/w4a8_wgmma.cu", elements=FLOATS,
-            design=ArchSku.SM90A, guarantee=_GUARANTEE, kernels=(w4a8_wgmma.KERNEL,),
-        ),
-        Variant(
             "few", _with(schedule.few), source="quant_gemm/w4a8_few.cu", elements=FLOATS, guarantee=_GUARANTEE,
             kernels=(schedule.FEW_KERNEL,),
+        ),
+        Variant(
+            "wgmma", _with(w4a8_wgmma.geometry), source="quant_gemm/w4a8_wgmma.cu", elements=FLOATS,
+            design=ArchSku.SM90A, guarantee=_GUARANTEE, kernels=(w4a8_wgmma.KERNEL,),
+            first=lambda p: schedule.fine_groups(p.desc),
+        ),
+        Variant(
+            "unpacked", _with(w4a8_unpacked.geometry), source="quant_gemm/w4a8_unpacked.cu", elements=FLOATS,
+            design=ArchSku.SM90A, guarantee=_GUARANTEE, kernels=w4a8_unpacked.KERNELS, first=w4a8_unpacked.many,
         ),
         Variant(
             "tiles", _with(schedule.tiles), source="quant_gemm/w4a8_tile.cu", elements=FLOATS, guarantee=_GUARANTEE,
@@ -166,7 +172,9 @@ class W4A8GemmPlan(Plan):
     def case(draw: Any) -> W4A8GemmDescriptor:
         form = draw.kind.row
         group = draw.choice((32, 128, 64, 96, 256, 0))  # 0: a row
-        k = group * draw.sizes(1, 2, 3, 5) if group else 8 * draw.sizes(0, 1, 5, 17, 160)
+        k = (
+            group * draw.sizes(1, 2, 3, 5) if group else 8 * draw.sizes(0, 1, 5, 6, 17, 160)
+        )  # 6: rows of x, but not of codes, in whole 16 bytes
         m = draw.sizes(1, 5, 9, 16, 0, 17, 70)
         n = draw.sizes(1, 5, 33, 64, 0)
         if draw.rarely():  # tiles enough to be large

@@ -22,7 +22,8 @@ from .stored import (
     StoredArgs, StoredFields, format_header, infer_stored, rows_of, stored_case, stored_params, stored_values,
 )  # fmt: skip
 
-THREADS, CHUNKS = 256, 2  # as in kernels/quantize/block_dequantize.cu
+# As in kernels/quantize/block_dequantize.cu: threads of a block and a warp, values of a part of a strip, and parts.
+THREADS, _WARP, _PART, _PARTS = 256, 32, 256, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,9 @@ def reference(
 
 
 PARAMS = Params(
-    "BlockDequantizeParams", y="ptr", y_step="i64", rows="i64", n="i64", k="i64", wide="i32", **stored_params()
-)
+    "BlockDequantizeParams", y="ptr", y_step="i64", rows="i64", n="i64", k="i64", wide="i32", strips="i32",
+    part_bytes="i32", part_groups="i32", part_rest="i32", **stored_params(),
+)  # fmt: skip
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -64,13 +66,15 @@ def _geometry(p: Problem) -> Geometry | str:
     rows = rows_of(p.y, "y")
     if isinstance(rows, str):
         return rows
+    wide = rows.aligned(min(16, PART * desc.element.itemsize))
+    strips = -(-desc.k // (_PART * _PARTS)) if wide and values["whole"] and desc.k >= _PART else 0
     values |= {
-        "y_step": rows.strides[0], "rows": rows.shape[0], "n": desc.n, "k": desc.k,
-        "wide": rows.aligned(min(16, PART * desc.element.itemsize)),
+        "y_step": rows.strides[0], "rows": rows.shape[0], "n": desc.n, "k": desc.k, "wide": wide, "strips": strips,
+        "part_bytes": desc.kind.row.bytes(_PART), "part_groups": _PART // desc.group, "part_rest": _PART % desc.group,
     }  # fmt: skip
-    blocks = -(-rows.shape[0] * desc.k // (PART * CHUNKS * THREADS))
-    step = Step("dequantize", (max(1, blocks), 1, 1), values, {}, THREADS)
-    return Geometry((step,), layout="contiguous" if p.y.dense else "strided")
+    threads = rows.shape[0] * (strips * _WARP if strips else desc.k // PART)
+    steps = (Step("dequantize", (-(-threads // THREADS), 1, 1), values, {}, THREADS),) if threads else ()
+    return Geometry(steps, layout="contiguous" if p.y.dense else "strided")
 
 
 class BlockDequantizePlan(Plan):
@@ -90,7 +94,8 @@ class BlockDequantizePlan(Plan):
     variants = (
         Variant(
             "rows", _geometry, source="quantize/block_dequantize.cu", elements=FLOATS, prelude=format_header,
-            kernels=(Kernel("dequantize", "block_dequantize<{KIND}, {T}>", PARAMS, threads=THREADS),),
+            kernels=(Kernel("dequantize", "block_dequantize<{KIND}, {T}>", PARAMS, threads=THREADS,
+                            min_blocks=lambda element, _: 3 if element is ElementKind.F64 else 4),),
             guarantee=Guarantee(Exact(), batch_invariant=True),
         ),
     )  # fmt: skip

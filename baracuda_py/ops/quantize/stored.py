@@ -144,8 +144,18 @@ def stored_values(p: Problem) -> dict[str, Any] | str:
         "code_steps": (pitch * desc.n, pitch), "scale_steps": steps["scales"], "zero_steps": steps["zeros"],
         "group": desc.group, "groups": desc.k // desc.group, "row_group": desc.row_group,
         "scale_code": CODES.index(desc.scale_element), "zero_code": CODES.index(desc.zero_element),
-        "whole": p.codes.ptr % form.unit == 0 == pitch % form.unit, "scaled": bool(form.scales),
+        "whole": whole_codes(p), "scaled": bool(form.scales),
     }  # fmt: skip
+
+
+def whole_codes(p: Problem) -> bool:
+    """Whether rows of codes lie so that kernels read them in accesses of the format's unit.
+
+    Blocks at even addresses are read by the words that have them: all codes together are whole words, rows need not be.
+    """
+    form, ptr, (*_, pitch) = p.desc.kind.row, p.codes.ptr, p.codes.shape
+    words = form.unit != 2 or ptr % 4 == 0 == math.prod(p.codes.shape) % 4
+    return bool(ptr % form.unit == 0 == pitch % form.unit and words)
 
 
 def in_threes(view: View) -> View | None:

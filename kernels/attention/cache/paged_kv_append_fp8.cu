@@ -19,10 +19,18 @@ template <class T, int N, int CODE> struct QuantizedWord {
     return {baracuda::load<N>(reinterpret_cast<const T*>(words)), heads == nullptr ? scale : scale * heads[h]};
   }
   template <class P, class I> static BARACUDA_D void store(const P& p, int v, I at, const Held& word) {
-    const affine::Quotient<float> by(word.scale);
+    using Coder = conditional<CODE == code_e4m3, quantize::E4M3Coder, quantize::E5M2Coder>;
+    const auto exact = [&](float x) { return affine::Quotient<float>(word.scale)(x); };
+    const Vec<float, N> u = to_acc(word.x);
     Vec<u8, N> codes;
+    if constexpr (N % 4 == 0) {
+      const quantize::Divisor by(word.scale);
+      const auto near = [&](float x) { return by.near(x); };
+      codes = quantize::codes_by(u, Coder(), by.serves(quantize::most_of(u, N)), near, exact);
+    } else {
 #pragma unroll
-    for (int k = 0; k < N; ++k) codes[k] = coded<CODE>(by(to_acc(word.x[k])), true);
+      for (int k = 0; k < N; ++k) codes[k] = Coder::code_of(exact(u[k]));
+    }
     reinterpret_cast<Vec<u8, N>*>(v ? p.v_cache : p.k_cache)[at] = codes;
   }
 };

@@ -28,7 +28,8 @@ static __device__ constexpr float fp4_values[16] = {
 template <class TABLE> struct Codebook : Grouped<Codebook<TABLE>> {
   static constexpr int bits = 4, run_unit = 16, part_unit = 4;
   template <int WORDS> static BARACUDA_D float number(const Vec<u32, WORDS>& words, int j) {
-    return __ldg(TABLE::values() + (words[j / 8] >> (4 * (j % 8 ^ 1)) & 15u));
+    const u32 four = words[j / 8] >> (j % 2 ? 0 : 4) & each_byte(15);
+    return __ldg(TABLE::values() + __byte_perm(four, 0, 0x4440u | j % 8 / 2));
   }
 
   // Every lane keeps a number of the table; from which lane one comes is a code's four lowest bits.

@@ -1,6 +1,7 @@
 #pragma once
 // floats     formats of small floats, whose codes are a stream of bits.
 #include "quantize/format.cuh"
+#include <baracuda/fp8.cuh>
 #include <baracuda/pairs.cuh>
 
 namespace baracuda {
@@ -10,9 +11,14 @@ template <int EXPONENT, int FRACTION> struct SmallFloats : Grouped<SmallFloats<E
   template <class T> static constexpr bool has_pairs = bits == 4;
 
   template <int WORDS> static BARACUDA_D float number(const Vec<u32, WORDS>& words, int j) {
-    const u32 code = stream_code<bits>(words, j);
-    if constexpr (bits < 8) return SmallFloat<EXPONENT, FRACTION>::value(code);
-    else return coded_value < EXPONENT == 4 ? code_e4m3 : code_e5m2 > (static_cast<u8>(code));
+    if constexpr (bits == 8) {  // by way of f16, which holds them all
+      const uint2 four = widen_four<conditional<EXPONENT == 4, e4m3, e5m2>>(words[j / 4]);
+      const u32 two = j % 4 < 2 ? four.x : four.y;
+      const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&two));
+      return j % 2 ? pair.y : pair.x;
+    } else {
+      return value(upmost(words, j));
+    }
   }
 
   // Of 4 bits: a code is the upper bits of a T whose exponent is off by a constant, which the scale puts right. T holds
@@ -38,6 +44,20 @@ template <int EXPONENT, int FRACTION> struct SmallFloats : Grouped<SmallFloats<E
       }
     }
   };
+
+ private:
+  // Code j at the top of a word, whose lower bits are others.
+  template <int WORDS> static BARACUDA_D u32 upmost(const Vec<u32, WORDS>& words, int j) {
+    const int word = bits * j / 32, end = bits * j % 32 + bits;
+    return end <= 32 ? words[word] << (32 - end)
+                     : __funnelshift_r(words[word], words[word + 1 < WORDS ? word + 1 : word], end - 32);
+  }
+  // As `SmallFloat::value`; the sign, which the shift repeats, stays at the top.
+  static BARACUDA_D float value(u32 code) {
+    constexpr u32 kept = 0x80000000u | ((1u << (bits - 1)) - 1) << (23 - FRACTION);
+    constexpr u32 unit = (254 - SmallFloat<EXPONENT, FRACTION>::bias) << 23;
+    return __uint_as_float(static_cast<u32>(static_cast<i32>(code) >> (8 - EXPONENT)) & kept) * __uint_as_float(unit);
+  }
 };
 
 using Fp8E4M3 = SmallFloats<4, 3>;

@@ -13,33 +13,35 @@ template <int BYTES> struct SuperPlace {
   int run, first;
   BARACUDA_D SuperPlace(const StoredRow& row, i64 k)
       : block(row.codes + k / 256 * BYTES), run(static_cast<int>(k % 256) / 32), first(static_cast<int>(k % 32)) {}
+  BARACUDA_D int half(int h) const { return run * 2 + first / 16 + h; }  // number h of `halves`
 };
 
-// Bits of byte j of words.
-template <int WORDS> BARACUDA_D u32 bits_of(const Vec<u32, WORDS>& words, int j, int shift, u32 mask) {
-  return words[j / 4] >> (8 * (j % 4) + shift) & mask;
-}
-
 // The halves of a run have a scale each; of 8 values all are in one half.
-template <int N> BARACUDA_D int half_of(int first, int j) { return N == 32 ? j / 16 : first / 16; }
+template <int N> constexpr int halves = N == 32 ? 2 : 1;
+template <int N> constexpr int half_of(int j) { return N == 32 ? j / 16 : 0; }
+
+// Bits from `shift` on of every byte of words, to bit `to` of the bytes.
+template <int BITS, int WORDS> BARACUDA_D u32 bits_of(const Vec<u32, WORDS>& words, int i, int shift, int to = 0) {
+  return (words[i] >> shift & each_byte((1u << BITS) - 1)) << to;
+}
 
 // 16 bytes of scales (lower half) and of minima (upper half), 64 of codes, float16 d and dmin.
 struct Q2_K {
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
     const SuperPlace<84> at(row, k);
-    const float d = gguf_half(at.block + 80, w.whole), dmin = gguf_half(at.block + 82, w.whole);
+    const u32 both = load_codes<4, 4>(at.block + 80, w.whole)[0];
+    const float d = half_of_bits(both), dmin = half_of_bits(both >> 16);
     const auto words = load_codes<N, 4>(at.block + 16 + at.run / 4 * 32 + at.first, w.whole);
-    float scale[2], least[2];
+    float scale[halves<N>], least[halves<N>];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const u32 both = __ldg(at.block + at.run * 2 + h);
+    for (int h = 0; h < halves<N>; ++h) {
+      const u32 both = __ldg(at.block + at.half(h));
       scale[h] = d * small_whole(both & 15u), least[h] = dmin * small_whole(both >> 4);
     }
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const bool second = half_of<N>(at.first, j) != 0;
-      x[j] = (second ? scale[1] : scale[0]) * small_whole(bits_of(words, j, at.run % 4 * 2, 3u)) -
-             (second ? least[1] : least[0]);
+      const u32 codes = bits_of<2>(words, j / 4, at.run % 4 * 2);
+      x[j] = scale[half_of<N>(j)] * byte_number(codes, j % 4) - least[half_of<N>(j)];
     }
   }
 };
@@ -48,21 +50,21 @@ struct Q2_K {
 struct Q3_K {
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
     const SuperPlace<110> at(row, k);
-    const float d = gguf_half(at.block + 108, w.whole);
-    const auto third = load_codes<N, 2>(at.block + at.first, w.whole);
-    const auto words = load_codes<N, 2>(at.block + 32 + at.run / 4 * 32 + at.first, w.whole);
-    float scale[2];
+    const EvenBlock block(at.block, w.whole);
+    const float d = block.half(108);
+    const auto third = block.load<N, 0>(at.first), words = block.load<N, 0>(32 + at.run / 4 * 32 + at.first);
+    float scale[halves<N>];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int i = at.run * 2 + h;
-      const u32 low = __ldg(at.block + 96 + i % 8) >> (4 * (i / 8)) & 15u;
-      const u32 high = __ldg(at.block + 104 + i % 4) >> (2 * (i / 4)) & 3u;
+    for (int h = 0; h < halves<N>; ++h) {
+      const int i = at.half(h);
+      const u32 low = block.byte(96 + i % 8) >> (4 * (i / 8)) & 15u;
+      const u32 high = block.byte(104 + i % 4) >> (2 * (i / 4)) & 3u;
       scale[h] = d * (small_whole(low | high << 4) - 32.0f);
     }
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const u32 code = bits_of(words, j, at.run % 4 * 2, 3u) | bits_of(third, j, at.run, 1u) << 2;
-      x[j] = (half_of<N>(at.first, j) ? scale[1] : scale[0]) * (small_whole(code) - 4.0f);
+      const u32 codes = bits_of<2>(words, j / 4, at.run % 4 * 2) | bits_of<1>(third, j / 4, at.run, 2);
+      x[j] = scale[half_of<N>(j)] * byte_number(codes, j % 4, 4.0f);
     }
   }
 };
@@ -71,17 +73,11 @@ struct Q3_K {
 struct SixBits {
   float scale, least;
   BARACUDA_D SixBits(const u8* block, int run, bool whole) {
-    const u8* const from = block + 4;
-    const float d = gguf_half(block, whole), dmin = gguf_half(block + 2, whole);
-    u32 s, m;
-    if (run < 4) {
-      s = __ldg(from + run) & 63u, m = __ldg(from + run + 4) & 63u;
-    } else {
-      const u32 both = __ldg(from + run + 4);
-      s = (both & 15u) | static_cast<u32>(__ldg(from + run - 4)) >> 6 << 4;
-      m = both >> 4 | static_cast<u32>(__ldg(from + run)) >> 6 << 4;
-    }
-    scale = d * small_whole(s), least = dmin * small_whole(m);
+    const auto words = load_codes<16, 16>(block, whole);
+    const u32 low = words[1] >> (8 * (run % 4)), mid = words[2] >> (8 * (run % 4)), high = words[3] >> (8 * (run % 4));
+    const u32 s = run < 4 ? low & 63u : (high & 15u) | (low >> 2 & 48u);
+    const u32 m = run < 4 ? mid & 63u : (high >> 4 & 15u) | (mid >> 2 & 48u);
+    scale = half_of_bits(words[0]) * small_whole(s), least = half_of_bits(words[0] >> 16) * small_whole(m);
   }
 };
 
@@ -96,9 +92,9 @@ template <bool FIFTH> struct GgufFours {
     if constexpr (FIFTH) fifth = load_codes<N, unit>(at.block + 16 + at.first, w.whole);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      u32 code = bits_of(words, j, at.run % 2 * 4, 15u);
-      if constexpr (FIFTH) code |= bits_of(fifth, j, at.run, 1u) << 4;
-      x[j] = own.scale * small_whole(code) - own.least;
+      u32 codes = bits_of<4>(words, j / 4, at.run % 2 * 4);
+      if constexpr (FIFTH) codes |= bits_of<1>(fifth, j / 4, at.run, 4);
+      x[j] = own.scale * byte_number(codes, j % 4) - own.least;
     }
   }
 };
@@ -111,16 +107,17 @@ struct Q6_K {
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
     const SuperPlace<210> at(row, k);
     const int part = at.run / 4, own = at.run % 4;
-    const float d = gguf_half(at.block + 208, w.whole);
-    const auto low = load_codes<N, 2>(at.block + part * 64 + own % 2 * 32 + at.first, w.whole);
-    const auto high = load_codes<N, 2>(at.block + 128 + part * 32 + at.first, w.whole);
-    float scale[2];
+    const EvenBlock block(at.block, w.whole);
+    const float d = block.half(208);
+    const auto low = block.load<N, 0>(part * 64 + own % 2 * 32 + at.first);
+    const auto high = block.load<N, 0>(128 + part * 32 + at.first);
+    float scale[halves<N>];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) scale[h] = d * signed_byte(__ldg(at.block + 192 + at.run * 2 + h), 0);
+    for (int h = 0; h < halves<N>; ++h) scale[h] = d * signed_byte(block.byte(192 + at.half(h)));
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const u32 code = bits_of(low, j, own / 2 * 4, 15u) | bits_of(high, j, own * 2, 3u) << 4;
-      x[j] = (half_of<N>(at.first, j) ? scale[1] : scale[0]) * (small_whole(code) - 32.0f);
+      const u32 codes = bits_of<4>(low, j / 4, own / 2 * 4) | bits_of<2>(high, j / 4, own * 2, 4);
+      x[j] = scale[half_of<N>(j)] * byte_number(codes, j % 4, 32.0f);
     }
   }
 };
@@ -132,7 +129,7 @@ struct Q8_K {
     const float d = __uint_as_float(load_codes<4, 4>(at.block, w.whole)[0]);
     const auto words = load_codes<N, 4>(at.block + 4 + at.run * 32 + at.first, w.whole);
 #pragma unroll
-    for (int j = 0; j < N; ++j) x[j] = d * signed_byte(words[j / 4], j % 4);
+    for (int j = 0; j < N; ++j) x[j] = d * flipped_byte(flip_signs(words[j / 4]), j % 4);
   }
 };
 
@@ -140,15 +137,11 @@ struct Q8_K {
 struct IQ4_XS {
   template <int N> static BARACUDA_D void decode(const Stored& w, const StoredRow& row, i64 k, float (&x)[N]) {
     const SuperPlace<136> at(row, k);
-    const u32 high = __ldg(at.block + 2 + at.run / 4) >> (2 * (at.run % 4)) & 3u;
-    const u32 low = __ldg(at.block + 4 + at.run / 2) >> (4 * (at.run % 2)) & 15u;
-    const float scale = gguf_half(at.block, w.whole) * (small_whole(low | high << 4) - 32.0f);
+    const auto own = load_codes<8, 8>(at.block, w.whole);
+    const u32 high = own[0] >> (16 + 2 * at.run) & 3u, low = own[1] >> (4 * at.run) & 15u;
+    const float scale = half_of_bits(own[0]) * (small_whole(low | high << 4) - 32.0f);
     const auto words = load_codes < N == 32 ? 16 : 8, 8 > (at.block + 8 + at.run * 16 + at.first % 16, w.whole);
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      const int place = N == 32 ? j % 16 : j, upper = N == 32 ? j / 16 : at.first / 16;
-      x[j] = scale * iq4_value(bits_of(words, place, 4 * upper, 15u));
-    }
+    iq4_values(half_codes<N>(words, at.first), scale, x);
   }
 };
 

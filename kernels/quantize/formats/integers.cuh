@@ -15,6 +15,21 @@ template <int BITS, bool SIGNED> struct Whole : Grouped<Whole<BITS, SIGNED>> {
   template <int WORDS> static BARACUDA_D float number(const Vec<u32, WORDS>& words, int j) {
     return Shifted()(words, j) - Shifted::bias(j);
   }
+  // The numbers of all, less a zero point that is a whole number up to 255: numbers of either 16-bit float, too.
+  static constexpr bool whole_numbers = true;
+  template <int N, int WORDS>
+  static BARACUDA_D void numbers(const Vec<u32, WORDS>& words, float (&x)[N], float zero = 0.0f) {
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      if constexpr (BITS == 3) {
+        x[j] = small_whole(stream_code<BITS>(words, j)) - zero;
+      } else {
+        constexpr int of_byte = 8 / BITS, of_word = 4 * of_byte;
+        const u32 four = (words[j / of_word] >> (BITS * (j % of_byte)) & each_byte((1u << BITS) - 1)) ^ each_byte(half);
+        x[j] = byte_number(four, j % of_word / of_byte, static_cast<float>(half) + zero);
+      }
+    }
+  }
 
   // Codes in the fraction of a float, of 4 bits two of a byte where they lie: the unit of the float is a code's lowest bit.
   // `known`: something that holds, which the compiler does not see: with two constants it makes two instructions of one.

@@ -63,18 +63,26 @@ def test_gradients() -> None:
         bct.lora_matmul(x, a.requires_grad_(), b, ids)
 
 
-def emulated(sms: int, element: str, **arrays: np.ndarray) -> np.ndarray:
-    tokens, k = arrays["x"].shape
-    adapters, rank, _ = arrays["a"].shape
+def emulated(sms: int, element: str, *kernels: str, backward: bool = False, **arrays: np.ndarray) -> np.ndarray:
+    """y, or dx of x as dy, after launches of these kernels; of none given, whichever there are."""
+    tokens = len(arrays["x"])
+    adapters, rank, k = arrays["a"].shape
     n = arrays["b"].shape[1]
-    desc = bc.LoraMatmulDescriptor(
-        tokens=tokens, in_features=k, out_features=n, adapters=adapters, max_rank=rank, num_ids=tokens, element=element
+    facts = {"tokens": tokens, "in_features": k, "out_features": n, "adapters": adapters, "max_rank": rank}
+    y = np.full((tokens, k if backward else n), np.nan, arrays["x"].dtype)
+    given = {name: pointer_view(a) for name, a in (arrays | {"y": y}).items()}
+    if backward:
+        given = {{"x": "dy", "y": "dx"}.get(name, name): a for name, a in given.items()}
+        given["dbase"] = pointer_view(copy := np.zeros_like(arrays["x"]))
+    page, args = (
+        (bc.LoraMatmulBackwardPlan, bc.LoraMatmulBackwardArgs) if backward else (bc.LoraMatmulPlan, bc.LoraMatmulArgs)
     )
-    y = np.full((tokens, n), np.nan, arrays["x"].dtype)
-    with emulating():
-        plan = bc.LoraMatmulPlan.select(desc, device=emulated_device(8.0, sms))
-        args = bc.LoraMatmulArgs(**{name: pointer_view(a) for name, a in (arrays | {"y": y}).items()})
-        plan.run(args)
+    with emulating() as emulator:
+        desc = page.descriptor(**facts, num_ids=len(arrays["ids"]), element=element)
+        page.select(desc, device=emulated_device(8.0, sms)).run(args(**given))
+        launched = [launch.function.symbol.split("__")[1] for launch in emulator.record.launches]
+    assert not kernels or tuple(launched) == kernels
+    assert not backward or copy.tobytes() == arrays["x"].tobytes()
     return y
 
 
@@ -90,6 +98,23 @@ def test_a_token_alone_is_the_token_in_a_batch() -> None:
     some = emulated(100, "float32", x=x[20:23], a=a, b=b, ids=ids[20:23])
     assert some.tobytes() == whole[20:23].tobytes()
     assert emulated(100, "float32", x=x, a=a, b=b, ids=ids).tobytes() == whole.tobytes()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", ["float16", "float32", "float64"])
+def test_a_gradient_is_the_product_of_transposed_adapters(element: str) -> None:
+    """Rows of eight tokens or one, adapters that lie along the rank and are turned in shared memory, or along k and in
+    other copies: the same bits."""
+    x = RNG.standard_normal((70, 600)).astype(element)
+    a, b = ((RNG.standard_normal(s) / 8).astype(element) for s in ((2, 12, 9), (2, 600, 12)))
+    ids = RNG.integers(-1, 2, 70)
+    ids[10:40] = 1
+    kernels = ("shrink", "expand")
+    dx = emulated(2, element, *kernels, backward=True, x=x, a=a, b=b, ids=ids)
+    turned = [np.ascontiguousarray(m.swapaxes(1, 2)) for m in (b, a)]
+    y = emulated(100, element, *kernels, x=x[:64], a=turned[0], b=turned[1], ids=ids[:64])
+    assert np.isfinite(y).all()
+    assert dx[:64].tobytes() == y.tobytes()
 
 
 @pytest.mark.usefixtures("emulation")
@@ -116,23 +141,59 @@ def test_many_tokens_on_tensor_cores(element: str) -> None:
 
 
 @pytest.mark.usefixtures("emulation")
-def test_adapters_in_any_order_on_tensor_cores() -> None:
-    """Splits of k, ranges of several steps of columns, and blocks that have the adapters of a tile in turn: the same
-    on one multiprocessor, where a block has all of them but the splits; an infinite adapter stays out of others."""
-    tokens, k, n, dtype = 70, 520, 300, ml_dtypes.bfloat16
+def test_segments_on_tensor_cores() -> None:
+    """Splits of k, ranges of several steps of columns, tiles of several adapters, blocks that have them in turn: the
+    same on one multiprocessor, where a block has all but the splits; an infinite adapter stays out of others."""
+    tokens, k, n, dtype = 90, 520, 300, ml_dtypes.bfloat16
     x = RNG.standard_normal((tokens, k)).astype(dtype)
     a, b = ((RNG.standard_normal(s) / 8).astype(dtype) for s in ((4, 40, k), (4, n, 40)))
-    ids = RNG.integers(-1, 4, tokens)
+    ids, bounds = RNG.integers(-1, 4, 20), np.sort(RNG.integers(0, tokens + 1, 21))
+    ids[7], bounds[7:9] = 3, (30, 34)
+    bounds.sort()
+    owners = np.full(tokens, -1)
+    for i, adapter in enumerate(ids):
+        owners[bounds[i] : bounds[i + 1]] = adapter
     want = np.zeros((tokens, n))
-    for t, i in enumerate(ids):
+    for t, i in enumerate(owners):
         if i >= 0:
             want[t] = b[i].astype(np.float64) @ (a[i].astype(np.float64) @ x[t].astype(np.float64))
     a[3], b[3] = np.inf, np.nan
+    apart = owners == 3
     for sms in (100, 1):
-        y = emulated(sms, "bfloat16", x=x, a=a, b=b, ids=ids).astype(np.float64)
-        apart = ids == 3
+        y = emulated(sms, "bfloat16", "shrink_mma", "expand_mma", x=x, a=a, b=b, ids=ids, offsets=bounds)
         assert np.isnan(y[apart]).all()
         assert (np.abs(y - want)[~apart] <= 2.0**-8 * np.abs(want[~apart]) + 1e-3).all()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(("adapters", "some", "tokens", "rank"), [(9, 6, 200, 18), (100, 100, 70, 128)])
+def test_tiles_of_one_adapter(adapters: int, some: int, tokens: int, rank: int, backward: bool) -> None:
+    """Random ids, none and those out of range among them; adapters that nobody has, and more of them than tokens.
+
+    A token has the same bits wherever it stands and whatever the others are; an infinite adapter stays out of them."""
+    k, n, dtype = 72, 40, np.float16
+    x, base = (RNG.standard_normal((tokens, width)).astype(dtype) for width in ((n, k) if backward else (k, n)))
+    a, b = ((RNG.standard_normal(s) / 8).astype(dtype) for s in ((adapters, rank, k), (adapters, n, rank)))
+    a[3] = np.inf
+    ids = RNG.integers(-2, some + 1, tokens)
+    ids[ids == 3] = 2
+    ids[5:50:9] = 0
+    given = {"x": x, "a": a, "b": b} if backward else {"x": x, "a": a, "b": b, "base": base}
+    kernels = ("order", "shrink_mma", "expand_mma_across" if backward else "expand_mma")
+    y = emulated(4, "float16", *kernels, backward=backward, ids=ids, **given)
+    want = np.zeros(y.shape) if backward else base.astype(np.float64)
+    for t, i in enumerate(ids):
+        if 0 <= i < adapters:
+            down, up = a[i].astype(np.float64), b[i].astype(np.float64)
+            want[t] += x[t] @ up @ down if backward else up @ (down @ x[t])
+    assert (np.abs(y - want) <= 2.0**-11 * np.abs(want) + 1e-4).all()
+    turned = RNG.permutation(tokens)
+    for name in {"x", "base"}.intersection(given):
+        given[name] = given[name][turned]
+    others = np.where(ids[turned] == 0, 0, 3)
+    again = emulated(4, "float16", *kernels, backward=backward, ids=others, **given)
+    assert again[others == 0].tobytes() == y[turned][others == 0].tobytes()
 
 
 @pytest.mark.usefixtures("emulation")

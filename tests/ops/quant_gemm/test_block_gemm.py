@@ -20,7 +20,10 @@ from baracuda_py.testing.emulator import emulated_device, emulating
 from baracuda_py.testing.recording import pointer_view
 
 
-def stored(kind: str, n: int, k: int, group: int | None = None, *, zeros: bool = False, index: bool = False) -> Any:
+def stored(
+    kind: str, n: int, k: int, group: int | None = None, *, zeros: bool = False, index: bool = False,
+    scales: str = "float16",
+) -> Any:  # fmt: skip
     """The fields and parts of a matrix of moderate numbers."""
     form, rng = FormatKind(kind).row, np.random.default_rng(7)
     codes = rng.integers(0, 256, (n, form.bytes(k)), dtype=np.uint8)
@@ -34,8 +37,9 @@ def stored(kind: str, n: int, k: int, group: int | None = None, *, zeros: bool =
         if element is ElementKind.E8M0:
             parts["scales"] = rng.integers(122, 130, shape, dtype=np.uint8)
         else:
-            fields["scale_element"] = "float16"
-            parts["scales"] = (rng.uniform(0.5, 2, shape) * rng.choice((-1, 1), shape)).astype(np.float16)
+            fields["scale_element"] = scales
+            dtype = ElementKind.of(scales).dtype
+            parts["scales"] = (rng.uniform(0.5, 2, shape) * rng.choice((-1, 1), shape)).astype(dtype)
         if zeros:
             fields["zero_element"], parts["zeros"] = "uint8", rng.integers(0, 16, shape, dtype=np.uint8)
         if index:
@@ -48,14 +52,16 @@ def inputs(m: int, n: int, k: int, element: str) -> dict[str, Any]:
     return {"x": rng.standard_normal((m, k)).astype(dtype), "bias": rng.standard_normal(n).astype(dtype)}
 
 
-def run(fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], element: str, invariant: bool) -> Any:
+def run(
+    fields: dict[str, Any], parts: dict[str, Any], given: dict[str, Any], element: str, invariant: bool, sms: int = 3
+) -> Any:
     """y in float32 on an emulated device, and the row that made it."""
     m = len(given["x"])
     desc = bc.BlockGemmDescriptor(**fields, m=m, element=element, out_element="float32")
     y = np.full((m, desc.n), np.nan, np.float32)
     with emulating():
         preference = bc.PlanPreference(batch_invariant=invariant)
-        plan = bc.BlockGemmPlan.select(desc, preference, device=emulated_device(8.0, 3))
+        plan = bc.BlockGemmPlan.select(desc, preference, device=emulated_device(8.0, sms))
         args = bc.BlockGemmArgs(**{name: pointer_view(a) for name, a in {**parts, **given, "y": y}.items()})
         plan.run(args)
         return y, plan.plan_layout(args)[0].name
@@ -91,7 +97,7 @@ CASES = [
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize(("kind", "k", "group", "more", "element", "m"), CASES)
 def test_stored_weights_give_the_product_of_their_values(
-    kind: str, k: int, group: int | None, more: dict[str, bool], element: str, m: int
+    kind: str, k: int, group: int | None, more: dict[str, Any], element: str, m: int
 ) -> None:
     """Whole chunks and tails of k, columns that fill no tile, groups of a part, a run and more."""
     fields, parts = stored(kind, 37, k, group, **more)
@@ -113,10 +119,36 @@ def test_a_row_has_the_same_bits_beside_any_others() -> None:
         assert run(fields, parts, some, "float16", True)[0].tobytes() == whole[first:last].tobytes()
 
 
-@pytest.mark.parametrize("m", [257, 4096, 4097])
-def test_many_rows_go_through_unpacked_weights_but_by_tiles(m: int) -> None:
-    desc = bc.BlockGemmDescriptor(kind="uint4", m=m, n=512, k=512, group=128, element="bfloat16")
-    for capability, name in ((9.0, "wgmma" if m <= 4096 else "unpacked_wgmma"), (8.0, "unpacked_mma")):
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("kind", "group"), [("uint4", 32), ("q4_0", None)])
+def test_bits_do_not_depend_on_the_columns_of_a_tile(kind: str, group: int | None) -> None:
+    """Of 9 to 16 rows, tiles of 32 columns on a device with many multiprocessors and of 64 with few."""
+    fields, parts = stored(kind, 130, 1280, group)
+    given = inputs(13, 130, 1280, "bfloat16")
+    wide, narrow = (run(fields, parts, given, "bfloat16", False, sms)[0] for sms in (1, 132))
+    assert close(wide, *wanted(fields, parts, given, "bfloat16")) and wide.tobytes() == narrow.tobytes()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("group", "k"), [(32, 1024), (64, 1536), (128, 2048), (256, 2048)])
+def test_scales_are_read_four_at_a_time(group: int, k: int) -> None:
+    """Groups of which a row has a multiple of four, from the middle of four on in some warps."""
+    fields, parts = stored("uint4", 37, k, group, zeros=True)
+    given = inputs(3, 37, k, "bfloat16")
+    assert close(run(fields, parts, given, "bfloat16", False)[0], *wanted(fields, parts, given, "bfloat16"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "m", "new", "old"),
+    [("uint4", 128, 32, "mid", "mid"), ("uint4", 128, 33, "wgmma", "mid"), ("uint4", 128, 128, "wgmma", "mid"),
+     ("uint4", 128, 256, "wgmma", "unpacked_mma"), ("uint4", 128, 257, "unpacked_wgmma", "unpacked_mma"),
+     ("uint4", 64 + 16, 65, "unpacked_wgmma", "unpacked_mma"), ("nvfp4", None, 65, "unpacked_wgmma", "unpacked_mma"),
+     ("q6_k", None, 128, "wgmma", "mid"), ("q6_k", None, 129, "unpacked_wgmma", "unpacked_mma")],
+)  # fmt: skip
+def test_many_rows_go_through_unpacked_weights_but_by_tiles(kind: str, group: int, m: int, new: str, old: str) -> None:
+    k = 2560
+    desc = bc.BlockGemmDescriptor(kind=kind, m=m, n=512, k=k, element="bfloat16", **({"group": group} if group else {}))
+    for capability, name in ((9.0, new), (8.0, old)):
         rows = [row.name for row in bc.BlockGemmPlan.variants]
         plan = bc.BlockGemmPlan.select(
             desc, bc.PlanPreference(prefer_backend="bespoke"), device=fake_device(capability)
@@ -127,6 +159,8 @@ def test_many_rows_go_through_unpacked_weights_but_by_tiles(m: int) -> None:
 TILED = [  # kind, n, k, group, more, element, m, columns of a tile, parts of k
     ("uint4", 250, 1056, 32, {"zeros": True}, "float16", 256, 256, 3),  # the last part has fewer stages
     ("uint4", 136, 272, 8, {"zeros": True, "index": True}, "bfloat16", 66, 128, 1),
+    ("int8", 130, 192, 64, {"scales": "bfloat16"}, "bfloat16", 66, 128, 1),  # scaled in the element
+    ("uint4", 140, 256, 32, {"zeros": True, "scales": "bfloat16"}, "bfloat16", 200, 256, 1),
     ("nf4", 129, 72, 24, {}, "bfloat16", 140, 256, 1),  # groups of parts, and k that ends within a run
     ("q4_0", 264, 1312, None, {}, "float16", 70, 128, 4),
 ]
@@ -135,7 +169,7 @@ TILED = [  # kind, n, k, group, more, element, m, columns of a tile, parts of k
 @pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize(("kind", "n", "k", "group", "more", "element", "m", "columns", "parts"), TILED)
 def test_tiles_of_stored_weights_give_the_product_of_their_values(
-    kind: str, n: int, k: int, group: int | None, more: dict[str, bool], element: str, m: int, columns: int, parts: int
+    kind: str, n: int, k: int, group: int | None, more: dict[str, Any], element: str, m: int, columns: int, parts: int
 ) -> None:
     fields, parts_of = stored(kind, n, k, group, **more)
     given = inputs(m, n, k, element)

@@ -10,7 +10,8 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import ElementKind
-from baracuda_py.ops.quant_gemm.block_gemm_mid import parts_of
+from baracuda_py.measure.tuner import only
+from baracuda_py.ops.quant_gemm.block_gemm_mid import LEAST, MOST, parts_of
 from baracuda_py.ops.quantize.format_kinds import FormatKind
 from baracuda_py.testing.emulator import emulated_device, emulating
 from baracuda_py.testing.recording import pointer_view
@@ -47,12 +48,11 @@ def run(
         **fields, m=len(given["x"]), element=element, out_element="float32" if y.dtype == np.float32 else element
     )
     with emulating():
-        plan = bc.BlockGemmPlan.select(desc, device=emulated_device(9.0, sms))
+        chosen = bc.BlockGemmPlan.select(desc, device=emulated_device(9.0, sms))
+        plan = only(chosen, next(row for row in chosen.rows if row.name == "mid"))
         args = bc.BlockGemmArgs(**{name: pointer_view(a) for name, a in {**parts, **given, "y": y}.items()})
         plan.run(args)
-        row, geometry, _ = plan.plan_layout(args)
-    assert row.name == "mid"
-    return geometry
+        return plan.plan_layout(args)[1]
 
 
 def inputs(m: int, n: int, k: int, element: str) -> dict[str, Any]:
@@ -130,11 +130,14 @@ def test_matrices_of_a_batch_and_rows_that_share_scales() -> None:
     assert (np.abs(y - truth) <= 64 * 2.0**-24 * size).all()
 
 
-@pytest.mark.parametrize(("m", "name"), [(16, "rows"), (17, "mid"), (256, "mid"), (257, "wgmma")])
+@pytest.mark.parametrize(
+    ("m", "name"), [(LEAST - 1, "rows"), (LEAST, "mid"), (MOST, "mid"), (MOST + 1, "rest")]
+)
 def test_rows_of_x_choose_the_row(m: int, name: str) -> None:
+    """Where there is no wgmma."""
     desc = bc.BlockGemmDescriptor(kind="uint4", m=m, n=512, k=512, group=128, element="bfloat16")
-    chosen = bc.BlockGemmPlan.select(desc, bc.PlanPreference(prefer_backend="bespoke"), device=fake_device(9.0))
-    assert chosen.sku.variant == name
+    chosen = bc.BlockGemmPlan.select(desc, bc.PlanPreference(prefer_backend="bespoke"), device=fake_device(8.0))
+    assert chosen.sku.variant == (name if name != "rest" else "unpacked_mma")
 
 
 @pytest.mark.parametrize("desc", [{"m": 20}, {"m": 20, "group": 8, "k": 64}, {"m": 100, "kind": "int8", "group": 512}])

@@ -9,6 +9,10 @@ import pytest
 from call_emulated import call
 
 import baracuda_py as bc
+from baracuda_py.core.device import fake_device
+from baracuda_py.testing import emulated_device
+from baracuda_py.testing.emulator import emulating
+from baracuda_py.testing.recording import pointer_view
 
 F = np.float32
 
@@ -94,6 +98,42 @@ def test_kernels_add_in_the_order_of_groups(m: int, n: int, k: int, group: int) 
     given |= {"codes": room[1:].reshape(n, k // 2), "scale_x": np.repeat(given["scale_x"], 2)[::2]}
     call(bc.W4A8GemmPlan, desc, {"y": apart[:, :n]}, **given)
     assert np.array_equal(apart[:, :n], want) and np.isnan(apart[:, n:]).all()
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(
+    ("row", "m", "n", "k", "group"),
+    [("unpacked", 20, 150, 160, 32), ("unpacked", 33, 129, 48, 48), ("unpacked", 130, 300, 288, 96),
+     ("unpacked", 17, 140, 1280, 1280), ("unpacked", 17, 20, 1280, 256), ("wgmma", 130, 300, 640, 32),
+     ("wgmma", 30, 300, 1280, 128), ("few", 9, 40, 288, 96), ("tiles", 40, 70, 640, 128)],
+)  # fmt: skip
+def test_every_row_gives_the_same_bits(row: str, m: int, n: int, k: int, group: int) -> None:
+    given = drawn(2 * m, 2 * n, k, group, m + n)
+    given = {name: one.reshape(2, len(one) // 2, *one.shape[1:]) for name, one in given.items()}
+    given["bias"] = given["bias"][0]
+    y = np.full((2, m, n), np.nan, F)
+    desc = bc.W4A8GemmDescriptor(kind="int4", batch_shape=(2,), m=m, n=n, k=k, group=group, element="float32")
+    del given["zeros"]
+    plan = bc.W4A8GemmPlan(desc, bc.PlanPreference(), emulated_device(9.0))
+    plan.rows = tuple(one for one in plan.rows if one.name == row)
+    with emulating(1):
+        plan.run(plan.args(**{name: pointer_view(one) for name, one in (given | {"y": y}).items()}))
+    w = np.stack((given["codes"] & 15, given["codes"] >> 4), -1).reshape(2, n, k).astype(np.int64)
+    for i in range(2):
+        of = {name: given[name][i] for name in ("x", "scales", "scale_x")}
+        zeros = np.zeros_like(of["scales"], np.int64)
+        assert np.array_equal(y[i], by_groups(w=(w[i] ^ 8) - 8, zeros=zeros, bias=given["bias"], **of))
+
+
+@pytest.mark.parametrize(
+    ("m", "group", "want"),
+    [(1, 32, "few"), (16, 4096, "few"), (17, 32, "wgmma"), (64, 128, "wgmma"), (512, 128, "unpacked"),
+     (512, 32, "unpacked"), (4096, 128, "unpacked")],
+)  # fmt: skip
+def test_what_is_fastest_is_asked_first(m: int, group: int, want: str) -> None:
+    facts = {"kind": "uint4", "n": 14336, "k": 4096, "scale_element": "float16", "element": "bfloat16"}
+    plan = bc.W4A8GemmPlan.select(bc.W4A8GemmDescriptor(m=m, group=group, **facts), device=fake_device(9.0))
+    assert plan.sku.variant == want
 
 
 def test_a_row_alone_is_that_row_of_many() -> None:

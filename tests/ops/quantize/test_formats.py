@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.ops.quantize.codebook_formats import FP4_VALUES, NF4_VALUES
 from baracuda_py.ops.quantize.format_kinds import FormatKind
+from call_emulated import call
 
 # Of the float32 values that the package gguf 0.19.0 (gguf.quants.dequantize) has of the codes below, NaN as 0.
 GGUF = {
@@ -106,6 +108,54 @@ def test_128_by_128_blocks_of_float8() -> None:
     s = rng.uniform(0.5, 2, (2, 2)).astype(np.float32)
     got = bc.block_dequantize(w.view(np.uint8), s, kind="fp8_e4m3", row_group=128, element="float32")
     assert np.array_equal(got, w.astype(np.float32) * np.repeat(np.repeat(s, 128, 0), 128, 1)[:200])
+
+
+STRIPS = [  # kind, batch, n, k, group, row_group, whether columns say their group, element
+    ("uint4", 2, 3, 1312, 32, 1, False, "bfloat16"),
+    ("uint2", 1, 2, 320, 40, 1, True, "float16"),
+    ("nf4", 1, 3, 1056, 24, 2, False, "float32"),
+    ("fp8_e4m3", 1, 2, 1280, 640, 1, False, "bfloat16"),
+    (
+        "q5_0",
+        1,
+        2,
+        1312,
+        None,
+        1,
+        False,
+        "bfloat16",
+    ),  # rows of an odd number of blocks: every other starts within a word
+    ("q8_0", 1, 3, 288, None, 1, False, "float16"),  # not whole words
+    ("q6_k", 2, 1, 1280, None, 1, False, "float32"),
+    ("iq4_xs", 1, 2, 256, None, 1, False, "bfloat16"),
+]
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(("kind", "batch", "n", "k", "group", "row_group", "index", "element"), STRIPS)
+def test_strips_of_rows_have_the_bits_of_the_reference(
+    kind: str, batch: int, n: int, k: int, group: int | None, row_group: int, index: bool, element: str
+) -> None:
+    """Strips of 1024, the last with fewer, parts of 256 that end anywhere, groups that begin anywhere."""
+    rng, sizes = np.random.default_rng(8), {"group": group} if group else {}
+    desc = bc.BlockDequantizeDescriptor(
+        kind=kind, batch_shape=(batch,), n=n, k=k, row_group=row_group, element=element, **sizes
+    )
+    given: dict[str, Any] = {"codes": rng.integers(0, 256, desc.codes_shape, dtype=np.uint8)}
+    if desc.kind.row.scales:
+        given["scales"] = np.exp2(rng.uniform(-6, 2, desc.scales_shape)).astype(np.float32)
+    if desc.kind.row.zeros:
+        given["zeros"] = rng.integers(0, 16, desc.scales_shape, dtype=np.uint8)
+    if index:
+        given["index"] = rng.integers(-1, k // (group or 1) + 1, k).astype(np.int32)
+    words = {"kind": kind, "element": element, "n": n, "k": k, "row_group": row_group, "batch_shape": batch, **sizes}
+    want = np.asarray(bc.block_dequantize(**given, scale=0.40625, **words))
+    y = np.zeros(want.shape, want.dtype)
+    operands = dict.fromkeys(("scales", "zeros", "index")) | given
+    call(bc.BlockDequantizePlan, desc, {"y": y}, scale=0.40625, **operands)
+    wide, known = y.astype(np.float32), want.astype(np.float32)
+    assert np.array_equal(wide.view(np.uint32)[~np.isnan(known)], known.view(np.uint32)[~np.isnan(known)])
+    assert np.array_equal(np.isnan(wide), np.isnan(known)) and not np.isnan(known).all()
 
 
 def test_bad_input_is_named() -> None:

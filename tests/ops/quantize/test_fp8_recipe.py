@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from call_emulated import call
 
 import baracuda_py as bc
 from baracuda_py.core.element import decode
@@ -155,3 +156,17 @@ def test_recipe_refusals() -> None:
         bc.Fp8Recipe(2, slots=0)
     with pytest.raises(InvalidProblemError, match="algorithm"):
         bc.Fp8Recipe(2, algorithm="mean")
+
+
+@pytest.mark.usefixtures("emulation")
+def test_codes_of_zeros_keep_their_sign() -> None:
+    """In blocks of numbers, of zeros, and of what the scale makes zeros; along rows and columns."""
+    x = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    x[0], x[1, ::2], x[32:, 5], x[:, 7], x[3, :32], x[9, :32] = -0.0, -0.0, -0.0, 0.0, -1e-40, -1e-30
+    x[6, :32] *= 1e30
+    wanted = bc.mxfp8_cast_transpose(x, to_element="float8_e4m3fn")
+    desc = bc.Mxfp8CastTransposeDescriptor(shape=(64, 64), to_element="float8_e4m3fn", element="float32")
+    outputs = {name: np.zeros_like(y) for name, y in zip(("y", "scales", "yt", "scales_t"), wanted, strict=True)}
+    call(bc.Mxfp8CastTransposePlan, desc, outputs, x=x)
+    for name, y in zip(outputs, wanted, strict=True):
+        assert outputs[name].tobytes() == y.tobytes(), name

@@ -1,0 +1,28 @@
+"""Instances of the tensor-core kernels for few rows of x that spill some words.
+
+What lives around the loop along k, and little within it: two blocks on a multiprocessor are worth that.
+"""
+
+from __future__ import annotations
+
+from ...core import where
+from ...core.variant import Where
+from ..quantize.format_kinds import FormatKind
+
+
+def _of(tiles: int, kinds: str) -> Where:
+    return where(NT=tiles, kind=tuple(FormatKind[kind] for kind in kinds.upper().split()))
+
+
+BLOCK_GEMM = {
+    "few": _of(1, "q4_0 q4_1 q5_0 iq4_nl int4 uint4 fp8_e4m3 mxfp8_e4m3 mxfp4 nvfp4 q3_k q6_k")
+    | _of(2, "uint8 int4 uint4 fp8_e4m3 mxfp8_e4m3 q3_k q6_k"),
+    "wide": _of(2, "int8 uint8 int4 uint4 nf4 fp4 fp8_e4m3 mxfp8_e4m3 mxfp4 nvfp4 q3_k q6_k"),
+    "rows": _of(8, "iq4_nl int8 uint8 int4 uint4 uint3 uint2 mxfp6_e3m2 mxfp6_e2m3 mxfp4 nvfp4 q3_k q5_k iq4_xs"),
+}
+QKV_GEMM = {
+    "few": _of(1, "q4_0 int4 uint4 fp8_e4m3") | _of(2, "uint8 int4 uint4 fp8_e4m3 q6_k"),
+    "wide": _of(2, "int8 uint8 int4 uint4 fp8_e4m3 q4_k q6_k"),
+    "rows": _of(8, "q8_0 int8 uint8 int4 uint4 fp8_e4m3"),
+}
+GROUPED_BLOCK_GEMM = {"rows": _of(4, "uint8 int4 uint4 uint2")}
