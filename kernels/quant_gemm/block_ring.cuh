@@ -27,13 +27,16 @@ template <int UNIT, int WORDS> BARACUDA_D void shared_words(const u8* from, u32 
 }
 BARACUDA_D float shared_half(const u8* from) { return widen(*reinterpret_cast<const f16*>(from)); }
 
+// Codes 4 i … 4 i + 3 of 32, as the bytes of a word.
+BARACUDA_D u32 half_codes_of(const Vec<u32, 4>& words, int i) { return words[i % 4] >> (i / 4 * 4) & each_byte(15); }
+
 // A block of F in registers, and its values as F::decode makes them. No bytes: F's blocks are not copied.
 template <class F> struct HeldBlock {
   static constexpr int bytes = 0;
 };
 
-template <int BYTES, bool MIN, bool FIFTH, int UNIT> struct HeldBlock<GgufHalves<BYTES, MIN, FIFTH, UNIT>> {
-  static constexpr int bytes = BYTES;
+template <bool MIN, bool FIFTH> struct HeldBlock<GgufHalves<MIN, FIFTH>> {
+  static constexpr int own = (MIN ? 4 : 2) + (FIFTH ? 4 : 0), bytes = own + 16;
   float d, m = 0.0f;
   u32 fifths = 0;
   Vec<u32, 4> words;
@@ -41,30 +44,31 @@ template <int BYTES, bool MIN, bool FIFTH, int UNIT> struct HeldBlock<GgufHalves
     d = shared_half(block);
     if constexpr (MIN) m = shared_half(block + 2);
     u32 all[FIFTH ? 5 : 4];
-    shared_words<UNIT>(block + (MIN ? 4 : 2), all);
+    shared_words<MIN ? 4 : 2>(block + (MIN ? 4 : 2), all);
     if constexpr (FIFTH) fifths = all[0];
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = all[i + (FIFTH ? 1 : 0)];
   }
   BARACUDA_D float operator()(int j) const {
-    const float code = small_whole(half_code<format_run>(words, 0, j) | (fifths >> j & 1u) << 4);
-    if constexpr (MIN) return d * code + m;
-    else return d * (code - (FIFTH ? 16.0f : 8.0f));
+    u32 four = half_codes_of(words, j / 4);
+    if constexpr (FIFTH) four |= fifth_bits(fifths >> (j / 4 * 4));
+    if constexpr (MIN) return d * byte_number(four, j % 4) + m;
+    else return d * byte_number(four, j % 4, FIFTH ? 16.0f : 8.0f);
   }
 };
 
-template <int BYTES> struct HeldBlock<GgufBytes<BYTES>> {
-  static constexpr int bytes = BYTES;
+template <bool SUM> struct HeldBlock<GgufBytes<SUM>> {
+  static constexpr int own = SUM ? 4 : 2, bytes = own + 32;
   float d;
   Vec<u32, 8> words;
   BARACUDA_D void load(const u8* block) {
     d = shared_half(block);
     u32 all[8];
-    shared_words<BYTES % 4 == 0 ? 4 : 2>(block + BYTES - 32, all);
+    shared_words<own>(block + own, all);
 #pragma unroll
     for (int i = 0; i < 8; ++i) words[i] = all[i];
   }
-  BARACUDA_D float operator()(int j) const { return d * signed_byte(words[j / 4], j % 4); }
+  BARACUDA_D float operator()(int j) const { return d * flipped_byte(flip_signs(words[j / 4]), j % 4); }
 };
 
 template <> struct HeldBlock<IQ4_NL> {
@@ -78,7 +82,7 @@ template <> struct HeldBlock<IQ4_NL> {
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = all[i];
   }
-  BARACUDA_D float operator()(int j) const { return d * iq4_value(half_code<format_run>(words, 0, j)); }
+  BARACUDA_D float operator()(int j) const { return d * iq4_value(half_codes_of(words, j / 4) >> (8 * (j % 4)) & 15u); }
 };
 
 // The blocks of STAGES chunks of a warp's rows, BLOCK bytes each.

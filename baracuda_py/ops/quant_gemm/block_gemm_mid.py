@@ -59,7 +59,8 @@ def parts_of(desc: Any) -> tuple[int, int]:
     def cost(parts: int) -> float:  # clocks until the last multiprocessor is done, about
         own = each(parts) * (eights * _EIGHT + _DECODE) + _END
         sums = math.prod(desc.batch_shape) * desc.m * desc.n
-        return float(math.ceil(tiles * parts / _SMS) * own + (0.0 if parts == 1 else _LAUNCH + parts * sums / _FLOATS))
+        added = 0.0 if parts == 1 else _LAUNCH + parts * sums / _FLOATS
+        return float(math.ceil(tiles * parts / _SMS) * own + added)
 
     parts = min(filter(some, _PARTS), key=cost)
     return parts, each(parts)
