@@ -109,7 +109,7 @@ _KINDS = tuple(kind for kind in FormatKind if not kind.row.scales or (kind.row.g
 # What spills: with 128 sums of a lane addresses of the beginning and the end.
 _INTEGERS = (FormatKind.INT8, FormatKind.UINT8, FormatKind.INT4, FormatKind.UINT4)
 _BLOCKS = tuple(kind for kind in FormatKind if not kind.row.scales)
-_SPILLS = where(NT=16, kind=_INTEGERS + _BLOCKS) | where(NT=8, kind=FormatKind.Q6_K)
+_SPILLS = where(NT=16, kind=_INTEGERS + _BLOCKS)
 
 MID: dict[str, Any] = {
     "geometry": _geometry, "source": "quant_gemm/block_gemm_mid.cu", "elements": HALVES, "prelude": format_header,

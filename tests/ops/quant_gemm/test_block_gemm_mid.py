@@ -76,7 +76,7 @@ CASES = [  # kind, scales, zeros, group, m, n, k, element, rows of a tile, parts
     ("uint3", "float16", True, 64, 100, 20, 320, "bfloat16", 128, 1),
     ("nf4", "bfloat16", False, 64, 100, 24, 704, "bfloat16", 128, 1),
     ("mxfp4", "", False, None, 256, 17, 160, "bfloat16", 128, 1),
-    ("q4_0", "", False, None, 100, 37, 352, "float16", 128, 1),
+    ("q4_0", "", False, None, 100, 38, 352, "float16", 128, 1),
     ("q4_k", "", False, None, 33, 40, 1280, "bfloat16", 64, 2),
 ]
 
@@ -130,9 +130,7 @@ def test_matrices_of_a_batch_and_rows_that_share_scales() -> None:
     assert (np.abs(y - truth) <= 64 * 2.0**-24 * size).all()
 
 
-@pytest.mark.parametrize(
-    ("m", "name"), [(LEAST - 1, "rows"), (LEAST, "mid"), (MOST, "mid"), (MOST + 1, "rest")]
-)
+@pytest.mark.parametrize(("m", "name"), [(LEAST - 1, "rows"), (LEAST, "mid"), (MOST, "mid"), (MOST + 1, "rest")])
 def test_rows_of_x_choose_the_row(m: int, name: str) -> None:
     """Where there is no wgmma."""
     desc = bc.BlockGemmDescriptor(kind="uint4", m=m, n=512, k=512, group=128, element="bfloat16")
