@@ -12,7 +12,6 @@ from typing import Any
 from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ...core.checked import INT32
 from ...core.element import HALVES
-from ...core.variant import where
 from ...schedules.gemm import wide_view
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import format_header, in_threes, stored_params, stored_values
@@ -108,7 +107,7 @@ _KINDS = tuple(kind for kind in FormatKind if not kind.row.scales or (kind.row.g
 MID: dict[str, Any] = {
     "geometry": _geometry, "source": "quant_gemm/block_gemm_mid.cu", "elements": HALVES, "prelude": format_header,
     "kernels": (
-        Kernel("mid", "block_gemm_mid<{KIND}, {T}, 8>", _PARAMS, min_blocks=1, spills=where(kind=FormatKind.Q6_K)),
+        Kernel("mid", "block_gemm_mid<{KIND}, {T}, 8>", _PARAMS, min_blocks=1),
         SUMS,
     ),
     "first": _first, "kinds": _KINDS,
