@@ -163,7 +163,7 @@ template <class F, class T, int NT> struct BlockGemmMid {
     };
 #pragma unroll
     for (int i = 0; i < stages - 1; ++i) copy(first + i);
-    if (first < end) numbers.load();
+    if (first < end) numbers.load(true);
 #pragma unroll 1
     for (int chunk = first; chunk < last; ++chunk) {
       if (chunk < end) numbers.put();

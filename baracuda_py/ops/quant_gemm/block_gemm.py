@@ -226,7 +226,7 @@ _UNPACKED = tuple(
     Variant(
         f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu", kernels=dense_kernels(row),
         elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
-        prelude=format_header, guarantee=GUARANTEE, first=many, refuses=refuses(row),
+        prelude=format_header, guarantee=replace(GUARANTEE, order=row.name), first=many, refuses=refuses(row),
     )
     for row in DENSE
 )  # fmt: skip
@@ -263,9 +263,10 @@ class BlockGemmPlan(Plan):
         ),
         Variant(
             "wgmma", wgmma_geometry, source="quant_gemm/block_gemm_wgmma.cu", elements=HALVES, prelude=format_header,
-            kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=GUARANTEE, first=tiled, kinds=TILED,
+            kernels=WGMMA_KERNELS, design=ArchSku.SM90A, guarantee=replace(GUARANTEE, order="wgmma_stored"),
+            first=tiled, kinds=TILED,
         ),
-        Variant("mid", guarantee=GUARANTEE, **MID),
+        Variant("mid", guarantee=replace(GUARANTEE, order="mid"), **MID),
         *_UNPACKED,
     )  # fmt: skip
     vjp = Vjp("BlockGemmBackwardPlan", grads={"x": "dx"})

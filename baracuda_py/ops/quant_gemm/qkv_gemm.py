@@ -273,7 +273,9 @@ def _each(
             used = max(used, made.workspace)
         return Geometry(tuple(steps), used, layout_of(p))
 
-    return Variant(name, geometry, kernels=kernels, prelude=format_header, guarantee=GUARANTEE, **facts)
+    return Variant(
+        name, geometry, kernels=kernels, prelude=format_header, guarantee=replace(GUARANTEE, order=name), **facts
+    )
 
 
 def _tiled(p: Problem) -> bool:

@@ -79,6 +79,17 @@ CASES = [  # kind, scales, zeros, group, m, n, k, element, parts of k
     ("mxfp4", "", False, None, 256, 17, 160, "bfloat16", 1),
     ("q4_0", "", False, None, 100, 37, 384, "float16", 1),
     ("q4_k", "", False, None, 33, 40, 1280, "bfloat16", 2),
+    (
+        "uint4",
+        "bfloat16",
+        True,
+        128,
+        17,
+        33,
+        3584,
+        "bfloat16",
+        6,
+    ),  # whose scales come four at a time, some from within four
 ]
 
 
