@@ -183,7 +183,8 @@ class GroupedBlockGemmPlan(Grouped, Plan):
             Variant(
                 f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu",
                 kernels=dense_kernels(row), elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)),
-                design=row.design, prelude=format_header, guarantee=replace(GUARANTEE, order=row.name), first=many(lambda _: _FEW),
+                design=row.design, prelude=format_header, guarantee=replace(GUARANTEE, order=row.name),
+                first=many(lambda _: _FEW),
             )
             for row in GroupedGemmPlan.variants
         ),
