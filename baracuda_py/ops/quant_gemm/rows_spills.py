@@ -15,14 +15,13 @@ def _of(tiles: int, kinds: str) -> Where:
 
 
 BLOCK_GEMM = {
-    "few": _of(1, "q4_0 q4_1 q5_0 iq4_nl int4 uint4 fp8_e4m3 mxfp8_e4m3 mxfp4 nvfp4 q3_k q6_k")
-    | _of(2, "uint8 int4 uint4 fp8_e4m3 mxfp8_e4m3 q3_k q6_k"),
-    "wide": _of(2, "int8 uint8 int4 uint4 nf4 fp4 fp8_e4m3 mxfp8_e4m3 mxfp4 nvfp4 q3_k q6_k"),
-    "rows": _of(8, "iq4_nl int8 uint8 int4 uint4 uint3 uint2 mxfp6_e3m2 mxfp6_e2m3 mxfp4 nvfp4 q3_k q5_k iq4_xs"),
+    "few": _of(1, "int4 uint4 q3_k q6_k") | _of(2, "uint8 int4 uint4 q3_k q5_k q6_k"),
+    "wide": _of(2, "int8 uint8 int4 uint4 nf4 fp4 iq4_nl q3_k q5_k q6_k"),
+    "rows": _of(8, "int8 uint8 int4 uint4 uint3 uint2"),
 }
 QKV_GEMM = {
-    "few": _of(1, "q4_0 int4 uint4 fp8_e4m3") | _of(2, "uint8 int4 uint4 fp8_e4m3 q6_k"),
-    "wide": _of(2, "int8 uint8 int4 uint4 fp8_e4m3 q4_k q6_k"),
-    "rows": _of(8, "q8_0 int8 uint8 int4 uint4 fp8_e4m3"),
+    "few": _of(1, "int4 uint4") | _of(2, "uint8 int4 uint4 q6_k"),
+    "wide": _of(2, "int8 uint8 int4 uint4 nf4 q6_k"),
+    "rows": _of(8, "int8 int4 uint4 q4_k q6_k"),
 }
 GROUPED_BLOCK_GEMM = {"rows": _of(4, "uint8 int4 uint4 uint2")}

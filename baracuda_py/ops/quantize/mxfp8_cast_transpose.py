@@ -13,8 +13,7 @@ from ...core import (
     functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import FP8, HALVES, cast as cast_values, decode, encode
-from ...core.variant import where
+from ...core.element import FP8, cast as cast_values, decode, encode
 from ...schedules.rows import row_params
 from ..norm.norm_quantize_blocks import block_scale
 from .fp8_cast import WIDE
@@ -107,8 +106,7 @@ class Mxfp8CastTransposePlan(Plan):
             "tiles", _geometry, source="quantize/mxfp8_cast_transpose.cu", elements=WIDE,
             guarantee=Guarantee(Exact(), batch_invariant=True),
             kernels=(
-                Kernel("tiles", "mxfp8_cast_transpose<{T}, {WIDE}>", PARAMS, {"WIDE": (True, False)},
-                       spills=where(element=HALVES, WIDE=False)),
+                Kernel("tiles", "mxfp8_cast_transpose<{T}, {WIDE}>", PARAMS, {"WIDE": (True, False)}),
             ),
         ),
     )  # fmt: skip
