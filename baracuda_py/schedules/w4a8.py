@@ -82,6 +82,11 @@ def fine_groups(desc: Any) -> bool:
     return bool(desc.group < desc.k and desc.group % _CHUNK != 0)
 
 
+def few_in_fine_groups(p: Problem) -> bool:
+    """Whether `few` takes longer than the tiles of wgmma."""
+    return bool(p.desc.m <= FEW) and fine_groups(p.desc)
+
+
 def few(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | str:
     """A block for every few rows of weights, which are read once for all rows of x."""
     desc = p.desc

@@ -148,7 +148,7 @@ class W4A8GemmPlan(Plan):
         Variant(
             "wgmma", _with(w4a8_wgmma.geometry), source="quant_gemm/w4a8_wgmma.cu", elements=FLOATS,
             design=ArchSku.SM90A, guarantee=_GUARANTEE, kernels=(w4a8_wgmma.KERNEL,),
-            first=lambda p: schedule.fine_groups(p.desc),
+            first=schedule.few_in_fine_groups,
         ),
         Variant(
             "unpacked", _with(w4a8_unpacked.geometry), source="quant_gemm/w4a8_unpacked.cu", elements=FLOATS,
