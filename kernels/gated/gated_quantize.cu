@@ -82,7 +82,8 @@ BARACUDA_D void gated_quantize(const GatedQuantizeParams& p) {
     }
     const quantize::Divisor by(row.scale(most));
 #pragma unroll 1
-    for (i64 c = row.column(0); c < p.cols; c += LANES * V) row.put(c, quantize::codes_of(u_of(c), by, coder, by.scale));
+    for (i64 c = row.column(0); c < p.cols; c += LANES * V)
+      row.put(c, quantize::codes_of(u_of(c), by, coder, by.scale));
   }
 }
 
