@@ -60,6 +60,9 @@ def make(plan: type[Plan], benchmark: Benchmark, *, compiled: bool = True, devic
         if peer == EAGER or (peer == COMPILED and compiled):
             build = _compiled_once() if peer == COMPILED else lambda function: function
             candidates[peer] = [in_torch(plan, desc, s, written, build) for s in sets]
+            if device != "meta" and (why := _refusal(candidates[peer][0])):
+                print(f"{plan.op} {benchmark.label}: without {peer}: {why}")
+                del candidates[peer]
     found = [LIBRARIES[plan.op](desc, s) for s in sets] if plan.op in LIBRARIES else [{}]
     candidates |= {name: [calls[name] for calls in found] for name in found[0]}
     flops = benchmark.work == FLOPS
@@ -69,6 +72,15 @@ def make(plan: type[Plan], benchmark: Benchmark, *, compiled: bool = True, devic
         round(work * benchmark.share), "TFLOP/s" if flops else "TB/s",
         "" if benchmark.target is None else f"{benchmark.target:.2f}", candidates,
     )  # fmt: skip
+
+
+def _refusal(call: Callable[[], Any]) -> str:
+    """Why a peer cannot run at all: torch compiles at the first call, and not everything."""
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return ""
 
 
 def _compiled_once() -> Callable[[Any], Any]:
