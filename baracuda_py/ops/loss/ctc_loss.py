@@ -274,6 +274,17 @@ def _geometry(p: Problem) -> Geometry | str:
     return found if isinstance(found, str) else Geometry((*steps, *found.steps), found.used, layout)
 
 
+def benchmark_operands(torch: Any, desc: CtcLossDescriptor) -> dict[str, Any]:
+    """Probabilities, and batches whose lengths are all whole: the loss of each is finite."""
+    shape = (desc.input_length, desc.batch, desc.classes)
+    return {
+        "log_probs": torch.randn(shape).log_softmax(-1).to(getattr(torch, str(desc.element))),
+        "targets": torch.randint(1, desc.classes, desc.target_shape),
+        "input_lengths": torch.full((desc.batch,), desc.input_length),
+        "target_lengths": torch.full((desc.batch,), desc.target_shape[-1]),
+    }
+
+
 class CtcLossPlan(Plan):
     """-log of the probability that log_probs spell each target, over all ways to put blanks between (torch's ctc_loss).
 
@@ -302,9 +313,9 @@ class CtcLossPlan(Plan):
     torch = staticmethod(in_torch)
     benchmarks = (
         Benchmark("[512, 64, 5000] f32, targets of 64", input_length=512, batch=64, classes=5000, target_shape=(64, 64),
-                  element="float32"),
+                  make=benchmark_operands, element="float32"),
         Benchmark("[1024, 128, 32] f32, targets of 200", input_length=1024, batch=128, classes=32,
-                  target_shape=(128, 200), element="float32"),
+                  target_shape=(128, 200), make=benchmark_operands, element="float32"),
     )  # fmt: skip
 
     @staticmethod

@@ -16,8 +16,9 @@ from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.variant import aligned
 from .ctc_loss import (
-    FIELDS, INTEGERS, THREADS, CtcLossDescriptor, CtcLossPlan, alpha_of, constants, ctc_case, log_sum, random_lengths,
-    random_log_probs, random_steps, random_targets, sequences, state_log_probs, states_of, wrong_values,
+    FIELDS, INTEGERS, THREADS, CtcLossDescriptor, CtcLossPlan, alpha_of, benchmark_operands, constants, ctc_case,
+    log_sum, random_lengths, random_log_probs, random_steps, random_targets, sequences, state_log_probs, states_of,
+    wrong_values,
 )  # fmt: skip
 from .ctc_loss import reference as forward
 
@@ -117,7 +118,7 @@ class CtcLossBackwardPlan(Plan):
     )  # fmt: skip
     benchmarks = (
         Benchmark("[512, 64, 5000] f32, targets of 64", input_length=512, batch=64, classes=5000, target_shape=(64, 64),
-                  element="float32"),
+                  make=benchmark_operands, element="float32"),
     )  # fmt: skip
 
     @staticmethod
