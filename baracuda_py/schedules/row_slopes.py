@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from typing import Any
 
 from ..core.element import ElementKind
 from ..core.params import Params
@@ -22,19 +23,19 @@ class Rule(enum.IntEnum):
 
 
 SLOPES = Params(
-    "RowSlopeParams", dy="ptr", y="ptr", dx="ptr", mask="ptr", scale="scalar", diagonal="i64", causal="i32", rule="i32",
+    "RowSlopeParams", dy="ptr", y="ptr", dx="ptr", mask="ptr", scale="scalar", diagonal="i64", causal="i32",
     divide="i32", **term_params(5),
 )  # fmt: skip
 
 
-def slope_kernels(widened: bool) -> tuple[Kernel, ...]:
-    """The kernels; `widened`: for results in the accumulator's element, too."""
+def slope_kernels(*rules: Rule, widened: bool = False) -> tuple[Kernel, ...]:
+    """The kernels of these rules; `widened`: for results in the accumulator's element, too."""
 
-    def own(kind: ElementKind) -> dict[str, tuple[ElementKind, ...]]:
-        return {"OUT": (kind,)}
+    def axes(kind: ElementKind) -> dict[str, tuple[Any, ...]]:
+        results = outputs(kind) if widened else {"OUT": (kind,)}
+        return {**results, "RULE": tuple(int(rule) for rule in rules)}
 
-    axes = outputs if widened else own
-    return term_kernels("slopes_rows<{T}, {OUT}, {GROUP}>", "slopes_long<{T}, {OUT}>", SLOPES, axes)
+    return term_kernels("slopes_rows<{T}, {OUT}, {RULE}, {GROUP}>", "slopes_long<{T}, {OUT}, {RULE}>", SLOPES, axes)
 
 
 def slope_geometry(
@@ -42,6 +43,6 @@ def slope_geometry(
     divide: bool = False, **places: str,
 ) -> Geometry | str:  # fmt: skip
     """The launch for dy, y, dx, a mask and the causal rows of each; `places`: pointers that have other names."""
-    params = {"rule": int(rule), "divide": int(divide), "causal": causal[0], "diagonal": causal[1], **places}
+    params = {"divide": int(divide), "causal": causal[0], "diagonal": causal[1], **places}
     out = views[1].element if views[1] is not None else p.desc.element
-    return term_geometry(last_axis(views, axis), p.desc.element, params, {"OUT": out})
+    return term_geometry(last_axis(views, axis), p.desc.element, params, {"OUT": out, "RULE": int(rule)})

@@ -17,6 +17,30 @@ template <class T> BARACUDA_D float near_open(u32 w) {
   return is_half<T> ? math::fma(static_cast<float>(w), 2.3283064365386963e-10f, 1.1641532182693481e-10f) : open(w);
 }
 
+// u = 2^e (1 + f), |f| <= 1/3; e as it stands in a float's bits.
+struct LogParts {
+  float f;
+  i32 exponent;
+};
+BARACUDA_D LogParts log_parts(float u) {
+  const i32 bits = __float_as_int(u), exponent = (bits - 0x3f2aaaab) & 0xff800000;
+  return {__int_as_float(bits - exponent) - 1.0f, exponent};
+}
+
+// -TIMES log of such a number: the polynomial in f is within 2^-22.6 of the logarithm wherever that of 2^e is 0.
+template <int TIMES> BARACUDA_D float minus_log(const LogParts& u) {
+  constexpr float n = TIMES;
+  const float f = u.f;
+  float p = math::fma(f, 0.15878313f * n, -0.17105592f * n);
+  p = math::fma(f, p, 0.16298573f * n);
+  p = math::fma(f, p, -0.19799159f * n);
+  p = math::fma(f, p, 0.25016609f * n);
+  p = math::fma(f, p, -0.33337465f * n);
+  p = math::fma(f, p, 0.49999738f * n);
+  p = math::fma(f, p, -n);
+  return math::fma(f, p, static_cast<float>(u.exponent) * (-8.2629582e-8f * n));  // -log(2) / 2^23
+}
+
 // -TIMES log(u), 2^-34 < u < 1, TIMES a power of two.
 template <class T, int TIMES = 1> BARACUDA_D double minus_log(double u) { return -TIMES * math::log(u); }
 template <class T, int TIMES = 1> BARACUDA_D float minus_log(float u) {
@@ -25,17 +49,7 @@ template <class T, int TIMES = 1> BARACUDA_D float minus_log(float u) {
   if constexpr (is_half<T>) {
     return ::fmaxf(approximate::log2(u) * (-0.69314718f * n), math::fma(-n, u, n * 1.00000012f));
   }
-  // u = 2^e (1 + f), |f| <= 1/3: the polynomial in f is within 2^-22.6 of the logarithm wherever that of 2^e is 0.
-  const i32 bits = __float_as_int(u), exponent = (bits - 0x3f2aaaab) & 0xff800000;
-  const float f = __int_as_float(bits - exponent) - 1.0f;
-  float p = math::fma(f, 0.15878313f * n, -0.17105592f * n);
-  p = math::fma(f, p, 0.16298573f * n);
-  p = math::fma(f, p, -0.19799159f * n);
-  p = math::fma(f, p, 0.25016609f * n);
-  p = math::fma(f, p, -0.33337465f * n);
-  p = math::fma(f, p, 0.49999738f * n);
-  p = math::fma(f, p, -n);
-  return math::fma(f, p, static_cast<float>(exponent) * (-8.2629582e-8f * n));  // -log(2) / 2^23
+  return minus_log<TIMES>(log_parts(u));
 }
 
 // The distance from 0 of two standard normal variates.

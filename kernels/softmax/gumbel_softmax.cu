@@ -2,15 +2,38 @@
 //                   the array, counted row-major, takes draw e. hard: 1 at the first column of the largest z, else 0.
 // Schedules and order of the sum as in softmax/terms.cuh.
 #include <baracuda/philox.cuh>
+#include "random/transforms.cuh"
 #include "softmax/terms.cuh"
 
 namespace baracuda {
 
-// -log(-log u) of u = (n + 1/2) 2^-24, n the upper 24 bits of a word. u is exact below 1/2, and 1 - u above.
-template <class A> BARACUDA_D A gumbel_of(u32 word) {
+// -log(-log u) of u = (n + 1/2) 2^-24, n the upper 24 bits of a word, for y of type T. u is exact below 1/2, and u - 1 above.
+template <class T> BARACUDA_D acc_t<T> gumbel_of(u32 word) {
+  using A = acc_t<T>;
   const A half = A(2.98023223876953125e-8), low = A(uniform_from_bits(word));
-  const A rate = low < A(0.5) ? -math::log(low + half) : -math::log1p(half - (A(1) - low));
-  return -math::log(rate);
+  if constexpr (sizeof(A) == 4) {
+    auto parts = random::log_parts(low + half);
+    if (parts.exponent == 0) parts.f = (low - 1.0f) + half;
+    const float rate = random::minus_log<1>(parts);
+    return is_half<T> ? random::minus_log<T>(rate) : -math::log(rate);
+  } else {
+    return -math::log(low < A(0.5) ? -math::log(low + half) : -math::log1p(half - (A(1) - low)));
+  }
+}
+
+// The words of V elements from `element` on.
+template <int V> BARACUDA_D void noise_words(u64 seed, u64 offset, u64 element, i64 step, u32 (&words)[V]) {
+  if (step == 1 && V % 4 == 0 && element % 4 == 0) {
+    Philox4 blocks[(V + 3) / 4];
+    philox_blocks<(V + 3) / 4>(seed, offset, element / 4, blocks);
+#pragma unroll
+    for (int k = 0; k < V; ++k) words[k] = philox_word(blocks[k / 4], k % 4);
+  } else if (step == 1) {
+    philox_words<V>(seed, offset, element, words);
+  } else {
+#pragma unroll
+    for (int k = 0; k < V; ++k) words[k] = philox_bits(seed, offset, element + k * step);
+  }
 }
 
 template <class T> struct GumbelTerms {
@@ -36,19 +59,17 @@ template <class T> struct GumbelTerms {
 
   BARACUDA_D bool hard() const { return p.hard; }
 
-  BARACUDA_D Vec<A, V> chunk(i64 col) const {
+  using Raw = Vec<T, V>;
+  BARACUDA_D Raw read(i64 col) const { return read_columns<V>(x, p.step[0], col, p.cols - col, p.wide & 1); }
+
+  BARACUDA_D Vec<A, V> terms(i64 col, const Raw& raw) const {
     const i64 left = p.cols - col;
-    const auto in = to_acc(read_columns<V>(x, p.step[0], col, left, p.wide & 1));
+    const auto in = to_acc(raw);
     u32 words[V];
-    if (p.step[3] == 1) {
-      philox_words<V>(seed, offset, first + col, words);
-    } else {
-#pragma unroll
-      for (int k = 0; k < V; ++k) words[k] = philox_bits(seed, offset, first + (col + k) * p.step[3]);
-    }
+    noise_words<V>(seed, offset, first + col * p.step[3], p.step[3], words);
     Vec<A, V> z;
 #pragma unroll
-    for (int k = 0; k < V; ++k) z[k] = k < left ? (in[k] + gumbel_of<A>(words[k])) * rate : -numeric<A>::infinity();
+    for (int k = 0; k < V; ++k) z[k] = k < left ? (in[k] + gumbel_of<T>(words[k])) * rate : -numeric<A>::infinity();
     return z;
   }
 

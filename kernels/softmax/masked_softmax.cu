@@ -28,20 +28,32 @@ template <class T, class OUT> struct MaskedTerms {
 
   static constexpr bool hard() { return false; }
 
-  BARACUDA_D Vec<A, V> chunk(i64 col) const {
+  struct Raw {
+    Vec<T, V> x, bias;
+    Vec<u8, V> kept;
+  };
+  BARACUDA_D Raw read(i64 col) const {
     const i64 left = p.cols - col;
-    auto z = to_acc(read_columns<V>(x, p.step[0], col, left, p.wide & 1));
+    Raw raw{};
+    raw.x = read_columns<V>(x, p.step[0], col, left, p.wide & 1);
+    if (bias != nullptr) raw.bias = read_columns<V>(bias, p.step[3], col, left, p.wide & 8);
+    if (mask != nullptr) raw.kept = read_columns<V>(mask, p.step[2], col, left, p.wide & 4);
+    return raw;
+  }
+
+  BARACUDA_D Vec<A, V> terms(i64 col, const Raw& raw) const {
+    const i64 left = p.cols - col;
+    auto z = to_acc(raw.x);
 #pragma unroll
     for (int k = 0; k < V; ++k) z[k] *= scale;
     if (bias != nullptr) {
-      const auto added = to_acc(read_columns<V>(bias, p.step[3], col, left, p.wide & 8));
+      const auto added = to_acc(raw.bias);
 #pragma unroll
       for (int k = 0; k < V; ++k) z[k] += added[k];
     }
     if (mask != nullptr) {
-      const auto kept = read_columns<V>(mask, p.step[2], col, left, p.wide & 4);
 #pragma unroll
-      for (int k = 0; k < V; ++k) z[k] = kept[k] ? z[k] : -numeric<A>::infinity();
+      for (int k = 0; k < V; ++k) z[k] = raw.kept[k] ? z[k] : -numeric<A>::infinity();
     }
 #pragma unroll
     for (int k = 0; k < V; ++k) z[k] = k < left && col + k <= last ? z[k] : -numeric<A>::infinity();

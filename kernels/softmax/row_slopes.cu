@@ -21,7 +21,7 @@ struct AddSlopes {
   }
 };
 
-template <class T, class OUT> struct Slopes {
+template <class T, class OUT, int RULE> struct Slopes {
   using A = acc_t<T>;
   static constexpr int V = row_vec<T>;
   const RowSlopeParams& p;
@@ -43,17 +43,21 @@ template <class T, class OUT> struct Slopes {
   }
 
   BARACUDA_D A weight(A out) const {  // NaN stays NaN
-    if (p.rule == slope_softmax) return out;
-    if (p.rule == slope_sparsemax) return out > A(0) ? A(1) : out;
-    return p.rule == slope_log ? A(1) : math::sqrt(out);
+    if constexpr (RULE == slope_softmax) return out;
+    else if constexpr (RULE == slope_sparsemax) return out > A(0) ? A(1) : out;
+    else return RULE == slope_log ? A(1) : math::sqrt(out);
   }
 
-  BARACUDA_D void read(i64 col, Vec<A, V>& grad, Vec<A, V>& out) const {
+  struct Raw {
+    Vec<OUT, V> grad, out;
+  };
+  BARACUDA_D Raw read(i64 col) const {
     const i64 left = p.cols - col;
-    grad = to_acc(read_columns<V>(dy, p.step[0], col, left, p.wide & 1));
-    out = to_acc(read_columns<V>(y, p.step[1], col, left, p.wide & 2));
+    return {read_columns<V>(dy, p.step[0], col, left, p.wide & 1),
+            read_columns<V>(y, p.step[1], col, left, p.wide & 2)};
   }
-  BARACUDA_D SlopeSums<A> sums(i64 col, const Vec<A, V>& grad, const Vec<A, V>& out) const {
+  BARACUDA_D SlopeSums<A> sums(i64 col, const Raw& raw) const {
+    const auto grad = to_acc(raw.grad), out = to_acc(raw.out);
     Vec<A, V> w, product;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
@@ -63,11 +67,13 @@ template <class T, class OUT> struct Slopes {
     return {tree_reduce<Sum>(product), tree_reduce<Sum>(w)};
   }
   BARACUDA_D A common(const SlopeSums<A>& s) const {
-    return p.rule >= slope_sparsemax ? s.weighted / s.weights : s.weighted;
+    return RULE >= slope_sparsemax ? s.weighted / s.weights : s.weighted;
   }
-  BARACUDA_D void put(i64 col, Vec<A, V> grad, const Vec<A, V>& out, A shared) const {
+  BARACUDA_D void put(i64 col, const Raw& raw, A shared) const {
     const i64 left = p.cols - col;
-    if (p.rule == slope_log) {
+    auto grad = to_acc(raw.grad);
+    const auto out = to_acc(raw.out);
+    if constexpr (RULE == slope_log) {
 #pragma unroll
       for (int k = 0; k < V; ++k) grad[k] = (grad[k] - math::exp(out[k]) * shared) * scale;
       if (mask != nullptr) {
@@ -85,51 +91,50 @@ template <class T, class OUT> struct Slopes {
   }
 };
 
-template <class T, class OUT, int G, int K> BARACUDA_D void slopes_rows(const RowSlopeParams& p) {
+template <class T, class OUT, int RULE, int G, int K> BARACUDA_D void slopes_rows(const RowSlopeParams& p) {
   using A = acc_t<T>;
   constexpr int V = row_vec<T>, groups = group_block(G) / G;
   const int lane = static_cast<int>(threadIdx.x) % G, group = static_cast<int>(threadIdx.x) / G;
   const i64 row = static_cast<i64>(blockIdx.x) * groups + group, cols = p.cols;
   const bool valid = row < p.rows;
-  const Slopes<T, OUT> slopes(p, valid ? row : 0);
+  const Slopes<T, OUT, RULE> slopes(p, valid ? row : 0);
   auto column = [&](int j) { return valid ? static_cast<i64>(j * G + lane) * V : cols; };
 
-  Vec<A, V> grad[K], out[K];
+  typename Slopes<T, OUT, RULE>::Raw raw[K];
 #pragma unroll
-  for (int j = 0; j < K; ++j) slopes.read(column(j), grad[j], out[j]);
+  for (int j = 0; j < K; ++j) raw[j] = slopes.read(column(j));
   SlopeSums<A> sum{A(0), A(0)};
 #pragma unroll
-  for (int j = 0; j < K; ++j) sum = AddSlopes::apply(sum, slopes.sums(column(j), grad[j], out[j]));
+  for (int j = 0; j < K; ++j) sum = AddSlopes::apply(sum, slopes.sums(column(j), raw[j]));
   const A shared = slopes.common(row_reduce<AddSlopes, G>(sum));
 #pragma unroll
   for (int j = 0; j < K; ++j) {
-    if (column(j) < cols) slopes.put(column(j), grad[j], out[j], shared);
+    forget(raw[j].grad), forget(raw[j].out);
+    if (column(j) < cols) slopes.put(column(j), raw[j], shared);
   }
 }
 
-template <class T, class OUT> BARACUDA_D void slopes_long(const RowSlopeParams& p) {
+template <class T, class OUT, int RULE> BARACUDA_D void slopes_long(const RowSlopeParams& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, K = 2, V = row_vec<T>;
   const i64 cols = p.cols;
-  const Slopes<T, OUT> slopes(p, blockIdx.x);
+  const Slopes<T, OUT, RULE> slopes(p, blockIdx.x);
   const int slabs = static_cast<int>(div_up<i64>(cols, G * V));
   auto column = [&](int slab) { return (static_cast<i64>(slab) * G + threadIdx.x) * V; };
 
   SlopeSums<A> sum{A(0), A(0)};
 #pragma unroll 1
   for (int start = 0; start < slabs; start += K) {
-    Vec<A, V> grad[K], out[K];
+    typename Slopes<T, OUT, RULE>::Raw raw[K];
 #pragma unroll
-    for (int j = 0; j < K; ++j) slopes.read(column(start + j), grad[j], out[j]);
+    for (int j = 0; j < K; ++j) raw[j] = slopes.read(column(start + j));
 #pragma unroll
-    for (int j = 0; j < K; ++j) sum = AddSlopes::apply(sum, slopes.sums(column(start + j), grad[j], out[j]));
+    for (int j = 0; j < K; ++j) sum = AddSlopes::apply(sum, slopes.sums(column(start + j), raw[j]));
   }
   const A shared = slopes.common(block_reduce<AddSlopes, G>(sum));
 #pragma unroll 1
   for (int slab = slabs - 1; slab >= 0; --slab) {  // the newest first, which L2 still has
-    Vec<A, V> grad, out;
-    slopes.read(column(slab), grad, out);
-    if (column(slab) < cols) slopes.put(column(slab), grad, out, shared);
+    if (column(slab) < cols) slopes.put(column(slab), slopes.read(column(slab)), shared);
   }
 }
 

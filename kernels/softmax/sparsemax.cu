@@ -20,13 +20,25 @@ struct AddExcess {
   static BARACUDA_D Excess apply(Excess a, Excess b) { return {a.value + b.value, a.slope + b.slope}; }
 };
 
-template <bool SQUARE, class A, int V> BARACUDA_D void add_excess(Excess& sum, const Vec<A, V>& z, double t) {
+// t or the next number below: what is not above it is not above t either. Few elements of a row are, and to ask in A first
+// spares the others what takes long in double.
+template <class A> BARACUDA_D A at_most(double t) {
+  if constexpr (sizeof(A) == 4) return __double2float_rd(t);
+  else return t;
+}
+
+// `most`: the largest element of z.
+template <bool SQUARE, class A, int V>
+BARACUDA_D void add_excess(Excess& sum, const Vec<A, V>& z, A most, double t, A low) {
+  if (!(most > low)) return;
 #pragma unroll
   for (int k = 0; k < V; ++k) {
-    const double above = static_cast<double>(z[k]) - t;
-    if (above > 0) {
-      sum.value += SQUARE ? above * above : above;
-      sum.slope += SQUARE ? 2 * above : 1.0;
+    if (z[k] > low) {
+      const double above = static_cast<double>(z[k]) - t;
+      if (above > 0) {
+        sum.value += SQUARE ? above * above : above;
+        sum.slope += SQUARE ? 2 * above : 1.0;
+      }
     }
   }
 }
@@ -55,8 +67,9 @@ template <class T, bool SQUARE> struct SparseRow {
     x = static_cast<const T*>(p.x) + at[0];
     y = static_cast<T*>(p.y) + at[1];
   }
-  BARACUDA_D Vec<A, V> chunk(i64 col) const {
-    auto z = to_acc(read_columns<V>(x, p.step[0], col, p.cols - col, p.wide & 1));
+  BARACUDA_D Vec<T, V> read(i64 col) const { return read_columns<V>(x, p.step[0], col, p.cols - col, p.wide & 1); }
+  BARACUDA_D Vec<A, V> chunk(i64 col, const Vec<T, V>& raw) const {
+    auto z = to_acc(raw);
 #pragma unroll
     for (int k = 0; k < V; ++k) z[k] = col + k < p.cols ? z[k] * scale : -numeric<A>::infinity();
     return z;
@@ -69,10 +82,15 @@ template <class T, bool SQUARE> struct SparseRow {
   }
   // A row whose maximum is not finite is NaN.
   BARACUDA_D void put(i64 col, Vec<A, V> z, A top, double t) const {
+    const A low = at_most<A>(t), outside = math::isfinite(top) ? A(0) : numeric<A>::nan();
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      const double above = static_cast<double>(z[k]) - t, inside = above > 0 ? above : 0.0;
-      z[k] = math::isfinite(top) ? static_cast<A>(SQUARE ? inside * inside : inside) : numeric<A>::nan();
+      A y = outside;
+      if (z[k] > low && math::isfinite(top)) {
+        const double above = static_cast<double>(z[k]) - t, inside = above > 0 ? above : 0.0;
+        y = static_cast<A>(SQUARE ? inside * inside : inside);
+      }
+      z[k] = y;
     }
     write_columns(y, p.step[1], col, p.cols - col, p.wide & 2, from_acc<T>(z));
   }
@@ -87,21 +105,26 @@ template <class T, bool SQUARE, int G, int K> BARACUDA_D void sparsemax_rows(con
   const SparseRow<T, SQUARE> sparse(p, valid ? row : 0);
   auto column = [&](int j) { return valid ? static_cast<i64>(j * G + lane) * V : cols; };
 
+  Vec<T, V> raw[K];
+#pragma unroll
+  for (int j = 0; j < K; ++j) raw[j] = sparse.read(column(j));
   Vec<A, V> z[K];
   A top = -numeric<A>::infinity();
 #pragma unroll
-  for (int j = 0; j < K; ++j) z[j] = sparse.chunk(column(j));
+  for (int j = 0; j < K; ++j) z[j] = sparse.chunk(column(j), raw[j]);
 #pragma unroll
   for (int j = 0; j < K; ++j) top = math::maximum(top, tree_reduce<Max>(z[j]));
   top = row_reduce<Max, G>(top);
+  A most[K];
 #pragma unroll
-  for (int j = 0; j < K; ++j) z[j] = sparse.shifted(z[j], top);
+  for (int j = 0; j < K; ++j) z[j] = sparse.shifted(z[j], top), most[j] = tree_reduce<Max>(z[j]);
   double t = -1;
 #pragma unroll 1
   for (int step = 0, more = 1; more && step < most_steps; ++step) {
     Excess sum{0, 0};
+    const A low = at_most<A>(t);
 #pragma unroll
-    for (int j = 0; j < K; ++j) add_excess<SQUARE>(sum, z[j], t);
+    for (int j = 0; j < K; ++j) add_excess<SQUARE>(sum, z[j], most[j], t, low);
     more = rise(t, row_reduce<AddExcess, G>(sum));
     if constexpr (G < group_block(G)) more = __any_sync(full_warp, more);  // a warp's rows step together
   }
@@ -119,19 +142,25 @@ template <class T, bool SQUARE> BARACUDA_D void sparsemax_long(const SparsemaxPa
   const i64 first = static_cast<i64>(threadIdx.x) * V;
   A top = -numeric<A>::infinity();
 #pragma unroll 4
-  for (i64 col = first; col < cols; col += G * V) top = math::maximum(top, tree_reduce<Max>(sparse.chunk(col)));
+  for (i64 col = first; col < cols; col += G * V) {
+    top = math::maximum(top, tree_reduce<Max>(sparse.chunk(col, sparse.read(col))));
+  }
   top = block_reduce<Max, G>(top);
   double t = -1;
 #pragma unroll 1
   for (int step = 0, more = 1; more && step < most_steps; ++step) {
     Excess sum{0, 0};
+    const A low = at_most<A>(t);
 #pragma unroll 2
     for (i64 col = first; col < cols; col += G * V) {
-      add_excess<SQUARE>(sum, sparse.shifted(sparse.chunk(col), top), t);
+      const auto z = sparse.shifted(sparse.chunk(col, sparse.read(col)), top);
+      add_excess<SQUARE>(sum, z, tree_reduce<Max>(z), t, low);
     }
     more = rise(t, block_reduce<AddExcess, G>(sum));
   }
-  for (i64 col = first; col < cols; col += G * V) sparse.put(col, sparse.shifted(sparse.chunk(col), top), top, t);
+  for (i64 col = first; col < cols; col += G * V) {
+    sparse.put(col, sparse.shifted(sparse.chunk(col, sparse.read(col)), top), top, t);
+  }
 }
 
 }  // namespace baracuda

@@ -1,9 +1,10 @@
 #pragma once
 // terms      softmax over terms z that a functor makes of its operands, chunk by chunk: scaled, masked, with noise.
 //
-// TERMS is a functor of one row, made of (p, row): `element` (which fixes the chunks), `chunk(col)`, the z of the columns
-// col … with -inf beyond the row's end, and `put(col, y, first)`, which writes results; `first` is the first column of
-// the largest z where `hard()` asks for it. P has the fields of `term_params`, and log and safe: whether a row of only
+// TERMS is a functor of one row, made of (p, row): `element` (which fixes the chunks), `read(col)`, what lies in memory at
+// the columns col …, of type Raw, `terms(col, raw)`, their z, with -inf beyond the row's end, and `put(col, y, first)`,
+// which writes results; `first` is the first column of the largest z where `hard()` asks for it. To read is apart from
+// the rest so that all chunks of a thread are on their way before the first is used. P has the fields of `term_params`, and log and safe: whether a row of only
 // -inf is zeros (log: -inf) instead of NaN.
 // terms_rows: a group of G threads holds a row in registers, K chunks a thread: one read. terms_long: a block for each
 // row, an online softmax, then the terms again. Sums are a tree within a chunk, in order over a thread's chunks, then a
@@ -68,10 +69,13 @@ template <class TERMS, int G, int K, class P> BARACUDA_D void terms_rows(const P
   const TERMS terms(p, valid ? row : 0);
   auto column = [&](int j) { return valid ? static_cast<i64>(j * G + lane) * V : cols; };
 
+  typename TERMS::Raw raw[K];
+#pragma unroll
+  for (int j = 0; j < K; ++j) raw[j] = terms.read(column(j));
   Vec<A, V> z[K];
   A top = -numeric<A>::infinity();
 #pragma unroll
-  for (int j = 0; j < K; ++j) z[j] = terms.chunk(column(j));
+  for (int j = 0; j < K; ++j) z[j] = terms.terms(column(j), raw[j]);
 #pragma unroll
   for (int j = 0; j < K; ++j) top = math::maximum(top, tree_reduce<Max>(z[j]));
   top = row_reduce<Max, G>(top);
@@ -110,9 +114,12 @@ template <class TERMS, class P> BARACUDA_D void terms_long(const P& p) {
   i64 first = cols;  // of this thread's largest z
 #pragma unroll 1
   for (int start = 0; start < slabs; start += K) {
+    typename TERMS::Raw raw[K];
+#pragma unroll
+    for (int j = 0; j < K; ++j) raw[j] = terms.read(column(start + j));
     Vec<A, V> z[K];
 #pragma unroll
-    for (int j = 0; j < K; ++j) z[j] = terms.chunk(column(start + j));
+    for (int j = 0; j < K; ++j) z[j] = terms.terms(column(start + j), raw[j]);
     A top = state.max;
 #pragma unroll
     for (int j = 0; j < K; ++j) top = math::maximum(top, tree_reduce<Max>(z[j]));
@@ -136,7 +143,8 @@ template <class TERMS, class P> BARACUDA_D void terms_long(const P& p) {
 #pragma unroll 1
   for (int slab = slabs - 1; slab >= 0; --slab) {  // the newest first, which L2 still has
     const i64 col = column(slab);
-    if (col < cols) terms.put(col, term_results<typename TERMS::result>(terms.chunk(col), scale, p.log), first);
+    if (col < cols)
+      terms.put(col, term_results<typename TERMS::result>(terms.terms(col, terms.read(col)), scale, p.log), first);
   }
 }
 

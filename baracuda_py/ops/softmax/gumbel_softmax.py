@@ -190,7 +190,7 @@ class GumbelSoftmaxBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "row", _backward_geometry, source="softmax/row_slopes.cu", kernels=slope_kernels(False),
+            "row", _backward_geometry, source="softmax/row_slopes.cu", kernels=slope_kernels(Rule.SOFTMAX),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

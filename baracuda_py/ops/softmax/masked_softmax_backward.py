@@ -80,7 +80,8 @@ class MaskedSoftmaxBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "row", _geometry, source="softmax/row_slopes.cu", kernels=slope_kernels(True),
+            "row", _geometry, source="softmax/row_slopes.cu",
+            kernels=slope_kernels(Rule.SOFTMAX, Rule.LOG, widened=True),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -194,7 +194,7 @@ class SparsemaxBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "row", _backward_geometry, source="softmax/row_slopes.cu", kernels=slope_kernels(False),
+            "row", _backward_geometry, source="softmax/row_slopes.cu", kernels=slope_kernels(*_RULES.values()),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
