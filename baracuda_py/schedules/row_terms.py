@@ -14,7 +14,7 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Step
-from .row_groups import BLOCK, GROUPS, LONG, GroupRows, group_of, group_params, group_rows, launch, row_axis_last
+from .row_groups import BLOCK, GROUPS, LONG, group_of, group_params, group_rows, launch, row_axis_last
 
 _THREADS = 512  # registers for so many threads a multiprocessor: a row's terms are held in the accumulator's element
 
@@ -30,15 +30,21 @@ def outputs(kind: ElementKind) -> dict[str, tuple[ElementKind, ...]]:
 
 
 def term_kernels(rows: str, long: str, params: Params, axes: Any) -> tuple[Kernel, ...]:
-    """A kernel for each row of GROUPS, whose threads and chunks `rows` names as {GROUP}, and `long`."""
+    """A kernel for each row of GROUPS, whose threads and chunks `rows` names as {GROUP}, and `long`.
+
+    Both name the axis {WHOLE}, whether all operands' rows are whole aligned chunks.
+    """
+
+    def all_axes(element: ElementKind) -> dict[str, Any]:
+        return {**(axes(element) if callable(axes) else axes), "WHOLE": (False, True)}
 
     def kernel(threads: int, chunks: int) -> Kernel:
         block = max(threads, BLOCK)
         call = rows.replace("{GROUP}", f"{threads}, {chunks}")
-        return Kernel(f"rows_{threads}x{chunks}", call, params, axes, threads=block, min_blocks=_THREADS // block)
+        return Kernel(f"rows_{threads}x{chunks}", call, params, all_axes, threads=block, min_blocks=_THREADS // block)
 
     grouped = [kernel(threads, chunks) for threads, chunks, _ in GROUPS]
-    return (*grouped, Kernel("long", long, params, axes, threads=LONG, min_blocks=1))
+    return (*grouped, Kernel("long", long, params, all_axes, threads=LONG, min_blocks=1))
 
 
 def last_axis(views: Sequence[View | None], axis: int) -> tuple[View | None, ...]:
@@ -55,12 +61,11 @@ def term_geometry(
     rows = group_rows(views)
     if isinstance(rows, str):
         return rows
-    constants = {**rows.params(), **params, "wide": _wide(rows, 16 // element.itemsize)}
+    width = 16 // element.itemsize
+    wide = {i for i in rows.present if rows.wide_of(i, width)}
+    in_memory = {i for i in rows.present if (view := rows.views[i]) is not None and view.ptr}
+    whole = rows.cols % width == 0 and wide >= in_memory
+    constants = {**rows.params(), **params, "wide": sum(1 << i for i in wide)}
     group = group_of(rows.cols, element, 1)
     name, block, blocks = ("long", LONG, rows.rows) if group is None else launch(rows.rows, group)
-    return Geometry((Step(name, (blocks, 1, 1), constants, axes, block),), layout=rows.layout_class)
-
-
-def _wide(rows: GroupRows, width: int) -> int:
-    """A bit for each operand whose chunks of `width` elements are aligned runs."""
-    return sum(1 << i for i in rows.present if rows.wide_of(i, width))
+    return Geometry((Step(name, (blocks, 1, 1), constants, {**axes, "WHOLE": whole}, block),), layout=rows.layout_class)

@@ -36,7 +36,7 @@ template <int V> BARACUDA_D void noise_words(u64 seed, u64 offset, u64 element, 
   }
 }
 
-template <class T> struct GumbelTerms {
+template <class T, bool WHOLE> struct GumbelTerms {
   using element = T;
   using result = T;
   using A = acc_t<T>;
@@ -60,34 +60,40 @@ template <class T> struct GumbelTerms {
   BARACUDA_D bool hard() const { return p.hard; }
 
   using Raw = Vec<T, V>;
-  BARACUDA_D Raw read(i64 col) const { return read_columns<V>(x, p.step[0], col, p.cols - col, p.wide & 1); }
+  BARACUDA_D Raw read(i64 col) const {
+    Raw raw;
+    read_columns<WHOLE>(raw, x, p.step[0], col, p.cols - col, p.wide & 1);
+    return raw;
+  }
 
   BARACUDA_D Vec<A, V> terms(i64 col, const Raw& raw) const {
-    const i64 left = p.cols - col;
-    const auto in = to_acc(raw);
+    const int count = columns_before<WHOLE, V>(p.cols, col);
+    const auto in = unpacked(raw);
     u32 words[V];
     noise_words<V>(seed, offset, first + col * p.step[3], p.step[3], words);
     Vec<A, V> z;
 #pragma unroll
-    for (int k = 0; k < V; ++k) z[k] = k < left ? (in[k] + gumbel_of<T>(words[k])) * rate : -numeric<A>::infinity();
+    for (int k = 0; k < V; ++k) z[k] = k < count ? (in[k] + gumbel_of<T>(words[k])) * rate : -numeric<A>::infinity();
     return z;
   }
 
   BARACUDA_D void put(i64 col, const Vec<A, V>& out, i64 top) const {
     const i64 left = p.cols - col;
     auto said = from_acc<T>(out);
-    if (soft != nullptr) write_columns(soft, p.step[2], col, left, p.wide & 4, said);
+    if (soft != nullptr) write_columns<WHOLE>(soft, p.step[2], col, left, p.wide & 4, said);
     if (p.hard) {
 #pragma unroll
       for (int k = 0; k < V; ++k) said[k] = math::isnan(out[k]) ? said[k] : cast<T>(col + k == top ? 1.0f : 0.0f);
     }
-    write_columns(y, p.step[1], col, left, p.wide & 2, said);
+    write_columns<WHOLE>(y, p.step[1], col, left, p.wide & 2, said);
   }
 };
 
-template <class T, int G, int K> BARACUDA_D void gumbel_softmax_rows(const GumbelSoftmaxParams& p) {
-  terms_rows<GumbelTerms<T>, G, K>(p);
+template <class T, bool WHOLE, int G, int K> BARACUDA_D void gumbel_softmax_rows(const GumbelSoftmaxParams& p) {
+  terms_rows<GumbelTerms<T, WHOLE>, G, K>(p);
 }
-template <class T> BARACUDA_D void gumbel_softmax_long(const GumbelSoftmaxParams& p) { terms_long<GumbelTerms<T>>(p); }
+template <class T, bool WHOLE> BARACUDA_D void gumbel_softmax_long(const GumbelSoftmaxParams& p) {
+  terms_long<GumbelTerms<T, WHOLE>>(p);
+}
 
 }  // namespace baracuda

@@ -21,14 +21,14 @@ struct AddSlopes {
   }
 };
 
-template <class T, class OUT, int RULE> struct Slopes {
+template <class T, class OUT, int RULE, bool WHOLE> struct Slopes {
   using A = acc_t<T>;
   static constexpr int V = row_vec<T>;
   const RowSlopeParams& p;
   const OUT *dy, *y;
   T* dx;
   const u8* mask;
-  i64 last;
+  i64 end;  // of a causal row's columns
   A scale;
 
   BARACUDA_D Slopes(const RowSlopeParams& p, i64 row) : p(p), scale(static_cast<A>(p.scale())) {
@@ -38,7 +38,7 @@ template <class T, class OUT, int RULE> struct Slopes {
     y = static_cast<const OUT*>(p.y) + at[1];
     dx = static_cast<T*>(p.dx) + at[2];
     mask = p.mask == nullptr ? nullptr : static_cast<const u8*>(p.mask) + at[3];
-    last = p.causal ? at[4] + p.diagonal : p.cols - 1;
+    end = p.causal ? at[4] + p.diagonal + 1 : p.cols;
     if (p.divide) scale = A(1) / scale;
   }
 
@@ -53,15 +53,18 @@ template <class T, class OUT, int RULE> struct Slopes {
   };
   BARACUDA_D Raw read(i64 col) const {
     const i64 left = p.cols - col;
-    return {read_columns<V>(dy, p.step[0], col, left, p.wide & 1),
-            read_columns<V>(y, p.step[1], col, left, p.wide & 2)};
+    Raw raw;
+    read_columns<WHOLE>(raw.grad, dy, p.step[0], col, left, p.wide & 1);
+    read_columns<WHOLE>(raw.out, y, p.step[1], col, left, p.wide & 2);
+    return raw;
   }
   BARACUDA_D SlopeSums<A> sums(i64 col, const Raw& raw) const {
-    const auto grad = to_acc(raw.grad), out = to_acc(raw.out);
+    const auto grad = unpacked(raw.grad), out = unpacked(raw.out);
+    const int count = columns_before<WHOLE, V>(p.cols, col);
     Vec<A, V> w, product;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      w[k] = col + k < p.cols ? weight(out[k]) : A(0);
+      w[k] = k < count ? weight(out[k]) : A(0);
       product[k] = w[k] * grad[k];
     }
     return {tree_reduce<Sum>(product), tree_reduce<Sum>(w)};
@@ -71,36 +74,40 @@ template <class T, class OUT, int RULE> struct Slopes {
   }
   BARACUDA_D void put(i64 col, const Raw& raw, A shared) const {
     const i64 left = p.cols - col;
-    auto grad = to_acc(raw.grad);
-    const auto out = to_acc(raw.out);
+    auto grad = unpacked(raw.grad);
+    const auto out = unpacked(raw.out);
     if constexpr (RULE == slope_log) {
 #pragma unroll
       for (int k = 0; k < V; ++k) grad[k] = (grad[k] - math::exp(out[k]) * shared) * scale;
       if (mask != nullptr) {
-        const auto kept = read_columns<V>(mask, p.step[3], col, left, p.wide & 8);
+        Vec<u8, V> kept;
+        read_columns<WHOLE>(kept, mask, p.step[3], col, left, p.wide & 8);
 #pragma unroll
-        for (int k = 0; k < V; ++k) grad[k] = kept[k] ? grad[k] : A(0);
+        for (int k = 0; k < V; ++k) grad[k] = byte_of(kept, k) ? grad[k] : A(0);
       }
+      if (p.causal) {
+        const int count = columns_before<false, V>(end, col);
 #pragma unroll
-      for (int k = 0; k < V; ++k) grad[k] = col + k <= last ? grad[k] : A(0);
+        for (int k = 0; k < V; ++k) grad[k] = k < count ? grad[k] : A(0);
+      }
     } else {
 #pragma unroll
       for (int k = 0; k < V; ++k) grad[k] = weight(out[k]) * (grad[k] - shared) * scale;
     }
-    write_columns(dx, p.step[2], col, left, p.wide & 4, from_acc<T>(grad));
+    write_columns<WHOLE>(dx, p.step[2], col, left, p.wide & 4, from_acc<T>(grad));
   }
 };
 
-template <class T, class OUT, int RULE, int G, int K> BARACUDA_D void slopes_rows(const RowSlopeParams& p) {
+template <class T, class OUT, int RULE, bool WHOLE, int G, int K> BARACUDA_D void slopes_rows(const RowSlopeParams& p) {
   using A = acc_t<T>;
   constexpr int V = row_vec<T>, groups = group_block(G) / G;
   const int lane = static_cast<int>(threadIdx.x) % G, group = static_cast<int>(threadIdx.x) / G;
   const i64 row = static_cast<i64>(blockIdx.x) * groups + group, cols = p.cols;
   const bool valid = row < p.rows;
-  const Slopes<T, OUT, RULE> slopes(p, valid ? row : 0);
+  const Slopes<T, OUT, RULE, WHOLE> slopes(p, valid ? row : 0);
   auto column = [&](int j) { return valid ? static_cast<i64>(j * G + lane) * V : cols; };
 
-  typename Slopes<T, OUT, RULE>::Raw raw[K];
+  typename Slopes<T, OUT, RULE, WHOLE>::Raw raw[K];
 #pragma unroll
   for (int j = 0; j < K; ++j) raw[j] = slopes.read(column(j));
   SlopeSums<A> sum{A(0), A(0)};
@@ -114,18 +121,18 @@ template <class T, class OUT, int RULE, int G, int K> BARACUDA_D void slopes_row
   }
 }
 
-template <class T, class OUT, int RULE> BARACUDA_D void slopes_long(const RowSlopeParams& p) {
+template <class T, class OUT, int RULE, bool WHOLE> BARACUDA_D void slopes_long(const RowSlopeParams& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, K = 2, V = row_vec<T>;
   const i64 cols = p.cols;
-  const Slopes<T, OUT, RULE> slopes(p, blockIdx.x);
+  const Slopes<T, OUT, RULE, WHOLE> slopes(p, blockIdx.x);
   const int slabs = static_cast<int>(div_up<i64>(cols, G * V));
   auto column = [&](int slab) { return (static_cast<i64>(slab) * G + threadIdx.x) * V; };
 
   SlopeSums<A> sum{A(0), A(0)};
 #pragma unroll 1
   for (int start = 0; start < slabs; start += K) {
-    typename Slopes<T, OUT, RULE>::Raw raw[K];
+    typename Slopes<T, OUT, RULE, WHOLE>::Raw raw[K];
 #pragma unroll
     for (int j = 0; j < K; ++j) raw[j] = slopes.read(column(start + j));
 #pragma unroll

@@ -53,7 +53,7 @@ BARACUDA_D bool rise(double& t, Excess e) {
   return higher;
 }
 
-template <class T, bool SQUARE> struct SparseRow {
+template <class T, bool SQUARE, bool WHOLE> struct SparseRow {
   using A = acc_t<T>;
   static constexpr int V = row_vec<T>;
   const SparsemaxParams& p;
@@ -67,11 +67,16 @@ template <class T, bool SQUARE> struct SparseRow {
     x = static_cast<const T*>(p.x) + at[0];
     y = static_cast<T*>(p.y) + at[1];
   }
-  BARACUDA_D Vec<T, V> read(i64 col) const { return read_columns<V>(x, p.step[0], col, p.cols - col, p.wide & 1); }
+  BARACUDA_D Vec<T, V> read(i64 col) const {
+    Vec<T, V> raw;
+    read_columns<WHOLE>(raw, x, p.step[0], col, p.cols - col, p.wide & 1);
+    return raw;
+  }
   BARACUDA_D Vec<A, V> chunk(i64 col, const Vec<T, V>& raw) const {
-    auto z = to_acc(raw);
+    const int count = columns_before<WHOLE, V>(p.cols, col);
+    auto z = unpacked(raw);
 #pragma unroll
-    for (int k = 0; k < V; ++k) z[k] = col + k < p.cols ? z[k] * scale : -numeric<A>::infinity();
+    for (int k = 0; k < V; ++k) z[k] = k < count ? z[k] * scale : -numeric<A>::infinity();
     return z;
   }
   // z of the formula; what lies at -inf stays there.
@@ -92,17 +97,17 @@ template <class T, bool SQUARE> struct SparseRow {
       }
       z[k] = y;
     }
-    write_columns(y, p.step[1], col, p.cols - col, p.wide & 2, from_acc<T>(z));
+    write_columns<WHOLE>(y, p.step[1], col, p.cols - col, p.wide & 2, from_acc<T>(z));
   }
 };
 
-template <class T, bool SQUARE, int G, int K> BARACUDA_D void sparsemax_rows(const SparsemaxParams& p) {
+template <class T, bool SQUARE, bool WHOLE, int G, int K> BARACUDA_D void sparsemax_rows(const SparsemaxParams& p) {
   using A = acc_t<T>;
   constexpr int V = row_vec<T>, groups = group_block(G) / G;
   const int lane = static_cast<int>(threadIdx.x) % G, group = static_cast<int>(threadIdx.x) / G;
   const i64 row = static_cast<i64>(blockIdx.x) * groups + group, cols = p.cols;
   const bool valid = row < p.rows;
-  const SparseRow<T, SQUARE> sparse(p, valid ? row : 0);
+  const SparseRow<T, SQUARE, WHOLE> sparse(p, valid ? row : 0);
   auto column = [&](int j) { return valid ? static_cast<i64>(j * G + lane) * V : cols; };
 
   Vec<T, V> raw[K];
@@ -134,11 +139,11 @@ template <class T, bool SQUARE, int G, int K> BARACUDA_D void sparsemax_rows(con
   }
 }
 
-template <class T, bool SQUARE> BARACUDA_D void sparsemax_long(const SparsemaxParams& p) {
+template <class T, bool SQUARE, bool WHOLE> BARACUDA_D void sparsemax_long(const SparsemaxParams& p) {
   using A = acc_t<T>;
   constexpr int G = long_group, V = row_vec<T>;
   const i64 cols = p.cols;
-  const SparseRow<T, SQUARE> sparse(p, blockIdx.x);
+  const SparseRow<T, SQUARE, WHOLE> sparse(p, blockIdx.x);
   const i64 first = static_cast<i64>(threadIdx.x) * V;
   A top = -numeric<A>::infinity();
 #pragma unroll 4

@@ -13,15 +13,48 @@
 
 namespace baracuda {
 
-// Columns col … of a row, `left` of which exist. wide: whole chunks are aligned runs.
-template <int V, class E>
-BARACUDA_D Vec<E, V> read_columns(const E* row, i64 step, i64 col, i64 left, bool wide, E fill = E{}) {
-  if (wide && left >= V) return load<V>(row + col);
-  return load_strided<E, V>(row + col * step, step, left, fill);
+template <class E, int V> BARACUDA_D void copy_words(Vec<E, V>& to, const Vec<E, V>& from) {
+  if constexpr (sizeof(to) % 4 == 0) {
+#pragma unroll
+    for (int k = 0; k < static_cast<int>(sizeof(to) / 4); ++k) {
+      reinterpret_cast<u32*>(&to)[k] = reinterpret_cast<const u32*>(&from)[k];
+    }
+  } else {
+    to = from;
+  }
 }
-template <int V, class E>
+
+// Columns col … of a row, `left` of which exist. wide: whole chunks are aligned runs. WHOLE: of all operands, and no row
+// ends within a chunk: one load, without the code of the other ways, whose registers would be taken in any case.
+// They are held as words, as chunks are in row_groups.cuh, until `unpacked` or `byte_of`.
+template <bool WHOLE, int V, class E>
+BARACUDA_D void read_columns(Vec<E, V>& out, const E* row, i64 step, i64 col, i64 left, bool wide) {
+  if constexpr (WHOLE) {
+    copy_words(out, left > 0 ? load<V>(row + col) : Vec<E, V>{});
+  } else if (wide && left >= V) {
+    copy_words(out, load<V>(row + col));
+  } else {
+    Vec<E, V> some = load_strided<E, V>(row + col * step, step, left);
+    if constexpr (sizeof(some) % 4 == 0) forget(some);
+    copy_words(out, some);
+  }
+}
+template <int V, class E> BARACUDA_D Vec<acc_t<E>, V> unpacked(const Vec<E, V>& x) {
+  if constexpr (V == row_vec<E>) return unpack_chunk<E>(x);
+  else return to_acc(x);
+}
+// How many of V columns from col on there are up to `end`: 0 … V.
+template <bool WHOLE, int V> BARACUDA_D int columns_before(i64 end, i64 col) {
+  if constexpr (WHOLE) return end > col ? V : 0;
+  else return static_cast<int>(max<i64>(0, min<i64>(V, end - col)));
+}
+template <int V> BARACUDA_D bool byte_of(const Vec<u8, V>& x, int k) {
+  if constexpr (V % 4 == 0) return reinterpret_cast<const u32*>(&x)[k / 4] & 0xffu << 8 * (k % 4);
+  else return x[k];
+}
+template <bool WHOLE, int V, class E>
 BARACUDA_D void write_columns(E* row, i64 step, i64 col, i64 left, bool wide, const Vec<E, V>& x) {
-  if (wide && left >= V) store_streaming(row + col, x);
+  if (WHOLE || (wide && left >= V)) store_streaming(row + col, x);
   else store_strided<E, V>(row + col * step, step, x, left);
 }
 

@@ -23,7 +23,7 @@ from ...core.benchmark import Benchmark
 from ...core.descriptor import axis, flag
 from ...core.element import cast
 from ...core.errors import InvalidProblemError
-from ...schedules.row_slopes import Rule, slope_geometry, slope_kernels
+from ...schedules.row_slopes import slope_geometry, slope_kernels
 from ...schedules.row_terms import last_axis, term_geometry, term_kernels, term_params
 from ..random.draws import numbered, streams
 from ..random.philox import philox_uniform
@@ -127,7 +127,9 @@ class GumbelSoftmaxPlan(Plan):
     variants = (
         Variant(
             "row", _geometry, source="softmax/gumbel_softmax.cu",
-            kernels=term_kernels("gumbel_softmax_rows<{T}, {GROUP}>", "gumbel_softmax_long<{T}>", PARAMS, {}),
+            kernels=term_kernels(
+                "gumbel_softmax_rows<{T}, {WHOLE}, {GROUP}>", "gumbel_softmax_long<{T}, {WHOLE}>", PARAMS, {}
+            ),
             guarantee=Guarantee(Relative(3)),  # two logarithms make a sample
         ),
     )  # fmt: skip
@@ -177,7 +179,7 @@ def _backward_geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     name = "soft" if desc.hard else "y"
     views = (p.dy, p.views[name], p.dx, None, None)
-    return slope_geometry(p, views, desc.axis, Rule.SOFTMAX, divide=True, y=name, mask="@null", scale_ptr="tau")
+    return slope_geometry(p, views, desc.axis, divide=True, y=name, mask="@null", scale_ptr="tau")
 
 
 class GumbelSoftmaxBackwardPlan(Plan):
@@ -190,7 +192,7 @@ class GumbelSoftmaxBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "row", _backward_geometry, source="softmax/row_slopes.cu", kernels=slope_kernels(Rule.SOFTMAX),
+            "row", _backward_geometry, source="softmax/row_slopes.cu", kernels=slope_kernels("slope_softmax"),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -145,7 +145,8 @@ class MaskedSoftmaxPlan(Plan):
         Variant(
             "row", _geometry, source="softmax/masked_softmax.cu",
             kernels=term_kernels(
-                "masked_softmax_rows<{T}, {OUT}, {GROUP}>", "masked_softmax_long<{T}, {OUT}>", PARAMS, outputs
+                "masked_softmax_rows<{T}, {OUT}, {WHOLE}, {GROUP}>", "masked_softmax_long<{T}, {OUT}, {WHOLE}>", PARAMS,
+                outputs,
             ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),

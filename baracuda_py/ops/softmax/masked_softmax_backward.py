@@ -18,7 +18,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import cast
-from ...schedules.row_slopes import Rule, slope_geometry, slope_kernels
+from ...schedules.row_slopes import slope_geometry, slope_kernels
 from .masked_softmax import MaskedSoftmaxDescriptor, causal_rows, drawn, kept
 from .masked_softmax import reference as forward
 
@@ -52,8 +52,8 @@ def _geometry(p: Problem) -> Geometry | str:
     mask = p.mask.broadcast_to(desc.shape) if desc.log and p.mask is not None else None
     views = (p.dy, p.y, p.dx, mask, causal_rows(desc))
     causal = (int(desc.causal), desc.diagonal)
-    rule, place = (Rule.LOG, "mask") if desc.log else (Rule.SOFTMAX, "@null")
-    return slope_geometry(p, views, desc.axis, rule, causal=causal, mask=place)
+    place = "mask" if desc.log else "@null"
+    return slope_geometry(p, views, desc.axis, causal, axes={"LOG": desc.log}, mask=place)
 
 
 def in_torch(
@@ -81,7 +81,7 @@ class MaskedSoftmaxBackwardPlan(Plan):
     variants = (
         Variant(
             "row", _geometry, source="softmax/row_slopes.cu",
-            kernels=slope_kernels(Rule.SOFTMAX, Rule.LOG, widened=True),
+            kernels=slope_kernels("{LOG} ? slope_log : slope_softmax", widened=True, LOG=(False, True)),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

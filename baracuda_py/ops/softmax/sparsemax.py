@@ -22,7 +22,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.descriptor import axis
 from ...core.element import cast
-from ...schedules.row_slopes import Rule, slope_geometry, slope_kernels
+from ...schedules.row_slopes import slope_geometry, slope_kernels
 from ...schedules.row_terms import last_axis, term_geometry, term_kernels, term_params
 
 
@@ -136,7 +136,9 @@ class SparsemaxPlan(Plan):
     variants = (
         Variant(
             "row", _geometry, source="softmax/sparsemax.cu",
-            kernels=term_kernels("sparsemax_rows<{T}, {KIND}, {GROUP}>", "sparsemax_long<{T}, {KIND}>", PARAMS, {}),
+            kernels=term_kernels(
+                "sparsemax_rows<{T}, {KIND}, {WHOLE}, {GROUP}>", "sparsemax_long<{T}, {KIND}, {WHOLE}>", PARAMS, {}
+            ),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
@@ -168,12 +170,9 @@ def backward_reference(desc: SparsemaxDescriptor, *, dy: Any, y: Any, scale: Any
     return {"dx": np.asarray(dx, dy.dtype).reshape(desc.shape)}
 
 
-_RULES = {SparsemaxKind.SPARSEMAX: Rule.SPARSEMAX, SparsemaxKind.ENTMAX15: Rule.ENTMAX15}
-
-
 def _backward_geometry(p: Problem) -> Geometry | str:
     views = (p.dy, p.y, p.dx, None, None)
-    return slope_geometry(p, views, p.desc.axis, _RULES[p.desc.kind], mask="@null")
+    return slope_geometry(p, views, p.desc.axis, mask="@null")
 
 
 def _torch_backward(torch: Any, desc: SparsemaxDescriptor, *, dy: Any, y: Any, scale: Any) -> Any:
@@ -194,7 +193,8 @@ class SparsemaxBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "row", _backward_geometry, source="softmax/row_slopes.cu", kernels=slope_kernels(*_RULES.values()),
+            "row", _backward_geometry, source="softmax/row_slopes.cu",
+            kernels=slope_kernels("{KIND} ? slope_entmax15 : slope_sparsemax"),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip
