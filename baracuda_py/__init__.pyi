@@ -3450,6 +3450,8 @@ def trunc_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape:
     """Draws of the distribution truncated normal of low, high, numbers or arrays."""
 def truncated_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution truncated normal of low, high, numbers or arrays."""
+def tvd_loss(x: Array, target: Array, *, axis: int = -1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation)."""
 def typical_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Logits [B, V], -inf but for those nearest to the entropy, until they reach typical_p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def unbind(x: Array, axis: int = 0) -> list[Array]:
