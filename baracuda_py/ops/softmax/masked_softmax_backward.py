@@ -73,7 +73,10 @@ def in_torch(
 
 
 class MaskedSoftmaxBackwardPlan(Plan):
-    """dx of masked_softmax along `axis`."""
+    """dx of masked_softmax along `axis`: scale y (dy - Σ y dy), of its logarithm scale (dy - exp(y) Σ dy).
+
+    What mask and causal leave out has 0, also in a row of which nothing is left, whose y is NaN.
+    """
 
     op = "softmax.masked_softmax_backward"
     direction = "backward"
