@@ -2133,6 +2133,7 @@ EXPORTS = {
     "trunc_divide": "ops.elementwise.binary_functions",
     "trunc_normal": "ops.random.random_functions",
     "truncated_normal": "ops.random.random_functions",
+    "tvd_loss": "ops.loss.composed_losses",
     "typical_p_mask": "ops.random.sampling_functions",
     "unbind": "ops.layout.parts",
     "unbind_copy": "ops.layout.split_copy",

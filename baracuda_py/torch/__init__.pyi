@@ -1199,6 +1199,7 @@ from baracuda_py import trunc as trunc
 from baracuda_py import trunc_divide as trunc_divide
 from baracuda_py import trunc_normal as trunc_normal
 from baracuda_py import truncated_normal as truncated_normal
+from baracuda_py import tvd_loss as tvd_loss
 from baracuda_py import typical_p_mask as typical_p_mask
 from baracuda_py import unbind_copy as unbind_copy
 from baracuda_py import unfold_copy as unfold_copy

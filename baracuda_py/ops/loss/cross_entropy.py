@@ -280,7 +280,12 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
 
 
 class CrossEntropyLossPlan(Plan):
-    """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
+    """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request.
+
+    With z = logits - lse, w the class weights (1 without), ε the label smoothing and t a row's target, its loss is
+    -(1 - ε) w[t] z[t] - ε / C Σ w[c] z[c], and 0 where t is ignore_index. The mean is over Σ w[t] of the rows that
+    count, that of none NaN, with a gradient of 0. Sums over rows are kept in float64, in a fixed order.
+    """
 
     op = "loss.cross_entropy"
     descriptor = CrossEntropyLossDescriptor

@@ -105,7 +105,11 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
 
 
 class CrossEntropyLossBackwardPlan(Plan):
-    """dlogits of cross_entropy."""
+    """dlogits of cross_entropy, from the statistics that it saved.
+
+    With p = exp(logits - max) / sum, W = Σ w and g = dloss, over total_weight with "mean", a row has
+    g ((1 - ε) w[t] (p - onehot(t)) + ε / C (W p - w)), and 0 where t is ignore_index.
+    """
 
     op = "loss.cross_entropy_backward"
     direction = "backward"
