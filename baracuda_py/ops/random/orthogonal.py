@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, ElementKind, Scalar
+from ...core import ElementKind, Scalar
 from ...core.checked import real, shown, whole
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
@@ -73,10 +73,10 @@ def _factors(z: Any, stream: Any) -> tuple[Any, Any]:
     if package == "numpy":
         return np.linalg.qr(z)
     if package == "jax":
-        return tuple(sys.modules["jax"].numpy.linalg.qr(z))  # type: ignore[return-value]
+        return tuple(sys.modules["jax"].numpy.linalg.qr(z))
     with allocating(package, ordinal(z), stream):
         if package == "torch":
-            return tuple(sys.modules["torch"].linalg.qr(z))  # type: ignore[return-value]
+            return tuple(sys.modules["torch"].linalg.qr(z))
         return _of_cupy(z)
 
 

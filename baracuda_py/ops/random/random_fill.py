@@ -248,7 +248,7 @@ class RandomPlan(Plan):
     raw = True
     value_policy = (
         "a parameter outside its range gives NaN where the formula does, 0 of whole numbers; probabilities of "
-        "bernoulli are clamped, high <= low of randint gives low"
+        "bernoulli are clamped, high <= low of randint gives low, and so does a span of uniform that is not finite"
     )
     variants = _rows()
     benchmarks = (

@@ -136,6 +136,16 @@ def test_orders() -> None:
     assert np.array_equal(np.sort(bc.permutation(x, axis=1, seed=2), axis=1), x)
 
 
+def test_drafted_ids_outside_the_row_do_not_stay(place) -> None:
+    alike_rows = {"draft_probs": np.full((4, 2, 3), 1 / 3), "target_probs": np.full((4, 3, 3), 1 / 3)}
+    drafted = np.array([[3, 1], [1, 2**40], [-1, 1], [1, 2]])
+    ids, accepted = on(place, bc.verify_chain, drafted, *alike_rows.values(), seed=1)
+    assert accepted.tolist() == [0, 1, 0, 2]
+    assert ((ids >= 0).sum(1) == accepted + 1).all() and (ids < 3).all()
+    with pytest.raises(InvalidProblemError, match="draft_ids"):
+        bc.verify_chain(drafted.astype(F32), *alike_rows.values(), seed=1)
+
+
 def test_beams() -> None:
     logprobs, scores = LOGITS.reshape(2, 3, 40), np.array([[0.0, 1, -1], [-np.inf, 0, 0]])
     best, parents, tokens = bc.beam_step(logprobs, scores, width=5)
