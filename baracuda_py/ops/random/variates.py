@@ -192,7 +192,7 @@ def _inversion(u: Any, p: Any, step: Callable[[Any, Any, Any], Any], most: Any) 
 
 
 def _poisson_density(k: Any, rate: Any) -> Any:
-    """The logarithm of a Poisson rate's probability of k >= 0; no large terms cancel, as log1p(δ) - δ is small itself."""
+    """The logarithm of a Poisson rate's probability of k >= 0; no large terms cancel, log1p(δ) - δ is small itself."""
     after = k + 1
     delta = (rate - after) / after
     grown = np.log1p(delta)

@@ -122,6 +122,20 @@ def test_multinomial() -> None:
         bc.multinomial(w, 7, seed=1)
 
 
+def test_choices_of_weights_that_do_not_fit_and_of_nothing() -> None:
+    with pytest.raises(InvalidProblemError, match="p must have a weight for each of the 3"):
+        bc.choice(3, 2, p=np.ones(4), seed=1)
+    assert bc.choice(0, (0, 2), seed=1).shape == (0, 2)
+    assert bc.choice(np.zeros(0), 0, seed=1).shape == (0,)
+
+
+def test_balls_of_offsets_in_arrays() -> None:
+    facts = {"shape": (4,), "seed": 3}
+    np.testing.assert_array_equal(bc.ball(2, offset=np.array(4), **facts), bc.ball(2, offset=4, **facts))
+    with pytest.raises(InvalidProblemError, match="p must be above 0 and finite, got -1"):
+        bc.ball(2, -1, seed=1)
+
+
 def test_orders() -> None:
     seen = [tuple(bc.randperm(4, seed=s).tolist()) for s in range(3000)]
     places = {one: i for i, one in enumerate(sorted(set(seen)))}
