@@ -1714,6 +1714,7 @@ EXPORTS = {
     "ones": "ops.layout.creation",
     "ones_like": "ops.layout.creation",
     "orpo_loss": "ops.loss.preference_losses",
+    "orthogonal": "ops.random.orthogonal",
     "outer": "ops.gemm.products",
     "owens_t": "ops.elementwise.special_functions",
     "owens_t_backward": "ops.elementwise.special_functions",

@@ -813,6 +813,7 @@ from baracuda_py import normalize_backward as normalize_backward
 from baracuda_py import not_equal as not_equal
 from baracuda_py import one_hot as one_hot
 from baracuda_py import orpo_loss as orpo_loss
+from baracuda_py import orthogonal as orthogonal
 from baracuda_py import outer as outer
 from baracuda_py import owens_t as owens_t
 from baracuda_py import owens_t_backward as owens_t_backward
