@@ -560,6 +560,9 @@ from .ops.quant_gemm.w4a8_gemm import W4A8GemmPlan as W4A8GemmPlan
 from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
 from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
 from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
+from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardArgs as BlockDequantizeBackwardArgs
+from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardDescriptor as BlockDequantizeBackwardDescriptor
+from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardPlan as BlockDequantizeBackwardPlan
 from .ops.quantize.block_quantize import BlockQuantizeArgs as BlockQuantizeArgs
 from .ops.quantize.block_quantize import BlockQuantizeDescriptor as BlockQuantizeDescriptor
 from .ops.quantize.block_quantize import BlockQuantizePlan as BlockQuantizePlan
@@ -1165,6 +1168,8 @@ def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, prefer
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
 def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`."""
+def block_dequantize_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dscales = scale · the sum of dy (number of the code - zero) over what shares a scale: of `BlockDequantizePlan`."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
