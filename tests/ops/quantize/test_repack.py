@@ -56,6 +56,25 @@ def test_gptq_without_zero_points_is_symmetric() -> None:
     assert np.array_equal(got, ((q - 8) * np.repeat(s, 8, 0)).astype(np.float32).T)
 
 
+@pytest.mark.parametrize(("k", "size"), [(320, 128), (192, 128), (264, 24)])
+def test_gptq_whose_last_group_is_shorter(k: int, size: int) -> None:
+    """AutoGPTQ makes ceil(k / group) groups, and says in g_idx which input is in which."""
+    n, groups = 16, -(-k // size)
+    q, z = RNG.integers(0, 16, (k, n)), RNG.integers(1, 16, (groups, n))
+    s, of = RNG.standard_normal((groups, n)).astype(np.float16), np.arange(k) // size
+    words, zeros = gptq_words(q, 4), gptq_words(np.ascontiguousarray((z - 1).T), 4).T
+    made = bc.repack_gptq(words, s, zeros, of.astype(np.int32))
+    got = bc.block_dequantize(*made, kind="uint4", element="float32")
+    assert np.array_equal(got, ((q - z[of]) * s[of].astype(np.float32)).astype(np.float32).T)
+    x = RNG.standard_normal((3, k)).astype(np.float32)
+    np.testing.assert_allclose(bc.quantized_matmul(x, *made[:3], kind="uint4", index=made[3]), x @ got.T, atol=1e-3)
+
+
+def test_zero_points_of_the_middle_depend_on_no_scale() -> None:
+    s = np.array([[np.inf, np.nan, 0, 1]], np.float16)
+    assert np.all(bc.repack_gptq(np.zeros((2, 4), np.int32), s)[2] == 8)
+
+
 def test_awq() -> None:
     k, n, groups = 64, 24, 2
     q, z = RNG.integers(0, 16, (k, n)), RNG.integers(0, 16, (groups, n))
@@ -96,6 +115,13 @@ def test_bad_input_is_named() -> None:
         bc.repack_gptq(words, s, None, np.zeros(4, np.int32))
     with pytest.raises(bc.InvalidProblemError, match="give g_idx"):
         bc.repack_gptq(words, np.ones((3, 8), np.float16))
+    for bits in (1, 6):  # which GPTQ has not, nor a format here
+        with pytest.raises(bc.InvalidProblemError, match="bits must be 2, 3, 4 or 8"):
+            bc.repack_gptq(np.zeros((3, 32), np.int32), np.ones((1, 32), np.float16), bits=bits)
+    with pytest.raises(bc.InvalidProblemError, match="must have a group at least"):
+        bc.repack_gptq(words, np.ones((0, 8), np.float16))
+    with pytest.raises(bc.InvalidProblemError, match="of the groups of scales, got 0"):
+        bc.repack_awq(np.zeros((16, 1), np.int32), np.ones((0, 8), np.float16), np.zeros((0, 1), np.int32))
     with pytest.raises(bc.InvalidProblemError, match="bits must be"):
         bc.pack_codes(np.zeros((1, 8), np.uint8), 5)
     with pytest.raises(bc.InvalidProblemError, match="whole bytes"):
