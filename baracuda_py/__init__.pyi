@@ -1516,6 +1516,8 @@ def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, prefe
     """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
 def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
+def dynamic_map() -> Any:
+    """The 256 numbers that bitsandbytes' 8-bit codes name, ascending: float32 [256] on the host, from -0.993 to 1."""
 def dynamic_quantize(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = True, to_element: DType = 'int8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, scales), or with `symmetric=False` (y, scales, zero_points): x as codes, with scales by the range of x."""
 def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2585,6 +2587,8 @@ def negative(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...
     """y = neg(x) element by element, also called negative; see `UnaryPlan`."""
 def negative_binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution negative binomial of count, p, numbers or arrays."""
+def nest_scales(scales: Array, code: Array, *, blocksize: int = 256) -> tuple[Any, Any, Any]:
+    """(absmax, absmax2, offset) of float32 scales of any shape: the parts that `nested_scales` makes scales of again."""
 def nested_scales(absmax: Array, code: Array, absmax2: Array, offset: Any = 0.0, *, blocksize: int = 256) -> Any:
     """float32 scales of bitsandbytes' double quantisation: code[absmax] · absmax2[i // blocksize] + offset."""
 def nextafter(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

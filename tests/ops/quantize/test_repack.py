@@ -103,6 +103,57 @@ def test_double_quantised_scales() -> None:
     assert np.array_equal(got, code[absmax] * absmax2[np.arange(300) // 256] + np.float32(0.25))
 
 
+def test_the_dynamic_map_is_that_of_bitsandbytes() -> None:
+    """Known entries of create_dynamic_map(), and its structure."""
+    code = bc.dynamic_map()
+    assert code.shape == (256,) and code.dtype == np.float32 and np.all(np.diff(code) > 0)
+    assert code[255] == 1 and code[127] == 0 and np.array_equal(code[:127], -code[128:255][::-1])
+    np.testing.assert_allclose(code[128:135], [5.5e-7, 3.25e-6, 7.75e-6, 2.125e-5, 4.375e-5, 6.625e-5, 8.875e-5], 1e-6)
+    np.testing.assert_allclose(code[[191, 254]], [0.1 + 0.45 / 64, 1 - 0.45 / 64], 1e-6)
+    torch = pytest.importorskip("torch")
+    numbers = [0.0, 1.0]
+    for i in range(7):
+        ends = torch.linspace(0.1, 1, 2**i + 1)
+        middles = (10 ** (i - 6)) * ((ends[:-1] + ends[1:]) / 2)
+        numbers += middles.tolist() + (-middles).tolist()
+    assert np.array_equal(code, np.sort(np.array(numbers, np.float32)))
+
+
+@pytest.mark.parametrize("shape", [(40, 16), (256,), (1, 1), (513,)])
+def test_scales_are_quantised_twice(shape: tuple[int, ...]) -> None:
+    """Codes are the nearest by exhaustion, and the scales come back within half a step of the map."""
+    code = bc.dynamic_map()
+    scales = np.abs(RNG.standard_normal(shape)).astype(np.float32)
+    absmax, absmax2, offset = bc.nest_scales(scales, code)
+    flat = scales.reshape(-1).astype(np.float64)
+    assert absmax.shape == flat.shape and absmax.dtype == np.uint8 and absmax2.shape == (-(-flat.size // 256),)
+    assert offset.shape == () and abs(float(offset) - flat.mean()) < 1e-6
+    centred = (scales.reshape(-1) - offset).astype(np.float32)
+    largest = np.array([np.abs(centred[i : i + 256]).max() for i in range(0, flat.size, 256)], np.float32)
+    assert np.array_equal(absmax2, largest)
+    over = centred / np.maximum(largest, np.float32(2.0**-126))[np.arange(flat.size) // 256]
+    off = np.abs(over.astype(np.float64)[:, None] - code.astype(np.float64))
+    assert np.all(off[np.arange(flat.size), absmax] <= off.min(axis=1) + 1e-7)
+    back = bc.nested_scales(absmax, code, absmax2, offset)
+    assert np.abs(back - flat).max() <= 0.0071 * largest.max() + 1e-6
+
+
+def test_nf4_with_double_quantisation() -> None:
+    w = RNG.standard_normal((64, 256)).astype(np.float32)
+    codes, scales = bc.block_quantize(w, kind="nf4", group=64)
+    parts = bc.nest_scales(scales, code := bc.dynamic_map())
+    again = bc.nested_scales(parts[0], code, *parts[1:]).reshape(scales.shape)
+    once = bc.block_dequantize(codes, scales, kind="nf4", element="float32")
+    twice = bc.block_dequantize(codes, again, kind="nf4", element="float32")
+    assert 0 < np.linalg.norm(twice - once) < 0.01 * np.linalg.norm(once)
+    with pytest.raises(bc.InvalidProblemError, match="code must have shape"):
+        bc.nest_scales(scales, code[:16])
+    with pytest.raises(bc.InvalidProblemError, match="scales must hold float32"):
+        bc.nest_scales(scales.astype(np.float16), code)
+    with pytest.raises(bc.InvalidProblemError, match="an item at least"):
+        bc.nest_scales(scales[:0], code)
+
+
 def test_bad_input_is_named() -> None:
     words, s = np.zeros((2, 8), np.int32), np.ones((2, 8), np.float16)
     with pytest.raises(bc.InvalidProblemError, match="qweight must hold int32"):
