@@ -560,6 +560,9 @@ from .ops.quant_gemm.w4a8_gemm import W4A8GemmPlan as W4A8GemmPlan
 from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
 from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
 from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
+from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardArgs as BlockDequantizeBackwardArgs
+from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardDescriptor as BlockDequantizeBackwardDescriptor
+from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardPlan as BlockDequantizeBackwardPlan
 from .ops.quantize.block_quantize import BlockQuantizeArgs as BlockQuantizeArgs
 from .ops.quantize.block_quantize import BlockQuantizeDescriptor as BlockQuantizeDescriptor
 from .ops.quantize.block_quantize import BlockQuantizePlan as BlockQuantizePlan
@@ -1165,6 +1168,8 @@ def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, prefer
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
 def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`."""
+def block_dequantize_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dscales = scale · the sum of dy (number of the code - zero) over what shares a scale: of `BlockDequantizePlan`."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
@@ -1511,6 +1516,8 @@ def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, prefe
     """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
 def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
+def dynamic_map() -> Any:
+    """The 256 numbers that bitsandbytes' 8-bit codes name, ascending: float32 [256] on the host, from -0.993 to 1."""
 def dynamic_quantize(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = True, to_element: DType = 'int8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, scales), or with `symmetric=False` (y, scales, zero_points): x as codes, with scales by the range of x."""
 def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2580,6 +2587,8 @@ def negative(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...
     """y = neg(x) element by element, also called negative; see `UnaryPlan`."""
 def negative_binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution negative binomial of count, p, numbers or arrays."""
+def nest_scales(scales: Array, code: Array, *, blocksize: int = 256) -> tuple[Any, Any, Any]:
+    """(absmax, absmax2, offset) of float32 scales of any shape: the parts that `nested_scales` makes scales of again."""
 def nested_scales(absmax: Array, code: Array, absmax2: Array, offset: Any = 0.0, *, blocksize: int = 256) -> Any:
     """float32 scales of bitsandbytes' double quantisation: code[absmax] · absmax2[i // blocksize] + offset."""
 def nextafter(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -150,6 +150,7 @@ from baracuda_py import bitwise_right_shift as bitwise_right_shift
 from baracuda_py import bitwise_xor as bitwise_xor
 from baracuda_py import block as block
 from baracuda_py import block_dequantize as block_dequantize
+from baracuda_py import block_dequantize_backward as block_dequantize_backward
 from baracuda_py import block_diag as block_diag
 from baracuda_py import block_diag_backward as block_diag_backward
 from baracuda_py import block_gemm as block_gemm
