@@ -135,6 +135,8 @@ def _nothing(kind: ScatterKind, dtype: Any) -> Any:
     low = kind is ScatterKind.AMAX
     if dtype.kind == "f":
         return dtype.type(-np.inf if low else np.inf)
+    if dtype.kind == "b":
+        return dtype.type(not low)
     return dtype.type(np.iinfo(dtype).min if low else np.iinfo(dtype).max)
 
 
@@ -170,7 +172,7 @@ def _atomic_geometry(p: Problem) -> Geometry | str:
 
 def bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
     """The error of a kind: those that select make no new numbers."""
-    return Exact() if kind in _SELECT or kind_of.is_integer else Relative(2)
+    return Relative(2) if kind_of.is_inexact and kind not in _SELECT else Exact()
 
 
 def scatter_rows(geometry: Any, atomic: Any, params: Params, *also: Kernel) -> tuple[Variant, ...]:
@@ -194,8 +196,10 @@ def scatter_rows(geometry: Any, atomic: Any, params: Params, *also: Kernel) -> t
 
 
 def combined(kind: ScatterKind) -> tuple[ElementKind, ...]:
-    """The elements that a kind combines."""
-    return (*REALS, *COMPLEX) if kind is ScatterKind.ADD else REALS
+    """The elements that a kind combines; a mean of truths is none."""
+    if kind is ScatterKind.MEAN:
+        return REALS
+    return (*REALS, ElementKind.BOOL, *(COMPLEX if kind is ScatterKind.ADD else ()))
 
 
 def in_torch(torch: Any, desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Any:

@@ -16,6 +16,7 @@ from ...interop.arrays import read
 from ..elementwise.binary_functions import div, mul
 from ..elementwise.cast import cast
 from ..indexing.gather_backward import gather_backward
+from ..layout.creation import zeros
 from ..reduce.reduce import sum as total_of  # type: ignore[attr-defined]  # made from a table
 from ..reduce.reduce_pair import aminmax
 from ..scan.diff import diff
@@ -208,5 +209,6 @@ def bincount(
         index = bin_index(x, bins=max(count, 1), low=0, high=count, closed=False, none=_NONE, **options)
         return _sums(weights, index, count, {**options, "out": out})
     if count == 0:
-        raise InvalidProblemError("length must be at least 1, got 0")
+        none = zeros((0,), ElementKind.I64, like=x)
+        return none if out is None else cast(none, ElementKind.I64, out=out, **options)
     return histogram_counts(x, bins=count, low=0, high=count, closed=False, out=out, **options)
