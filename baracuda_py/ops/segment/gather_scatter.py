@@ -216,7 +216,8 @@ class GatherScatterPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("GatherScatterBackwardPlan", grads={"x": "dx", "weight": "dweight"})
     value_policy = (
-        "a token whose row lies outside [0, rows) or whose id lies outside [0, num_segments) has no part; offsets that "
+        "a token whose row lies outside [0, rows) or whose id lies outside [0, num_segments) has no part (row -1, where "
+        "there is no padding_idx, says so on purpose); offsets that "
         "decrease, or unsorted ids said to be sorted, leave the rows undefined, and nothing else is touched"
     )
     variants = (
@@ -264,7 +265,7 @@ class GatherScatterPlan(Plan):
 def trouble(desc: GatherScatterDescriptor, arrays: Mapping[str, Any]) -> str | None:
     """What is wrong with the indices, or None."""
     src = np.asarray(arrays["src"])
-    if ((src < 0) | (src >= desc.rows)).any():
+    if (((src < 0) | (src >= desc.rows)) & (src != desc.padding_row)).any():
         return f"src must lie in [0, {desc.rows})"
     return index_trouble(desc, arrays["index"])
 
