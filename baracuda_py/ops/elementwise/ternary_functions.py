@@ -17,7 +17,7 @@ from ...core.checked import shown
 from ...core.element import FP8, encode
 from ...core.element import cast as cast_values
 from ...core.keywords import entry, unexpected
-from ...interop.arrays import read
+from ...interop.arrays import package_name, read
 from .array_views import bitcast_convert_type
 from .ternary import K, TernaryPlan
 from .ternary_kinds import TernaryKind
@@ -160,7 +160,7 @@ def _chosen(condition: Array, a: Any, b: Any, names: str, *, out: Any, **rest: A
         return _call(K.WHERE, condition, a, b, names, out=out, **rest)
     except UnsupportedError:
         given = [x for x in (a, b, out) if x is not None and not _is_number(x)]
-        found = {read(x, "x").element for x in given}
+        found = {read(x, "x").element for x in given} - {ElementKind.U8}  # as which they travel in NumPy and CuPy
         if len(found) != 1 or not found <= set(FP8):
             raise
     (element,) = found
@@ -171,7 +171,9 @@ def _chosen(condition: Array, a: Any, b: Any, names: str, *, out: Any, **rest: A
         return int(encode(cast_values(np.asarray(x), element), element).view(np.uint8))
 
     made = _call(K.WHERE, condition, bits(a), bits(b), names, out=bits(out), **rest)
-    return bitcast_convert_type(made, element) if out is None else out
+    if out is not None:
+        return out
+    return bitcast_convert_type(made, element) if package_name(type(made)) in ("torch", "jax") else made
 
 
 @entry(TernaryPlan, kind=K.WHERE)

@@ -231,7 +231,8 @@ class ScatterPlan(Indexed):
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order.
 
     f is src itself (set: of several tokens that name one element the last one wins, where torch leaves open which),
-    their sum (add) or product (prod), or the larger (amax) or smaller (amin) of the two; NaN wins. mean divides their
+    their sum (add) or product (prod), or the larger (amax) or smaller (amin) of the two; NaN wins. Of truths a sum is
+    whether any holds, a product whether all do, and there is no mean. mean divides their
     sum by how many they are, x included; of integers downwards, after a sum in 64 bits. An element of y is made of x
     and its tokens in their order, in the accumulator (integers wrap), rounded once: the same bits in every run; but
     with `PlanPreference(deterministic=False)` sums of f32 and f64 are made by atomics. A negative index counts from the

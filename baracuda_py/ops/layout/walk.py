@@ -42,7 +42,8 @@ class Walk:
     def fields(self) -> dict[str, Any]:
         """What `ViewCopyDescriptor` takes."""
         loops = [loop for group in self.groups for loop in group]
-        if any(n == 0 for n, _ in loops):  # which loops make up an axis is not told by products of 0, nor does it matter
+        # Which loops make up an axis is not told by products of 0, nor does it matter where nothing is copied.
+        if any(n == 0 for n, _ in loops):
             loops = [(n, (0,) * len(self.shape)) for n in self.out_shape]
         return {
             "loops": tuple(n for n, _ in loops), "start": self.start, "steps": tuple(steps for _, steps in loops),

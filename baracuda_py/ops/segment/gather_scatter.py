@@ -216,9 +216,9 @@ class GatherScatterPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("GatherScatterBackwardPlan", grads={"x": "dx", "weight": "dweight"})
     value_policy = (
-        "a token whose row lies outside [0, rows) or whose id lies outside [0, num_segments) has no part (row -1, where "
-        "there is no padding_idx, says so on purpose); offsets that "
-        "decrease, or unsorted ids said to be sorted, leave the rows undefined, and nothing else is touched"
+        "a token whose row lies outside [0, rows) or whose id lies outside [0, num_segments) has no part (on purpose "
+        "where there is no padding_idx and the row is -1); offsets that decrease, or unsorted ids said to be sorted, "
+        "leave the rows undefined, and nothing else is touched"
     )
     variants = (
         Variant(
