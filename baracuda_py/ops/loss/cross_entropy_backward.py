@@ -21,10 +21,10 @@ from ...core.element import cast, decode
 from ...core.variant import aligned
 from ...schedules.row_groups import GROUPS, STRIDED, WIDE, group_kernels, group_of, group_params, launch
 from .cross_entropy import (
-    PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, gradient, prepare_step,
-    random_weights, target_rows, target_terms,
+    PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, prepare_step, random_weights, target_rows,
 )  # fmt: skip
-from .cross_entropy import reference as forward
+from .cross_entropy_formulas import gradient, target_terms
+from .cross_entropy_formulas import reference as forward
 from ...core.benchmark import Benchmark
 
 _LOGITS = "*batch_shape num_classes"
