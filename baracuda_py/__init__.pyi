@@ -560,6 +560,9 @@ from .ops.quant_gemm.w4a8_gemm import W4A8GemmPlan as W4A8GemmPlan
 from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
 from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
 from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
+from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardArgs as BlockDequantizeBackwardArgs
+from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardDescriptor as BlockDequantizeBackwardDescriptor
+from .ops.quantize.block_dequantize_backward import BlockDequantizeBackwardPlan as BlockDequantizeBackwardPlan
 from .ops.quantize.block_quantize import BlockQuantizeArgs as BlockQuantizeArgs
 from .ops.quantize.block_quantize import BlockQuantizeDescriptor as BlockQuantizeDescriptor
 from .ops.quantize.block_quantize import BlockQuantizePlan as BlockQuantizePlan
@@ -1165,6 +1168,8 @@ def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, prefer
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
 def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`."""
+def block_dequantize_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dscales = scale · the sum of dy (number of the code - zero) over what shares a scale: of `BlockDequantizePlan`."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
@@ -1368,7 +1373,7 @@ def cpo_loss(chosen: Array, rejected: Array, nll: Array | None = None, *, beta: 
 def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, return_entropy: bool = False, return_argmax: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Cross entropy of logits against classes, or probabilities of the classes (torch.nn.functional.cross_entropy)."""
 def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dlogits of cross_entropy."""
+    """dlogits of cross_entropy, from the statistics that it saved."""
 def cross_entropy_of_classes(logits: Array, targets: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_entropy: bool = False, return_argmax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Cross entropy against classes, with further terms; see `CrossEntropyTermsPlan`."""
 def cross_entropy_of_classes_backward(dloss: Array, logits: Array, targets: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1511,6 +1516,8 @@ def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, prefe
     """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
 def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
+def dynamic_map() -> Any:
+    """The 256 numbers that bitsandbytes' 8-bit codes name, ascending: float32 [256] on the host, from -0.993 to 1."""
 def dynamic_quantize(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = True, to_element: DType = 'int8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(y, scales), or with `symmetric=False` (y, scales, zero_points): x as codes, with scales by the range of x."""
 def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1567,7 +1574,7 @@ def empty_permuted(shape: Any, physical_layout: Any, element: Any = None, *, lik
 def empty_strided(shape: Any, stride: Any, element: Any = None, *, like: Any = None) -> Array:
     """An array with these strides, in elements, whose elements are not set (torch.empty_strided)."""
 def entmax15(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Probabilities max(scale x / 2 - t, 0)² along `axis`."""
+    """Probabilities max(scale x / 2 - t, 0)² along `axis`, with t such that their sum is 1; see `SparsemaxPlan`."""
 def entr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = entr(x) element by element; see `UnaryPlan`."""
 def entr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2344,7 +2351,7 @@ def masked_select_backward(dy: Array, mask: Array, *, shape: int | Sequence[int]
 def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of scale x + bias along `axis`, but for what mask and causal leave out."""
 def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of masked_softmax along `axis`."""
+    """dx of masked_softmax along `axis`: scale y (dy - Σ y dy), of its logarithm scale (dy - exp(y) Σ dy)."""
 def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
     """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def matmul_int4(a: Array, packed: Array, scales: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2580,6 +2587,8 @@ def negative(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...
     """y = neg(x) element by element, also called negative; see `UnaryPlan`."""
 def negative_binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution negative binomial of count, p, numbers or arrays."""
+def nest_scales(scales: Array, code: Array, *, blocksize: int = 256) -> tuple[Any, Any, Any]:
+    """(absmax, absmax2, offset) of float32 scales of any shape: the parts that `nested_scales` makes scales of again."""
 def nested_scales(absmax: Array, code: Array, absmax2: Array, offset: Any = 0.0, *, blocksize: int = 256) -> Any:
     """float32 scales of bitsandbytes' double quantisation: code[absmax] · absmax2[i // blocksize] + offset."""
 def nextafter(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2618,6 +2627,8 @@ def ones_like(x: Array, element: Any = None) -> Array:
     """An array of x's shape, and its element where none is given, of ones (torch.ones_like)."""
 def orpo_loss(chosen: Array, rejected: Array, *, beta: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The odds-ratio term of ORPO (Hong et al. 2024): -beta log σ(log odds(chosen) - log odds(rejected))."""
+def orthogonal(n: int, m: int | None = None, *, shape: int | Sequence[int] = ..., gain: float = 1.0, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Matrices [*shape, n, m] of orthonormal rows (n <= m) or columns, each as likely as any other."""
 def outer(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def owens_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3170,7 +3181,7 @@ def soft_sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..
 def softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of x / temperature along `axis` (torch.softmax); `dtype`: what x is cast to first, and the result's."""
 def softmax_backward(dy: Array, y: Array, *, kind: SoftmaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of softmax or log_softmax along `axis`."""
+    """dx of softmax or log_softmax along `axis`: y (dy - Σ y dy), or dy - exp(y) Σ dy."""
 def softmax_with_cut_offs(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The probabilities [B, V] that `sample` draws with; nothing is drawn. Options as of `sample`."""
 def softmin(x: Array, *, axis: int = -1, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3238,7 +3249,7 @@ def sparse24_prune_backward(dy: Array, x: Array, *, straight_through: bool = Fal
 sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
 sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
 def sparsemax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Probabilities max(scale x - t, 0) along `axis`."""
+    """Probabilities max(scale x - t, 0) along `axis`, with t such that their sum is 1; see `SparsemaxPlan`."""
 def sparsemax_backward(dy: Array, y: Array, *, kind: SparsemaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = scale w (dy - Σ w dy / Σ w) with w = [y > 0] for sparsemax, √y for entmax15."""
 def spectral_norm(weight: Array, u: Array, v: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3450,6 +3461,8 @@ def trunc_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape:
     """Draws of the distribution truncated normal of low, high, numbers or arrays."""
 def truncated_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution truncated normal of low, high, numbers or arrays."""
+def tvd_loss(x: Array, target: Array, *, axis: int = -1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation)."""
 def typical_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Logits [B, V], -inf but for those nearest to the entropy, until they reach typical_p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def unbind(x: Array, axis: int = 0) -> list[Array]:

@@ -156,7 +156,7 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
     logger.setLevel(logging.INFO)
     logger.addHandler(log)
     where, prompt = describe(device), b"def "
-    print(f"{preset.parameters():,} parameters, {len(corpus.train):,} bytes of {corpus.source}, on {where}")
+    print(f"{preset.parameters():,} parameters, {len(corpus.train):,} bytes of {corpus.source}, on {where}", flush=True)
     model = Decoder(preset, xp, asked.seed)
     losses, rate = train(model, corpus, asked.seed)
     held_out = held_out_loss(model, corpus)

@@ -150,6 +150,7 @@ def test_a_short_run(example: Any, capsys: pytest.CaptureFixture[str], tmp_path:
     assert report["rows"][0]["loss"] < 4.5, "the model has learnt nothing"
     assert (tmp_path / "quantize_gpt.png").read_bytes().startswith(b"\x89PNG")
     assert "with GPTQ" in said.out and "quantising" in said.err
+    assert all(f", {name}]" in said.err for name in ("float32", *SCHEMES)), "the bar says what is measured"
 
 
 @pytest.mark.parametrize(

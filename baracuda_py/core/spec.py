@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 from .args import Args, arrays_of
 from .benchmark import Benchmark
 from .descriptor import Descriptor
+from .element import ElementKind
 from .keywords import name_keywords
 from .memo import memo
 from .sku import ArchSku, BackendKind
@@ -162,15 +164,14 @@ def numpy_row(cls: type[Spec], apart: bool = False) -> Variant:
     promised = cls.variants[0].guarantee if cls.variants else Guarantee()
     invariant = apart or not cls.apart
     guarantee = Guarantee(promised.error, math="float64", batch_invariant=invariant, native=promised.native)
-    elements = {
-        e
-        for v in cls.variants
-        for k in (cls.kinds or (None,))
-        if v.kinds is None or k in v.kinds
-        for e in v.elements_for(k)
-    }
+
+    @cache
+    def elements(kind: Any) -> tuple[ElementKind, ...]:
+        """Those that a row of a device serves: a problem that no device takes is none here either."""
+        served = {e for v in cls.variants if v.kinds is None or kind in v.kinds for e in v.elements_for(kind)}
+        return tuple(e for e in ElementKind if e in served)
+
     return Variant(
-        NUMPY_APART if apart else "numpy", lambda problem: Geometry((), layout="strided"),
-        elements=tuple(e for e in type(next(iter(elements))) if e in elements) if elements else (),
+        NUMPY_APART if apart else "numpy", lambda problem: Geometry((), layout="strided"), elements=elements,
         design=ArchSku.ANY, backend=BackendKind.NUMPY, guarantee=guarantee,
     )  # fmt: skip

@@ -194,7 +194,10 @@ def _restrided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
         return _ref(x, shape, strides)
     steps = tuple([stride * x.itemsize for stride in strides])
     if isinstance(x, np.ndarray):
-        return np.lib.stride_tricks.as_strided(x, shape, steps)
+        if x.dtype.isbuiltin == 1:
+            return np.lib.stride_tricks.as_strided(x, shape, steps)
+        # NumPy's array interface has no name for elements of other packages: words of as many bytes stand for them.
+        return np.lib.stride_tricks.as_strided(x.view(f"u{x.itemsize}"), shape, steps).view(x.dtype)
     return type(x)(shape, x.dtype, x.data, steps)
 
 

@@ -33,6 +33,7 @@ scores, parents, tokens = bc.beam_step(logprobs, scores)""",
     "multivariate_normal": """mean, scale_tril = np.float32([1, 2]), np.float32([[1, 0], [0.5, 2]])
 y = bc.multivariate_normal(mean, scale_tril, shape=(5,), seed=7)""",
     "native_dropout": f"{_X}y, mask = bc.native_dropout(x, 0.25, seed=7)",
+    "orthogonal": "n = 3\ny = bc.orthogonal(n, shape=(2,), seed=7)",
     "permutation": f"{_X}y = bc.permutation(x, seed=7)",
     "randperm": "n = 10\ny = bc.randperm(n, seed=7)",
     **{

@@ -121,6 +121,7 @@ dlogits = bc.rnnt_loss_backward(np.ones_like(loss), *given, lse, log_steps, log_
     "selective_log_softmax": f"{_LOGITS}log_p = bc.selective_log_softmax(logits, classes)",
     "simpo_loss": f"{_LOGPS}loss = bc.simpo_loss(chosen, rejected)",
     "triplet_margin_with_distance_loss": f"{_ROWS}loss = bc.triplet_margin_with_distance_loss(x1, x2, -x1)",
+    "tvd_loss": f"{_ROWS}loss = bc.tvd_loss(bc.softmax(x1), bc.softmax(x2))",
     "clamp": f"{_X}y = bc.clamp(x, -1.0, 1.0)",
     "clamp_max": f"{_X}y = bc.clamp_max(x, 1.0)",
     "clamp_min": f"{_X}y = bc.clamp_min(x, 0.0)",

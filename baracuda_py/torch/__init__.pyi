@@ -150,6 +150,7 @@ from baracuda_py import bitwise_right_shift as bitwise_right_shift
 from baracuda_py import bitwise_xor as bitwise_xor
 from baracuda_py import block as block
 from baracuda_py import block_dequantize as block_dequantize
+from baracuda_py import block_dequantize_backward as block_dequantize_backward
 from baracuda_py import block_diag as block_diag
 from baracuda_py import block_diag_backward as block_diag_backward
 from baracuda_py import block_gemm as block_gemm
@@ -813,6 +814,7 @@ from baracuda_py import normalize_backward as normalize_backward
 from baracuda_py import not_equal as not_equal
 from baracuda_py import one_hot as one_hot
 from baracuda_py import orpo_loss as orpo_loss
+from baracuda_py import orthogonal as orthogonal
 from baracuda_py import outer as outer
 from baracuda_py import owens_t as owens_t
 from baracuda_py import owens_t_backward as owens_t_backward
@@ -1199,6 +1201,7 @@ from baracuda_py import trunc as trunc
 from baracuda_py import trunc_divide as trunc_divide
 from baracuda_py import trunc_normal as trunc_normal
 from baracuda_py import truncated_normal as truncated_normal
+from baracuda_py import tvd_loss as tvd_loss
 from baracuda_py import typical_p_mask as typical_p_mask
 from baracuda_py import unbind_copy as unbind_copy
 from baracuda_py import unfold_copy as unfold_copy

@@ -23,6 +23,33 @@ constexpr int tile_rows = 128, groups = 2, block_threads = (groups + 1) * 128;
 constexpr int panel_bytes = 64 * 64 * 2;  // of an operand across
 constexpr int part_bytes = 16 * 64 * 2;   // of what a warp stores at once
 
+// The barriers of a ring whose stages so many arrivals fill and so many warps read, and `led`: one a warp that leads.
+template <int STAGES>
+BARACUDA_D void init_barriers(Barrier* full, Barrier* empty, Barrier* led, int fills, int readers) {
+  for (int n = 0; n < STAGES; ++n) full[n].init(fills), empty[n].init(readers);
+  led->init(4);
+  publish_barriers();
+}
+// A block's work: init() by one thread, then producer(n) by each of the first PRODUCERS warpgroups and consumer(n) by each
+// other, with FEW and MANY registers a thread, or 0: as many as the kernel was compiled for.
+template <int CLUSTER, int PRODUCERS, int FEW, int MANY, class I, class F, class G>
+BARACUDA_D void run_in_roles(I init, F producer, G consumer) {
+  if (threadIdx.x == 0) init();
+  if constexpr (CLUSTER == 1) __syncthreads();
+  else cluster_sync();
+  const int role = warpgroup();
+  if (static_cast<u32>(role) < PRODUCERS) {  // of one a comparison with 0
+    if constexpr (FEW != 0) release_registers<FEW>();
+    producer(role);
+    __syncwarp();
+    if constexpr (CLUSTER == 2) cluster_sync();  // else a block could end before what the other sends it
+  } else {
+    if constexpr (MANY != 0) acquire_registers<MANY>();
+    consumer(role - PRODUCERS);
+    if constexpr (CLUSTER == 2) cluster_sync();
+  }
+}
+
 template <int COLUMNS> constexpr int default_stages = COLUMNS == 256 ? 4 : COLUMNS == 128 ? 6 : 8;
 
 // Shared memory: the ring, PARTS for each warp of the consumers, barriers: full and empty of the stages, and one by which
@@ -39,11 +66,7 @@ template <int COLUMNS, int CLUSTER, int STAGES, int PARTS> struct Memory {
       : ring(start + (1024 - smem_address(start) % 1024) % 1024), staging(ring + stages * stage_bytes),
         full(reinterpret_cast<Barrier*>(staging + groups * 4 * staging_bytes)), empty(full + stages),
         led(empty + stages) {}
-  BARACUDA_D void init() const {
-    for (int n = 0; n < stages; ++n) full[n].init(1), empty[n].init(CLUSTER * groups * 4);  // one a warp that reads
-    led->init(4);                                                                           // one a warp
-    publish_barriers();
-  }
+  BARACUDA_D void init(int fills = 1) const { init_barriers<stages>(full, empty, led, fills, CLUSTER * groups * 4); }
   BARACUDA_D unsigned char* a(u32 stage) const { return ring + stage * stage_bytes; }
   BARACUDA_D unsigned char* b(u32 stage) const { return a(stage) + a_bytes; }
   // Of this thread's warp.
@@ -342,20 +365,11 @@ struct Product {
   // What the first warp does beside what the warpgroups of consumers do: producer(), consumer(group), with so many
   // registers.
   template <int FEW = 24, int MANY = 240, class F, class G> BARACUDA_D void run(F producer, G consumer) const {
-    if (threadIdx.x == 0) memory.init();
-    if constexpr (CLUSTER == 1) __syncthreads();
-    else cluster_sync();
-    const int role = warpgroup();
-    if (role == 0) {
-      release_registers<FEW>();
-      if (threadIdx.x < warp_size) producer();
-      __syncwarp();
-      if constexpr (CLUSTER == 2) cluster_sync();  // else a block could end before what the other sends it
-    } else {
-      acquire_registers<MANY>();
-      consumer(role - 1);
-      if constexpr (CLUSTER == 2) cluster_sync();
-    }
+    run_in_roles<CLUSTER, 1, FEW, MANY>([&] { memory.init(); },
+                                        [&](int) {
+                                          if (threadIdx.x < warp_size) producer();
+                                        },
+                                        consumer);
   }
 };
 

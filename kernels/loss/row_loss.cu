@@ -43,6 +43,7 @@ template <template <class, class> class KIND, class T, int G, class P> BARACUDA_
   else g = *static_cast<const A*>(p.dloss);
   if (p.total != nullptr) g /= *static_cast<const A*>(p.total);
   else if (p.divided) g /= static_cast<A>(p.divisor);
+  if (kind.weight() == A(0)) g = A(0);  // where no row counts the mean divides by 0, and 0 times that would be NaN
   void* const to[row_operands] = {p.dx, p.dother, p.dnegative};
 #pragma unroll
   for (int n = 0; n < row_operands; ++n) {

@@ -1,5 +1,5 @@
 // block_gemm_mid   y = x Wᵀ + bias by stored weights for a few dozen to some hundred rows of x, of f16 or bf16 with sums
-//                  in float: mma.sync, W decoded in registers once for the 8 NT rows of x of a block, which come through
+//                  in float: mma.sync, W decoded in registers once for the 64 rows of x of a block, which come through
 //                  shared memory.
 //
 // It is yᵀ = W xᵀ: a block has 128 rows of W, a warp 32 of them and half of the block's k, which is cut into chunks of
@@ -22,10 +22,11 @@ template <class F> constexpr bool block_gemm_mid_small() {
   else return true;
 }
 
-template <class F, class T, int NT> struct BlockGemmMid {
+template <class F, class T> struct BlockGemmMid {
   using P = BlockGemmMidParams;
-  static constexpr int columns = 128, rows = 8 * NT, groups = 2, group_threads = 128, threads = groups * group_threads;
-  static constexpr int stages = NT <= 8 && block_gemm_mid_small<F>() ? 3 : 2;  // block_gemm_mid.py has this number too
+  static constexpr int columns = 128, NT = 8, rows = 8 * NT, groups = 2, group_threads = 128,
+                       threads = groups * group_threads;
+  static constexpr int stages = block_gemm_mid_small<F>() ? 3 : 2;  // block_gemm_mid.py has this number too
   static constexpr int lines = chunk_lines, MT = lines / 2, width = 8 * lines;
   static constexpr int row_bytes = chunk_k * sizeof(T), eight_bytes = 8 * row_bytes, x_bytes = rows * row_bytes;
   static constexpr int pitch = columns + 4;  // floats of a row of sums on their way out: no two lanes meet in a bank
@@ -108,17 +109,7 @@ template <class F, class T, int NT> struct BlockGemmMid {
       if (quad != 0 && 32 * quad >= left_m) break;
 #pragma unroll
       for (int t = 4 * quad; t < 4 * quad + 4; ++t) {
-        const uint4 of = *reinterpret_cast<const uint4*>(here + t * eight_bytes);
-        const u32 of_x[2][2] = {{__byte_perm(of.x, of.z, 0x5410), __byte_perm(of.x, of.z, 0x7632)},
-                                {__byte_perm(of.y, of.w, 0x5410), __byte_perm(of.y, of.w, 0x7632)}};
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-#pragma unroll
-          for (int i = 0; i < COUNT; i += 2) {
-            const u32 of_w[4] = {pairs[i][2 * j], pairs[i + 1][2 * j], pairs[i][2 * j + 1], pairs[i + 1][2 * j + 1]};
-            mma_m16n8k16<T>(sums[(from + i) / 2][t], of_w, of_x[j]);
-          }
-        }
+        multiply_pairs<T>(sums, from, t, pairs, *reinterpret_cast<const uint4*>(here + t * eight_bytes));
       }
     }
   }
@@ -163,7 +154,7 @@ template <class F, class T, int NT> struct BlockGemmMid {
     };
 #pragma unroll
     for (int i = 0; i < stages - 1; ++i) copy(first + i);
-    if (first < end) numbers.load(true);
+    if (first < end) numbers.load();
 #pragma unroll 1
     for (int chunk = first; chunk < last; ++chunk) {
       if (chunk < end) numbers.put();
@@ -271,9 +262,9 @@ template <class F, class T, int NT> struct BlockGemmMid {
   }
 };
 
-template <class F, class T, int NT> BARACUDA_D void block_gemm_mid(const BlockGemmMidParams& p) {
+template <class F, class T> BARACUDA_D void block_gemm_mid(const BlockGemmMidParams& p) {
   BARACUDA_DYNAMIC_SMEM(u8, shared);
-  BlockGemmMid<F, T, NT>(p, shared).run();
+  BlockGemmMid<F, T>(p, shared).run();
 }
 
 }  // namespace baracuda

@@ -2,10 +2,9 @@
 // block_gemm_rows   the tile of a product by stored weights that tensor cores make: up to 64 rows of x, of f16 or bf16
 //                   with sums in float, by weights that are decoded in registers.
 //
-// W is the left operand of mma.sync: 16 of its rows by 16 of k, times 16 of k of 8 rows of x. Which k stands in which
-// place of a fragment is free as long as both agree. Of a chunk of 128 of k lane (g, q) has the run 32 q … 32 q + 31 of
-// four rows of W, g + 8 i. Two products take eight of each run, the first 0, 4, 1, 5, the second 2, 6, 3, 7: so lie codes
-// of 4 bits whose places in a word are 16 bits apart.
+// W is the left operand of mma.sync: 16 of its rows by 16 of k, times 16 of k of 8 rows of x. Of a chunk of 128 of k lane
+// (g, q) has the run 32 q … 32 q + 31 of four rows of W, g + 8 i, which chunk_decode.cuh gives to the products eight of k
+// at a time.
 //
 // The chunks of k are cut into 8 ranges. A range is one chain of products in the order of k; the ranges are added as a
 // tree. SPLITS warps share k: with 8 they have a range each of 32 columns of y; with 4, which is for many rows of x and
@@ -16,7 +15,7 @@
 // blocks of 32 by the lanes of a row; of up to 16 rows of x half a chunk is in registers ahead.
 #include "quant_gemm/block_gemm.cuh"
 #include "quant_gemm/block_ring.cuh"
-#include "quant_gemm/chunk_ring.cuh"
+#include "quant_gemm/chunk_decode.cuh"
 #include <baracuda/reduce.cuh>
 
 namespace baracuda {
@@ -85,41 +84,21 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
 #pragma unroll
     for (int t = 0; t < NT; ++t) {
       if (NT > 2 && t >= tiles) continue;
-      const uint4& of = by.of[t];
-      const u32 of_x[2][2] = {{__byte_perm(of.x, of.z, 0x5410), __byte_perm(of.x, of.z, 0x7632)},
-                              {__byte_perm(of.y, of.w, 0x5410), __byte_perm(of.y, of.w, 0x7632)}};
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i += 2) {
-          const u32 of_w[4] = {pairs[i][2 * j], pairs[i + 1][2 * j], pairs[i][2 * j + 1], pairs[i + 1][2 * j + 1]};
-          mma_m16n8k16<T>(sums[(first + i) / 2][t], of_w, of_x[j]);
-        }
-      }
+      multiply_pairs<T>(sums, first, t, pairs, by.of[t]);
     }
-  }
-  static BARACUDA_D void to_pairs(const float* values, u32 (&pairs)[4]) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) pairs[j] = pack_pair<T>(values[j], values[j + 4]);
   }
   // What a lane has of x of a chunk.
   static constexpr int eights = format_run / format_part, x_ahead = NT <= 2 ? 2 : 0;
   static constexpr int x_slots = NT <= 2 ? x_ahead : 1;
-  // A chunk, eight of k of a run at a time; decode(line, n, pairs) makes the n-th eight of a line. What of x is used gives
-  // its place to what follows, at last of the chunk at `next`.
-  template <class Decode>
-  BARACUDA_D void by_eights(const T* at, const T* next, Eights (&of_x)[x_slots], const Decode& decode) {
-#pragma unroll
-    for (int n = 0; n < eights; ++n) {
-      Eights& own_x = of_x[n % x_slots];
-      if (x_ahead == 0) own_x = load_x(at + n * format_part);
-      u32 pairs[lines][4];
-#pragma unroll
-      for (int line = 0; line < lines; ++line) decode(line, n, pairs[line]);
-      multiply(0, pairs, own_x);
-      constexpr int wrap = eights - x_ahead;
-      if (x_ahead > 0) own_x = load_x(n < wrap ? at + (n + x_ahead) * format_part : next + (n - wrap) * format_part);
-    }
+  // The n-th eight of k of a chunk, whose x is at `at`. What of x is used gives its place to what follows, at last of the
+  // chunk at `next`.
+  BARACUDA_D void multiply_eight(const T* at, const T* next, Eights (&of_x)[x_slots], int n,
+                                 const u32 (&pairs)[lines][4]) {
+    Eights& own_x = of_x[n % x_slots];
+    if (x_ahead == 0) own_x = load_x(at + n * format_part);
+    multiply(0, pairs, own_x);
+    constexpr int wrap = eights - x_ahead;
+    if (x_ahead > 0) own_x = load_x(n < wrap ? at + (n + x_ahead) * format_part : next + (n - wrap) * format_part);
   }
   // A chunk whose runs are not whole, or that k ends in.
   BARACUDA_D void by_parts(int chunk) {
@@ -135,7 +114,7 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
         float values[format_part];
         u32 own_pairs[4];
         F::decode(stored, stored_row(lane_id() / 4 + 8 * line), k + format_run * q + part, values);
-        to_pairs(values, own_pairs);
+        eight_to_pairs<T>(values, own_pairs);
 #pragma unroll
         for (int e = 0; e < 4 * lines; ++e) {
           if (e / 4 == line) pairs[e / 4][e % 4] = own_pairs[e % 4];
@@ -185,7 +164,8 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
           float values[format_run];
           F::decode(simple, w[line + half], static_cast<i64>(chunk) * chunk_k + format_run * q, values);
 #pragma unroll
-          for (int n = 0; n < format_run / format_part; ++n) to_pairs(values + n * format_part, pairs[n][half]);
+          for (int n = 0; n < format_run / format_part; ++n)
+            eight_to_pairs<T>(values + n * format_part, pairs[n][half]);
         }
 #pragma unroll
         for (int n = 0; n < format_run / format_part; ++n) multiply(line, pairs[n], load_x(at + n * format_part));
@@ -196,40 +176,6 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
 
   // ---- formats whose runs are copied ahead ----
 
-  template <class Words, class Decoder>
-  BARACUDA_D void copied(const T* at, const T* next, Eights (&of_x)[x_slots], const Words (&words)[lines],
-                         const uint2 (&numbers)[lines], const Decoder& decoder) {
-    by_eights(at, next, of_x, [&](int line, int n, u32(&pairs)[4]) {
-      float values[format_part];
-#pragma unroll
-      for (int j = 0; j < format_part; ++j) {
-        values[j] = decoder(words[line], n * format_part + j);
-        if constexpr (F::has_zeros) values[j] -= __uint_as_float(numbers[line].y);
-        values[j] *= __uint_as_float(numbers[line].x);
-      }
-      to_pairs(values, pairs);
-    });
-  }
-  // The same where zero points are whole numbers.
-  template <class Words, class Shifted>
-  BARACUDA_D void copied_shifted(const T* at, const T* next, Eights (&of_x)[x_slots], const Words (&words)[lines],
-                                 const uint2 (&numbers)[lines], const Shifted& shifted) {
-    constexpr int biases = Shifted::biases;
-    float minus[lines][biases];
-#pragma unroll
-    for (int e = 0; e < lines * biases; ++e) {
-      minus[e / biases][e % biases] = Shifted::bias(e % biases) + __uint_as_float(numbers[e / biases].y);
-    }
-    by_eights(at, next, of_x, [&](int line, int n, u32(&pairs)[4]) {
-      float values[format_part];
-#pragma unroll
-      for (int j = 0; j < format_part; ++j) {
-        values[j] = shifted(words[line], n * format_part + j) - minus[line][j % biases];
-        values[j] *= __uint_as_float(numbers[line].x);
-      }
-      to_pairs(values, pairs);
-    });
-  }
   BARACUDA_D int by_copies(int first, int middle, int last, u8* shared) {
     constexpr int stages = block_gemm_stages<F>(NT);
     using Ring = ChunkRing<F, stages>;
@@ -241,10 +187,9 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
     for (int i = 0; i < stages - 1; ++i) ring.copy(first + i < last);
     Numbers numbers(stored, stored_row(lane_id()), first,
                     shared + block_gemm_warps * Ring::warp_bytes + warp * Numbers::warp_bytes);
-    const typename F::Decoder decoder;
-    const typename F::template Fast<T> fast(stored);
+    const ChunkDecode<F, T> decode(stored);
     const T* at = x + static_cast<i64>(first) * chunk_k;
-    numbers.load(true);
+    numbers.load();
     Eights of_x[x_slots];
 #pragma unroll
     for (int n = 0; n < x_ahead; ++n) of_x[n] = load_x(at + n * format_part);
@@ -256,23 +201,8 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
       ring.copy(chunk + stages - 1 < last);
       if (chunk + 1 < last) numbers.load();
       typename Ring::Words words[lines];
-      uint2 own_numbers[lines];
       ring.take(words);
-      numbers.get(own_numbers);
-      if constexpr (F::template has_pairs<T>) {
-        if (numbers.exact) {
-          by_eights(at, next, of_x,
-                    [&](int line, int n, u32(&pairs)[4]) { fast.pairs(words[line][n], own_numbers[line], pairs); });
-          continue;
-        }
-      }
-      if constexpr (F::is_shifted) {
-        if (numbers.whole_zeros()) {
-          copied_shifted(at, next, of_x, words, own_numbers, fast.shifted);
-          continue;
-        }
-      }
-      copied(at, next, of_x, words, own_numbers, decoder);
+      decode(words, numbers, [&](int n, const u32(&pairs)[lines][4]) { multiply_eight(at, next, of_x, n, pairs); });
     }
     return last;
   }
@@ -299,11 +229,12 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
       Held held[lines];
       ring.take(held);
       const T* const next = chunk + 1 < last ? at + chunk_k : at;
-      by_eights(at, next, of_x, [&](int line, int n, u32(&pairs)[4]) {
+      const auto body = [&](int n, const u32(&pairs)[lines][4]) { multiply_eight(at, next, of_x, n, pairs); };
+      by_eights(body, [&](int line, int n, u32(&pairs)[4]) {
         float values[format_part];
 #pragma unroll
         for (int j = 0; j < format_part; ++j) values[j] = held[line](n * format_part + j);
-        to_pairs(values, pairs);
+        eight_to_pairs<T>(values, pairs);
       });
     }
     return last;

@@ -293,23 +293,13 @@ struct StoredProduct
     });
   }
 
-  BARACUDA_D void init() const {
-    for (int n = 0; n < Ring::stages; ++n) {
-      memory.full[n].init(1 + 4);  // the thread that loads x, and the warps that decode
-      memory.empty[n].init(CLUSTER * groups * 4);
-    }
-    memory.led->init(4);
-    publish_barriers();
-  }
   BARACUDA_D void run() const {
-    if (threadIdx.x == 0) init();
-    if constexpr (CLUSTER == 1) __syncthreads();
-    else cluster_sync();
-    const int role = warpgroup();
-    if (role < DECODERS) produce(role);
-    else consume(role - DECODERS);
-    __syncwarp();
-    if constexpr (CLUSTER == 2) cluster_sync();  // else a block could end before what the other sends it
+    const auto init = [&] { memory.init(1 + 4); };  // the thread that loads x, and the warps that decode
+    const auto consumer = [&](int group) {
+      consume(group);
+      __syncwarp();  // whose lanes part where y ends
+    };
+    run_in_roles<CLUSTER, DECODERS, 0, 0>(init, [&](int own) { produce(own); }, consumer);
   }
 };
 

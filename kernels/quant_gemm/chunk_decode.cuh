@@ -1,6 +1,9 @@
 #pragma once
 // chunk_decode   what a lane has of a chunk of codes (chunk_ring.cuh), as pairs of T for products: of each line eight
 //                values of its run at a time, j with j + 4 in a pair. A value is the format's float32 number, rounded once.
+//
+// Which k stands in which place of a fragment of mma.sync is free as long as both operands agree. Of eight of each run a
+// first product takes 0, 4, 1, 5, a second 2, 6, 3, 7: so lie codes of 4 bits whose places in a word are 16 bits apart.
 #include "quant_gemm/chunk_ring.cuh"
 
 namespace baracuda {
@@ -8,6 +11,31 @@ namespace baracuda {
 template <class T> BARACUDA_D void eight_to_pairs(const float* values, u32 (&pairs)[4]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) pairs[j] = pack_pair<T>(values[j], values[j + 4]);
+}
+// Calls body(n, pairs) for the n-th eight of the runs of all lines, which decode(line, n, pairs) makes.
+template <class Body, class Line> BARACUDA_D void by_eights(const Body& body, const Line& decode) {
+#pragma unroll
+  for (int n = 0; n < format_run / format_part; ++n) {
+    u32 pairs[chunk_lines][4];
+#pragma unroll
+    for (int line = 0; line < chunk_lines; ++line) decode(line, n, pairs[line]);
+    body(n, pairs);
+  }
+}
+// Adds eight of k of the lines from `first` on, pairs (j, j + 4), times those of tile t of x, which lie in order.
+template <class T, int COUNT, int MT, int NT>
+BARACUDA_D void multiply_pairs(float (&sums)[MT][NT][4], int first, int t, const u32 (&pairs)[COUNT][4],
+                               const uint4& of) {
+  const u32 of_x[2][2] = {{__byte_perm(of.x, of.z, 0x5410), __byte_perm(of.x, of.z, 0x7632)},
+                          {__byte_perm(of.y, of.w, 0x5410), __byte_perm(of.y, of.w, 0x7632)}};
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 2) {
+      const u32 of_w[4] = {pairs[i][2 * j], pairs[i + 1][2 * j], pairs[i][2 * j + 1], pairs[i + 1][2 * j + 1]};
+      mma_m16n8k16<T>(sums[(first + i) / 2][t], of_w, of_x[j]);
+    }
+  }
 }
 
 template <class F, class T> struct ChunkDecode {
@@ -19,8 +47,7 @@ template <class F, class T> struct ChunkDecode {
   template <class Words, class Body>
   BARACUDA_D void operator()(const Words (&words)[chunk_lines], const ChunkNumbers<F, T>& numbers,
                              const Body& body) const {
-    uint2 own[chunk_lines];
-    numbers.get(own);
+    const auto own = numbers.get();
     if constexpr (F::template has_pairs<T>) {
       if (numbers.exact) {
         by_eights(body, [&](int line, int n, u32(&pairs)[4]) { fast.pairs(words[line][n], own[line], pairs); });
@@ -46,18 +73,10 @@ template <class F, class T> struct ChunkDecode {
   }
 
  private:
-  template <class Body, class Line> static BARACUDA_D void by_eights(const Body& body, const Line& decode) {
-#pragma unroll
-    for (int n = 0; n < format_run / format_part; ++n) {
-      u32 pairs[chunk_lines][4];
-#pragma unroll
-      for (int line = 0; line < chunk_lines; ++line) decode(line, n, pairs[line]);
-      body(n, pairs);
-    }
-  }
   // Where zero points are whole numbers they and the constants of `Shifted` are one difference.
   template <class Words, class Body>
-  BARACUDA_D void shifted(const Words (&words)[chunk_lines], const uint2 (&own)[chunk_lines], const Body& body) const {
+  BARACUDA_D void shifted(const Words (&words)[chunk_lines], const Vec<uint2, chunk_lines>& own,
+                          const Body& body) const {
     constexpr int biases = F::Shifted::biases;
     float minus[chunk_lines][biases];
 #pragma unroll

@@ -67,8 +67,8 @@ template <class F, class T> struct ChunkNumbers {
   static constexpr int pitch = warp_size + 4, warp_bytes = chunk_runs * pitch * 8;  // without bank conflicts
   const Stored& w;
   uint2* places;
-  const u8 *scales, *zeros;    // of the lane's row
-  u32 group, rest, first = 0;  // the next chunk's group, and where in it; the group of the chunk of the bits
+  const u8 *scales, *zeros;      // of the lane's row
+  u32 group, rest, first = ~0u;  // the next chunk's group, and where in it; the group of the chunk of the bits, if any
   u32 scale_bits[chunk_runs], zero_bits[chunk_runs];
   bool single, by_quads;             // a chunk is of one group; the bits are of four neighbours
   bool fresh = true, exact = false;  // the bits are of another chunk than the places; these hold pairs
@@ -85,10 +85,11 @@ template <class F, class T> struct ChunkNumbers {
                in_quads(scales, w.scale_code, w.scale_steps[2]) &&
                (zeros == nullptr || in_quads(zeros, w.zero_code, w.zero_steps[2]));
   }
-  // Asks for those of the next chunk; `begin`: the first one.
-  BARACUDA_D void load(bool begin = false) {
+  // Asks for those of the next chunk.
+  BARACUDA_D void load() {
     fresh = fresh || !single || rest == 0;
     u32 groups[chunk_runs] = {group};
+    const bool same_quad = group / 4 == first / 4;
     first = group;
     if (single) {
       rest += chunk_k;
@@ -103,7 +104,7 @@ template <class F, class T> struct ChunkNumbers {
       }
     }
     if (by_quads) {
-      if (first % 4 != 0 && !begin) return;
+      if (same_quad) return;
       read_quad(scales, w.scale_code, scale_bits);
       if (zeros != nullptr) read_quad(zeros, w.zero_code, zero_bits);
       return;
@@ -146,10 +147,12 @@ template <class F, class T> struct ChunkNumbers {
     }
     __syncwarp();
   }
-  BARACUDA_D void get(uint2 (&numbers)[chunk_lines]) const {
+  BARACUDA_D Vec<uint2, chunk_lines> get() const {
+    Vec<uint2, chunk_lines> numbers;
     const uint2* const from = places + (single ? 0 : lane_id() % 4 * pitch) + lane_id() / 4;
 #pragma unroll
     for (int i = 0; i < chunk_lines; ++i) numbers[i] = from[8 * i];
+    return numbers;
   }
   BARACUDA_D bool whole_zeros() const { return zeros == nullptr || w.zero_code == code_u8; }
 

@@ -250,27 +250,13 @@ template <class T, int ROWS, int COLUMNS, class P> struct Product {
     });
   }
 
-  BARACUDA_D void init() const {
-    for (int n = 0; n < Ring::stages; ++n) {
-      memory.full[n].init(1), memory.empty[n].init(CLUSTER * groups * 4);  // one a warp that reads
-    }
-    memory.led->init(4);
-    publish_barriers();
-  }
   BARACUDA_D void run() const {
-    if (threadIdx.x == 0) init();
-    if constexpr (CLUSTER == 1) __syncthreads();
-    else cluster_sync();
-    const int role = warpgroup();
-    if (role == 0) {
-      release_registers<24>();
-      if (threadIdx.x == 0) produce();
-      __syncwarp();
-    } else {
-      acquire_registers<240>();
-      consume(role - 1);
-    }
-    if constexpr (CLUSTER == 2) cluster_sync();  // else a block could end before what the other sends it
+    gemm::run_in_roles<CLUSTER, 1, 24, 240>(
+        [&] { gemm::init_barriers<Ring::stages>(memory.full, memory.empty, memory.led, 1, CLUSTER * groups * 4); },
+        [&](int) {
+          if (threadIdx.x == 0) produce();
+        },
+        [&](int group) { consume(group); });
   }
 };
 

@@ -156,29 +156,16 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
   }
 
   BARACUDA_D void init() const {
-    for (int n = 0; n < Ring::stages; ++n) {
-      memory.full[n].init(1 + 4);  // the thread that loads x, and the warps that decode
-      memory.empty[n].init(CLUSTER * groups * 4);
-    }
     for (int n = 0; n < AHEAD; ++n) loaded[n].init(1), spent[n].init(4);
-    memory.led->init(4);
-    publish_barriers();
+    memory.init(1 + 4);  // the thread that loads x, and the warps that decode
   }
   BARACUDA_D void run() const {
-    if (threadIdx.x == 0) init();
-    if constexpr (CLUSTER == 1) __syncthreads();
-    else cluster_sync();
-    const int role = warpgroup();
     constexpr int few = COLUMNS == 128 ? 88 : 104, all = 256;  // registers of two threads, of which decoders have few
-    if (role < DECODERS) {
-      release_registers<few>();
-      produce(role);
-    } else {
-      acquire_registers<all - few>();
-      this->consume(role - DECODERS);
-    }
-    __syncwarp();
-    if constexpr (CLUSTER == 2) cluster_sync();  // else a block could end before what the other sends it
+    const auto consumer = [&](int group) {
+      this->consume(group);
+      __syncwarp();  // whose lanes part where y ends
+    };
+    run_in_roles<CLUSTER, DECODERS, few, all - few>([&] { init(); }, [&](int decoder) { produce(decoder); }, consumer);
   }
 };
 

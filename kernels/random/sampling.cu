@@ -75,8 +75,9 @@ template <class T, int THREADS, bool WIDE, class P> struct Sampler {
       const bool stays = mass != 0 && is_in(kept, key, col);
       const A x = Keys<A>::value(key);
       if (probs != nullptr) {
-        const A weight = !stays ? A(0) : p.likely ? x / row.scale.top : math::exp(row.scale.logarithm(x));
-        probs[col * p.probs_strides[1]] = cast<T>(stays ? weight * share : A(0));
+        const A weight = x == row.scale.top ? A(1) : p.likely ? x / row.scale.top : math::exp(row.scale.logarithm(x));
+        // Below an infinite number the logarithm is NaN, whose weight is none.
+        probs[col * p.probs_strides[1]] = cast<T>(stays && weight > A(0) ? weight * share : A(0));
       }
       if (masked != nullptr) masked[col * p.masked_strides[1]] = cast<T>(stays ? x : none);
     });

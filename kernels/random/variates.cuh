@@ -109,15 +109,30 @@ struct Wald {
     return Tries::second(b) * (mean + x) <= mean ? x : mean * mean / x;
   }
 };
-// By the inverse of the distribution function, on the side of 0 where that is fine.
+// By the inverse of the distribution function, on the side of 0 where that is fine. Beyond 36 deviations, where the
+// function nears the least double, by an exponential variate of the tail, cut at the far bound (Robert 1995): 16 tries,
+// of which 1295 in 1296 accept, then the near bound, which is the mode.
 struct TruncatedNormal {
   static BARACUDA_D double of(const Tries& from, double low, double high, double) {
     const bool flip = low > 0.0;
     const double a = flip ? -high : low, b = flip ? -low : high;
-    const double below = math::normcdf(a), mass = math::normcdf(b) - below;
-    const double x = math::normcdfinv(math::fma(Tries::first(from.block(0)), mass, below));
+    const double x = b < -36.0 && b > -numeric<double>::infinity() ? tail(from, a, b) : inverse(from, a, b);
     const double y = x < a ? a : x > b ? b : x;
     return flip ? -y : y;
+  }
+  static BARACUDA_D double inverse(const Tries& from, double a, double b) {
+    const double below = math::normcdf(a), mass = math::normcdf(b) - below;
+    return math::normcdfinv(math::fma(Tries::first(from.block(0)), mass, below));
+  }
+  static BARACUDA_D double tail(const Tries& from, double a, double b) {
+    const double mass = math::expm1(b * (b - a));
+#pragma unroll 1
+    for (int j = 0; j < 16; ++j) {
+      const Philox4 block = from.block(j);
+      const double e = math::log1p(Tries::first(block) * mass) / b;
+      if (Tries::second(block) <= math::exp(-0.5 * e * e)) return b - e;
+    }
+    return b;
   }
 };
 
@@ -132,6 +147,12 @@ BARACUDA_D double stirling_rest(double k) {
   if (k < 10.0) return first[static_cast<int>(k)];
   const double r = 1.0 / (k + 1.0), s = r * r;
   return (1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0 - s / 1680.0) * s) * s) * r;
+}
+
+// log of a Poisson rate's probability of k. The large terms cancel in log1p(delta) - delta, which then is small itself.
+BARACUDA_D double poisson_density(double k, double rate) {
+  const double next = k + 1.0, delta = (rate - next) / next, grown = math::log1p(delta);
+  return next * (grown - delta) - grown - 0.5 * math::log(next) - half_log_2pi - stirling_rest(k);
 }
 
 // Below a rate of 10 by inversion of one uniform; else by the transformed rejection PTRS (Hoermann 1993), 64 tries of
@@ -152,9 +173,7 @@ BARACUDA_D double poisson_variate(const Tries& from, int base, double rate) {
     const double k = math::floor((2.0 * a / edge + b) * u + rate + 0.43);
     if (edge >= 0.07 && v <= sure) return k;
     if (k < 0.0 || (edge < 0.013 && v > edge)) continue;
-    const double next = k + 1.0, delta = (rate - next) / next, grown = math::log1p(delta);
-    const double density = next * (grown - delta) - grown - 0.5 * math::log(next) - half_log_2pi - stirling_rest(k);
-    if (math::log(v * inverse / (a / (edge * edge) + b)) <= density) return k;
+    if (math::log(v * inverse / (a / (edge * edge) + b)) <= poisson_density(k, rate)) return k;
   }
   return math::floor(rate);
 }
@@ -169,10 +188,11 @@ struct NegativeBinomial {
 };
 
 // Of p <= 1/2. Below a mean of 10 by inversion of one uniform; else by the transformed rejection BTRS (Hoermann 1993),
-// 64 tries, then the mode.
+// 64 tries, then the mode. Its probabilities are those of two Poisson variates of the sum n.
 BARACUDA_D double binomial_half(const Tries& from, double n, double p) {
-  const double q = 1.0 - p, odds = p / q;
+  const double q = 1.0 - p;
   if (n * p < 10.0) {
+    const double odds = p / q;
     double u = Tries::first(from.block(0)), r = math::exp(n * math::log1p(-p)), k = 0.0;
     while (u > r && k < n && k < 200.0) u -= r, k += 1.0, r *= ((n + 1.0) / k - 1.0) * odds;
     return k;
@@ -187,10 +207,8 @@ BARACUDA_D double binomial_half(const Tries& from, double n, double p) {
     const double k = math::floor((2.0 * a / edge + b) * u + center);
     if (k < 0.0 || k > n) continue;
     if (edge >= 0.07 && v <= sure) return k;
-    const double ratio = (mode + 0.5) * math::log((mode + 1.0) / (odds * (n - mode + 1.0))) +
-                         (n + 1.0) * math::log((n - mode + 1.0) / (n - k + 1.0)) +
-                         (k + 0.5) * math::log(odds * (n - k + 1.0) / (k + 1.0)) + stirling_rest(mode) +
-                         stirling_rest(n - mode) - stirling_rest(k) - stirling_rest(n - k);
+    const double ratio = poisson_density(k, n * p) + poisson_density(n - k, n * q) - poisson_density(mode, n * p) -
+                         poisson_density(n - mode, n * q);
     if (math::log(v * alpha / (a / (edge * edge) + b)) <= ratio) return k;
   }
   return mode;
@@ -198,7 +216,7 @@ BARACUDA_D double binomial_half(const Tries& from, double n, double p) {
 struct Binomial {
   static BARACUDA_D double of(const Tries& from, double count, double p, double) {
     const double n = math::floor(count);
-    if (!(n >= 0.0) || !(p >= 0.0 && p <= 1.0)) return numeric<double>::nan();
+    if (!(n >= 0.0 && n < numeric<double>::infinity() && p >= 0.0 && p <= 1.0)) return numeric<double>::nan();
     return p <= 0.5 ? binomial_half(from, n, p) : n - binomial_half(from, n, 1.0 - p);
   }
 };

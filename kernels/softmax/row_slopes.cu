@@ -1,6 +1,7 @@
 // row_slopes    gradients of the softmax family from the saved result, times `scale` (or over it, where `divide` says so).
 //
-//   softmax     dx = y (dy - sum(y dy))               log       dx = dy - exp(y) sum(dy), 0 where the mask leaves out
+//   softmax     dx = y (dy - sum(y dy))               log       dx = dy - exp(y) sum(dy)
+//               both 0 where the mask leaves out, whatever the row's sum is
 //   sparsemax   dx = w (dy - sum(w dy) / sum(w)), w = [y > 0]     entmax15  the same with w = sqrt(y)
 //
 // slopes_rows: a group of G threads holds a row in registers, K chunks a thread. slopes_long: a block for each row, which
@@ -79,6 +80,12 @@ template <class T, class OUT, int RULE, bool WHOLE> struct Slopes {
     if constexpr (RULE == slope_log) {
 #pragma unroll
       for (int k = 0; k < V; ++k) grad[k] = (grad[k] - math::exp(out[k]) * shared) * scale;
+    } else {
+#pragma unroll
+      for (int k = 0; k < V; ++k) grad[k] = weight(out[k]) * (grad[k] - shared) * scale;
+    }
+    // A weight of 0 leaves out the rest, but in a row whose sum is no number: only there is the mask read.
+    if (RULE == slope_log || !math::isfinite(shared)) {
       if (mask != nullptr) {
         Vec<u8, V> kept;
         read_columns<WHOLE>(kept, mask, p.step[3], col, left, p.wide & 8);
@@ -90,9 +97,6 @@ template <class T, class OUT, int RULE, bool WHOLE> struct Slopes {
 #pragma unroll
         for (int k = 0; k < V; ++k) grad[k] = k < count ? grad[k] : A(0);
       }
-    } else {
-#pragma unroll
-      for (int k = 0; k < V; ++k) grad[k] = weight(out[k]) * (grad[k] - shared) * scale;
     }
     write_columns<WHOLE>(dx, p.step[2], col, left, p.wide & 4, from_acc<T>(grad));
   }

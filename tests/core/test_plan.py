@@ -26,6 +26,7 @@ from baracuda_py.core import (
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.core.sku import PrecisionGuarantee
+from baracuda_py.core.spec import numpy_row
 
 DESC = AxpyDescriptor(shape=(2, 3), element="float32")
 H = fake_device(9.0)
@@ -164,3 +165,12 @@ def test_plans_do_not_keep_operands_alive() -> None:
     del x
     gc.collect()
     assert watch() is None
+
+
+@pytest.mark.parametrize("name", ["ScatterPlan", "IndexPutPlan", "ReducePlan", "SegmentReducePlan", "ConcatPlan"])
+def test_numpy_takes_no_kind_of_an_element_that_no_device_row_takes(name: str) -> None:
+    plan = registry.plans()[name]
+    row = numpy_row(plan)
+    for kind in plan.kinds or (None,):
+        served = {e for e in ElementKind if any(v.serves(kind, e) for v in plan.variants)}
+        assert set(row.elements_for(kind)) == served

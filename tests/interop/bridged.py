@@ -68,6 +68,13 @@ class Problem:
         return [n for n in grads if inexact(held := self.call.arrays.get(n)) and wide(held)]
 
     @property
+    def narrow(self) -> bool:
+        """Whether all float operands with a gradient are held in too few bits for differences, whatever the element."""
+        link = self.op.plan.vjp
+        held = [t for n in (link.grads if link else ()) if inexact(t := self.call.arrays.get(n))]
+        return bool(held) and not any(map(wide, held))
+
+    @property
     def wanted(self) -> list[str]:
         return [s.name for s in self.op.outputs if s.name in self.call.wanted]
 

@@ -393,6 +393,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "multinomial_counts": lambda: ([7, _part()], {"seed": 3}),
     "multivariate_normal": lambda: ([made(5, 4), made(4, 4, seed=1)], {"seed": 3}),
     "native_dropout": lambda: ([made(4, 6)], {"p": 0.25, "seed": 3}),
+    "orthogonal": lambda: ([3, 2], {"shape": (4,), "like": made(4, 6), "seed": 3}),
     "rng_uniform": lambda: ([_part(), _part() + 1], {"seed": 3}),
     "permutation": lambda: ([made(4, 6)], {"seed": 3}),
     "shuffle": lambda: ([made(4, 6)], {"seed": 3}),

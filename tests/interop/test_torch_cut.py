@@ -33,8 +33,8 @@ APART = {  # operands whose values are not in the result, or not in each of seve
     "fused_moving_avg_obs_fake_quant": [0, 1, 2],
     "learnable_fake_quantize": [0, 1, 2], "fake_quantize_learnable_per_tensor_affine": [0, 1, 2],
     "fake_quantize_learnable_per_channel_affine": [0, 1, 2],
-    **{name: [0] for name in ("ball", "rademacher", "rand", "rand_like", "randint", "randint_like", "randn",
-                              "randn_like")},
+    **{name: [0] for name in ("ball", "orthogonal", "rademacher", "rand", "rand_like", "randint", "randint_like",
+                              "randn", "randn_like")},
 }  # fmt: skip
 
 WHOLE = {

@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Array, DeviceMismatchError, ElementKind, InvalidProblemError, MisalignedOperandError, Scalar, functional,
+    Array, DeviceMismatchError, ElementKind, InvalidProblemError, MisalignedOperandError, Scalar, UnsupportedError,
+    functional,
 )  # fmt: skip
 from ...core.checked import shown
+from ...core.element import FP8, encode
+from ...core.element import cast as cast_values
 from ...core.keywords import entry, unexpected
-from ...interop.arrays import read
+from ...interop.arrays import package_name, read
+from .array_views import bitcast_convert_type
 from .ternary import K, TernaryPlan
 from .ternary_kinds import TernaryKind
 
@@ -150,6 +154,28 @@ def clamp_max(
     return clamp(x, None, max, out=out, stream=stream, preference=preference)
 
 
+def _chosen(condition: Array, a: Any, b: Any, names: str, *, out: Any, **rest: Any) -> Any:
+    """`_call` of where; elements of 8 bits that no kernel has a name for are moved as uint8, a number as its bits."""
+    try:
+        return _call(K.WHERE, condition, a, b, names, out=out, **rest)
+    except UnsupportedError:
+        given = [x for x in (a, b, out) if x is not None and not _is_number(x)]
+        found = {read(x, "x").element for x in given} - {ElementKind.U8}  # as which they travel in NumPy and CuPy
+        if len(found) != 1 or not found <= set(FP8):
+            raise
+    (element,) = found
+
+    def bits(x: Any) -> Any:
+        if not _is_number(x):
+            return None if x is None else bitcast_convert_type(x, ElementKind.U8)
+        return int(encode(cast_values(np.asarray(x), element), element).view(np.uint8))
+
+    made = _call(K.WHERE, condition, bits(a), bits(b), names, out=bits(out), **rest)
+    if out is not None:
+        return out
+    return bitcast_convert_type(made, element) if package_name(type(made)) in ("torch", "jax") else made
+
+
 @entry(TernaryPlan, kind=K.WHERE)
 def where(
     condition: Array, a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
@@ -165,7 +191,7 @@ def where(
     if len(numbers) == 2:
         kinds = {type(x.item() if isinstance(x, np.generic) else x) for x in numbers}
         rest["element"] = "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
-    return _call(K.WHERE, condition, a, b, "condition a b", out=out, stream=stream, preference=preference, **rest)
+    return _chosen(condition, a, b, "condition a b", out=out, stream=stream, preference=preference, **rest)
 
 
 @entry(TernaryPlan, kind=K.WHERE)
@@ -175,7 +201,7 @@ def masked_fill(
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
     if unknown:
         raise unexpected(masked_fill, unknown)
-    return _call(K.WHERE, mask, value, x, "mask value x", out=out, stream=stream, preference=preference)
+    return _chosen(mask, value, x, "mask value x", out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.LERP)

@@ -8,10 +8,14 @@ from typing import Any
 
 from ...core import Array
 from ...core.checked import whole
+from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
+from ...interop.arrays import read
+from ..indexing.positions import NOWHERE
+from ..indexing.take import TakePlan, take
 from ..segment.gather_scatter import GatherScatterPlan
 from .embedding import EmbeddingPlan, embedding
 from .embedding_bag import embedding_bag
@@ -22,7 +26,7 @@ def _formula(text: str) -> Any:
     return elementwise(text)
 
 
-@entry(EmbeddingPlan)
+@entry(TakePlan)
 def vocab_parallel_embedding(
     indices: Array, weight: Array, vocab_start: int, *, out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,
@@ -35,8 +39,15 @@ def vocab_parallel_embedding(
     if unknown:
         raise unexpected(vocab_parallel_embedding, unknown)
     options = {"stream": stream, "preference": preference}
-    own = _formula("i - n")(i=indices, n=whole("vocab_start", vocab_start, 0), **options)
-    return embedding(own, weight, out=out, **options)
+    shape, kind = shape_of(weight, "weight"), read(indices, "indices").element
+    if len(shape) != 2 or kind not in INDICES:
+        raise InvalidProblemError(
+            f"weight must be [rows, dim] and indices int64 or int32, got shape {shape} and {kind}"
+        )
+    start = whole("vocab_start", vocab_start, 0)
+    facts = {"n": start, "e": start + shape[0], "none": NOWHERE}  # an index of another part is no mistake
+    own = _formula("int64(i) - n if i >= n and i < e else none")(i=indices, **facts, **options)
+    return take(weight, own, axis=0, out=out, **options)
 
 
 @entry(EmbeddingPlan)

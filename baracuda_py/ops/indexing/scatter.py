@@ -135,6 +135,8 @@ def _nothing(kind: ScatterKind, dtype: Any) -> Any:
     low = kind is ScatterKind.AMAX
     if dtype.kind == "f":
         return dtype.type(-np.inf if low else np.inf)
+    if dtype.kind == "b":
+        return dtype.type(not low)
     return dtype.type(np.iinfo(dtype).min if low else np.iinfo(dtype).max)
 
 
@@ -170,7 +172,7 @@ def _atomic_geometry(p: Problem) -> Geometry | str:
 
 def bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
     """The error of a kind: those that select make no new numbers."""
-    return Exact() if kind in _SELECT or kind_of.is_integer else Relative(2)
+    return Relative(2) if kind_of.is_inexact and kind not in _SELECT else Exact()
 
 
 def scatter_rows(geometry: Any, atomic: Any, params: Params, *also: Kernel) -> tuple[Variant, ...]:
@@ -194,8 +196,10 @@ def scatter_rows(geometry: Any, atomic: Any, params: Params, *also: Kernel) -> t
 
 
 def combined(kind: ScatterKind) -> tuple[ElementKind, ...]:
-    """The elements that a kind combines."""
-    return (*REALS, *COMPLEX) if kind is ScatterKind.ADD else REALS
+    """The elements that a kind combines; a mean of truths is none."""
+    if kind is ScatterKind.MEAN:
+        return REALS
+    return (*REALS, ElementKind.BOOL, *(COMPLEX if kind is ScatterKind.ADD else ()))
 
 
 def in_torch(torch: Any, desc: ScatterDescriptor, *, x: Any, index: Any, src: Any) -> Any:
@@ -227,7 +231,8 @@ class ScatterPlan(Indexed):
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order.
 
     f is src itself (set: of several tokens that name one element the last one wins, where torch leaves open which),
-    their sum (add) or product (prod), or the larger (amax) or smaller (amin) of the two; NaN wins. mean divides their
+    their sum (add) or product (prod), or the larger (amax) or smaller (amin) of the two; NaN wins. Of truths a sum is
+    whether any holds, a product whether all do, and there is no mean. mean divides their
     sum by how many they are, x included; of integers downwards, after a sum in 64 bits. An element of y is made of x
     and its tokens in their order, in the accumulator (integers wrap), rounded once: the same bits in every run; but
     with `PlanPreference(deterministic=False)` sums of f32 and f64 are made by atomics. A negative index counts from the

@@ -42,6 +42,9 @@ class Walk:
     def fields(self) -> dict[str, Any]:
         """What `ViewCopyDescriptor` takes."""
         loops = [loop for group in self.groups for loop in group]
+        # Which loops make up an axis is not told by products of 0, nor does it matter where nothing is copied.
+        if any(n == 0 for n, _ in loops):
+            loops = [(n, (0,) * len(self.shape)) for n in self.out_shape]
         return {
             "loops": tuple(n for n, _ in loops), "start": self.start, "steps": tuple(steps for _, steps in loops),
             "out_shape": self.out_shape,
@@ -157,6 +160,8 @@ def unfolded(y: View, counts: Sequence[int], loops: Shape) -> View:
 
 def apart(shape: Shape, loops: Shape, steps: Sequence[Shape]) -> bool:
     """Whether a walk surely meets no element twice: each step passes what the smaller ones reach together."""
+    if 0 in loops:
+        return True
     places = dense_strides(shape)
     numbers = sorted(
         (abs(sum(k * p for k, p in zip(one, places, strict=True))), n)

@@ -18,6 +18,9 @@ from .linear_cross_entropy import LinearCrossEntropyPlan
 from .linear_losses import linear_cross_entropy
 
 
+_NO_TARGET = -(2**31)  # the head ignores nothing, so that a checked run reports targets that are no class
+
+
 @cache
 def _formula(text: str, *numbers: str) -> Any:
     return elementwise(text, **dict.fromkeys(numbers, 0))
@@ -25,7 +28,7 @@ def _formula(text: str, *numbers: str) -> Any:
 
 @cache
 def _head_target(tails: int) -> Any:
-    """The head's class of a target: itself, or that of its cluster; -1 beyond all of them."""
+    """The head's class of a target: itself, which may be none, or that of its cluster; -1 beyond all of them."""
     text = "-1"
     for k in reversed(range(tails)):
         text = f"where(t < end{k}, shortlist + {k}, {text})"
@@ -70,12 +73,12 @@ def adaptive_log_softmax_with_loss(
     options, outs = {"stream": stream, "preference": preference}, each_of(out, 2)
     ends = _ends(head_weight, tails)
     bounds = {"shortlist": ends[0]} | {f"end{k}": end for k, end in enumerate(ends[1:])}
-    facts = {"ignore_index": -1, "reduction": "none", **options}
+    facts = {"reduction": "none", **options}
     head = _head_target(len(tails))(t=target, **bounds, **options)
-    terms = {"a": linear_cross_entropy(x, head_weight, head, head_bias, **facts)}
+    terms = {"a": linear_cross_entropy(x, head_weight, head, head_bias, ignore_index=_NO_TARGET, **facts)}
     inside = _formula("where(t < start, -1, where(t < end, t - start, -1))", "start", "end")
     for k, (down, up) in enumerate(tails):
         local = inside(t=target, start=ends[k], end=ends[k + 1], **options)
-        terms[f"b{k}"] = linear_cross_entropy(linear(x, down, **options), up, local, **facts)
+        terms[f"b{k}"] = linear_cross_entropy(linear(x, down, **options), up, local, ignore_index=-1, **facts)
     output = _formula(f"-({' + '.join(terms)})")(**terms, out=outs[0], **options)
     return output, mean(_formula("-x")(x=output, **options), out=outs[1], **options)

@@ -1,4 +1,4 @@
-"""Losses that are a few calls: dice and Jaccard, contrastive, distillation, triplets of any distance.
+"""Losses that are a few calls: dice, Jaccard, total variation, contrastive, distillation, triplets of any distance.
 
 Autograd and JAX differentiate them call by call. 16-bit floats are cast to float32 first where a sum or a logarithm of
 them would not keep its digits.
@@ -74,6 +74,26 @@ def jaccard_loss(
     if unknown:
         raise unexpected(jaccard_loss, unknown)
     return _overlap("jaccard", x, target, axis, smooth, reduction, out, {"stream": stream, "preference": preference})
+
+
+@entry(ReducePlan)
+def tvd_loss(
+    x: Array, target: Array, *, axis: int = -1, reduction: str = "mean", out: Any = None, stream: Any = None,
+    preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation).
+
+    x and target, of one float element, broadcast. reduction is over the other axes: "mean", "sum" or "none". In float32
+    at least; two launches, one with "none".
+    """
+    if unknown:
+        raise unexpected(tvd_loss, unknown)
+    options = {"stream": stream, "preference": preference}
+    distance = reduction_of("0.5 * abs(x - t)", "sum", axis=axis)
+    each = distance(wide(x, "x"), wide(target, "target"), out=out if reduction == "none" else None, **options)
+    if reduction == "none":
+        return each
+    return reduced_formula("each", reduction, {"each": each}, {"out": out, **options})
 
 
 def places(x: Any, count: int) -> Any:
@@ -168,11 +188,18 @@ def selective_log_softmax(
 ) -> Any:  # fmt: skip
     """log_softmax(logit_scale logits)[…, index]: the log-probability of one class a row, in float32 at least.
 
-    logits […, classes], index […] of int32 or int64. Two launches, and no array of all log-probabilities.
+    logits […, classes], index […] of int32 or int64; one of -1, as of padding, gives 0. Two launches, and no array of
+    all log-probabilities.
     """
     if unknown:
         raise unexpected(selective_log_softmax, unknown)
     options = {"stream": stream, "preference": preference}
+    place, rows = read(index, "index"), shape_of(logits, "logits")[:-1]
+    if place.element not in (ElementKind.I32, ElementKind.I64) or tuple(place.shape) != rows:
+        raise InvalidProblemError(
+            f"index must be int32 or int64 of the shape of logits without its last axis, {rows}, got {place.element} "
+            f"of shape {tuple(place.shape)}"
+        )
     nll = cross_entropy(
         logits, index, axis=-1, ignore_index=-1, logit_scale=logit_scale, reduction="none", **options
     )  # fmt: skip

@@ -35,6 +35,7 @@ from ...schedules.row_groups import (
     row_sets, slabs,
 )  # fmt: skip
 from ...core.benchmark import Benchmark, COMPILED, EAGER
+from .cross_entropy_formulas import reference
 from .cross_entropy_terms import cross_entropy_of_classes, cross_entropy_of_probabilities
 from .cross_entropy_torch import in_torch
 from .row_functions import classes_last
@@ -85,65 +86,6 @@ class CrossEntropyLossArgs(Args):
     stats: Array | None = output("*batch_shape 2", element="acc", optional=True, layout="dense")
     total_weight: Array | None = output(element="acc", optional=True)
     dlogits: Array | None = output(_LOGITS, optional=True, inplace=("logits",))
-
-
-def target_terms(desc: CrossEntropyLossDescriptor, targets: Any, weight: Any, dtype: Any) -> tuple[Any, Any, Any]:
-    """Per row: whether it counts, its class (0 where it does not), and the weight of that class (0 likewise)."""
-    t = targets.reshape(-1)
-    valid = (t != desc.ignore_index) & (t >= 0) & (t < desc.num_classes)
-    index = np.where(valid, t, 0)
-    own = np.ones(t.shape, dtype) if weight is None else weight[index]
-    return valid, index, np.where(valid, own, np.zeros_like(own))
-
-
-def gradient(desc: CrossEntropyLossDescriptor, p: Any, terms: tuple[Any, Any, Any], weight: Any, scale: Any) -> Any:
-    """dlogits of rows with probabilities p; `scale` is each row's upstream gradient over the mean's denominator."""
-    valid, index, own = terms
-    eps, rows = desc.label_smoothing, np.arange(len(index))
-    hit = (1 - eps) * own * scale
-    spread = hit
-    if eps:
-        total = p.dtype.type(desc.num_classes) if weight is None else weight.sum()
-        spread = ((1 - eps) * own + eps / desc.num_classes * total) * scale
-    g = p * spread[:, None]
-    g[rows, index] -= hit
-    if eps:
-        g -= (eps / desc.num_classes * scale)[:, None] * (np.ones(1, p.dtype) if weight is None else weight)
-    g[~valid] = 0
-    return g.reshape(*desc.batch_shape, desc.num_classes)
-
-
-def reference(
-    desc: CrossEntropyLossDescriptor, *, logits: Any, targets: Any, weight: Any, wanted: set[str]
-) -> Mapping[str, Any]:
-    """NumPy in the dtype the logits come in."""
-    rows = logits.reshape(-1, desc.num_classes)
-    terms = valid, index, own = target_terms(desc, targets, weight, rows.dtype)
-    eps = desc.label_smoothing
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        top = rows.max(axis=1, keepdims=True)
-        z = rows - top
-        e = np.exp(z)
-        s = e.sum(axis=1, keepdims=True)
-        log_s = np.log(s)
-        loss = (1 - eps) * own * (log_s[:, 0] - z[np.arange(len(index)), index])
-        if eps:
-            z -= log_s
-            loss -= eps / desc.num_classes * (z.sum(axis=1) if weight is None else (z * weight).sum(axis=1))
-        loss[~valid] = 0
-        total = own.sum()
-        results = {
-            "lse": (top + log_s).reshape(desc.batch_shape), "total_weight": total,
-            "stats": np.concatenate([top, s], axis=1).reshape(*desc.batch_shape, 2),
-        }  # fmt: skip
-        if desc.reduction == "none":
-            results["loss"] = loss.reshape(desc.batch_shape)
-        else:
-            results["loss"] = loss.sum() / total if desc.reduction == "mean" else loss.sum()
-        if "dlogits" in wanted:
-            scale = np.ones_like(own) / (total if desc.reduction == "mean" else 1)
-            results["dlogits"] = gradient(desc, e / s, terms, weight, scale)
-    return results
 
 
 _COMMON = {"ignore": "i64", "weight_step": "i64", "wide_targets": "i32"}
@@ -280,7 +222,12 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
 
 
 class CrossEntropyLossPlan(Plan):
-    """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request."""
+    """Cross entropy of logits against class indices, with what its gradient needs, or the gradient, on request.
+
+    With z = logits - lse, w the class weights (1 without), ε the label smoothing and t a row's target, its loss is
+    -(1 - ε) w[t] z[t] - ε / C Σ w[c] z[c], and 0 where t is ignore_index. The mean is over Σ w[t] of the rows that
+    count, that of none NaN, with a gradient of 0. Sums over rows are kept in float64, in a fixed order.
+    """
 
     op = "loss.cross_entropy"
     descriptor = CrossEntropyLossDescriptor

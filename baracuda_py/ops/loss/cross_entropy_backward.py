@@ -21,10 +21,10 @@ from ...core.element import cast, decode
 from ...core.variant import aligned
 from ...schedules.row_groups import GROUPS, STRIDED, WIDE, group_kernels, group_of, group_params, launch
 from .cross_entropy import (
-    PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, gradient, prepare_step,
-    random_weights, target_rows, target_terms,
+    PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, prepare_step, random_weights, target_rows,
 )  # fmt: skip
-from .cross_entropy import reference as forward
+from .cross_entropy_formulas import gradient, target_terms
+from .cross_entropy_formulas import reference as forward
 from ...core.benchmark import Benchmark
 
 _LOGITS = "*batch_shape num_classes"
@@ -105,7 +105,11 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
 
 
 class CrossEntropyLossBackwardPlan(Plan):
-    """dlogits of cross_entropy."""
+    """dlogits of cross_entropy, from the statistics that it saved.
+
+    With p = exp(logits - max) / sum, W = Σ w and g = dloss, over total_weight with "mean", a row has
+    g ((1 - ε) w[t] (p - onehot(t)) + ε / C (W p - w)), and 0 where t is ignore_index.
+    """
 
     op = "loss.cross_entropy_backward"
     direction = "backward"

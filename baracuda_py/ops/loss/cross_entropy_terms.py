@@ -258,6 +258,11 @@ def in_torch(
 class CrossEntropyTermsPlan(Plan):
     """Cross entropy against classes or probabilities, with a z-loss, soft caps and a scale of the logits.
 
+    With z = softcap tanh(logit_scale x / softcap), or logit_scale x, lse = log Σ exp(z), w the class weights (1
+    without), ε the label smoothing and q the target (1 at its class), a row's loss is
+    Σ w[c] ((1 - ε) q[c] + ε / C) (lse - z[c]) + z_loss lse², and 0 where the class is ignore_index. The mean is over
+    Σ w[t] of the rows that count, of probabilities over the rows.
+
     entropy and argmax of the scaled and capped logits are made on request, of ignored rows, too. Rows are read
     once. Sums are in float32 (float64 of float64): a row's results depend on it alone.
     """

@@ -140,7 +140,17 @@ def in_torch(
 
 
 class LinearCrossEntropyPlan(Plan):
-    """Cross entropy of x Wᵀ + b against class indices, by chunks of rows, with its gradients on request."""
+    """Cross entropy of x Wᵀ + b against class indices, by chunks of rows, with its gradients on request.
+
+    With l = softcap tanh((x Wᵀ + b) / softcap), or x Wᵀ + b, lse = log Σ exp(l), w the class weights (1 without), ε the
+    label smoothing and t a row's target, the row's loss is (1 - ε) w[t] (lse - l[t]) + ε / C Σ w[c] (lse - l[c]) +
+    z_loss lse², and 0 where t is ignore_index. The mean is over Σ w[t] of the rows that count, that of none NaN, with
+    gradients of 0. chunk: rows at a time, 0 for what fits. logits_element: what logits are rounded to in between.
+
+    class_start: weight has the classes from there on, a shard of the vocabulary. Each shard then gives lse and
+    target_logit with reduction "none": the loss is the log of the sum of exp(lse), less the sum of target_logit.
+    (Wijmans et al. 2024; z_loss of Chowdhery et al. 2022.)
+    """
 
     op = "loss.linear_cross_entropy"
     descriptor = LinearCrossEntropyDescriptor

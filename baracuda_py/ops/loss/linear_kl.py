@@ -274,7 +274,13 @@ def _variants(args: type[Args]) -> tuple[Variant, ...]:
 
 
 class LinearKlPlan(Plan):
-    """The divergence of softmax(x Wᵀ + b) from a teacher's, by chunks of rows, with its gradients on request."""
+    """The divergence of softmax(x Wᵀ + b) from a teacher's, by chunks of rows, with its gradients on request.
+
+    With p = softmax((x Wᵀ + b) / T), q the teacher's likewise and m = β q + (1 - β) p, T the temperature, a row has T²
+    times: Σ q log(q / p) ("forward"), Σ p log(p / q) ("reverse"), or β Σ q log(q / m) + (1 - β) Σ p log(p / m)
+    ("jsd"). Targets, where given, only say by ignore_index which rows count for nothing; the mean is over the others.
+    The teacher has no gradient. (Hinton et al. 2015; Agarwal et al. 2024)
+    """
 
     op = "loss.linear_kl"
     descriptor = LinearKlDescriptor

@@ -64,8 +64,10 @@ def reference(desc: RowLossBackwardDescriptor, *, dloss: Any, wanted: set[str], 
     given = matrices(desc, **operands)
     with np.errstate(all="ignore"):
         g = np.broadcast_to(np.reshape(dloss, (-1, 1)), (desc.rows, 1))
+        counted = np.asarray(desc.kind.row.losses(desc, *given)[1])
         if desc.reduction == "mean":
-            g = g / np.asarray(desc.kind.row.losses(desc, *given)[1]).sum()
+            g = g / counted.sum()
+        g = np.where(counted[:, None] == 0, np.zeros_like(g), g)
         slopes = desc.kind.row.slopes(desc, *given)
         return {
             name: np.asarray(g * slope, operands["x"].dtype).reshape(operands["x"].shape)
@@ -128,7 +130,8 @@ _SPILLS = where(kind=K.MULTILABEL_MARGIN, element=(ElementKind.F32, ElementKind.
 class RowLossBackwardPlan(Plan):
     """The gradients of the kinds of `RowLossKind`, one launch (of the mean of nll_loss a few more, for its weights).
 
-    dloss has the loss's shape and element; what a mean divides by is inside. At a kink the gradient is PyTorch's.
+    dloss has the loss's shape and element; what a mean divides by is inside. At a kink the gradient is PyTorch's. A row
+    that counts for nothing has a gradient of 0, also where all do and the mean is NaN.
     Everything is in float32, float64 of float64, in an order that extents alone fix.
     """
 

@@ -107,7 +107,7 @@ _KINDS = tuple(kind for kind in FormatKind if not kind.row.scales or (kind.row.g
 MID: dict[str, Any] = {
     "geometry": _geometry, "source": "quant_gemm/block_gemm_mid.cu", "elements": HALVES, "prelude": format_header,
     "kernels": (
-        Kernel("mid", "block_gemm_mid<{KIND}, {T}, 8>", _PARAMS, min_blocks=1),
+        Kernel("mid", "block_gemm_mid<{KIND}, {T}>", _PARAMS, min_blocks=1),
         SUMS,
     ),
     "first": _first, "kinds": _KINDS,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     FLOATS, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
-    functional, output,
+    Vjp, functional, output,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
@@ -19,7 +19,7 @@ from ...core.element import encode
 from .format import PART, decode
 from .format_kinds import FormatKind
 from .stored import (
-    StoredArgs, StoredFields, format_header, infer_stored, rows_of, stored_case, stored_params, stored_values,
+    LEARNED, StoredArgs, StoredFields, format_header, infer_stored, rows_of, stored_case, stored_params, stored_values,
 )  # fmt: skip
 
 # As in kernels/quantize/block_dequantize.cu: threads of a block and a warp, values of a part of a strip, and parts.
@@ -81,7 +81,8 @@ class BlockDequantizePlan(Plan):
     """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`.
 
     A value is what the format's own document says, in float32 arithmetic in the order stated there, then rounded to the
-    element, to nearest even.
+    element, to nearest even. Scales have a gradient where they are floats of any value, see
+    `BlockDequantizeBackwardPlan`; codes and zero points have none.
     """
 
     op = "quantize.block_dequantize"
@@ -99,6 +100,7 @@ class BlockDequantizePlan(Plan):
             guarantee=Guarantee(Exact(), batch_invariant=True),
         ),
     )  # fmt: skip
+    vjp = Vjp("BlockDequantizeBackwardPlan", grads={"scales": "dscales"}, kinds=LEARNED)
     benchmarks = tuple(
         Benchmark(f"{kind} [14336, 4096] x 8 to bf16", kind=kind, batch_shape=8, n=14336, k=4096, group=group,
                   element="bfloat16", peers=())

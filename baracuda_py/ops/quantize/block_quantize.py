@@ -145,7 +145,8 @@ class BlockQuantizePlan(Plan):
     table, the lower of equals. fp8: scales = m / largest. mxfp: scales are the power of two that brings the exponent of
     m to that of the largest number (OCP Microscaling Formats 1.0). nvfp4: scales = m / 6 / scale as float8_e4m3fn.
     Scales are rounded to what holds them before anything is divided by them. Quotients are rounded to nearest even and
-    saturate; a scale of 0 makes codes of 0, NaN is 0 where the format has none. There is no gradient.
+    saturate; a scale of 0 makes codes of 0. NaN is 0 in formats of integers and tables, NaN in 8-bit floats, and the
+    largest number in those of 6 and 4 bits, which have none, as in CUDA's conversions. There is no gradient.
 
     q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q8_k, iq4_nl: the blocks that GGML's reference quantisers make
     (quantize_row_*_ref of ggml-quants.c), bit for bit; NaN counts as 0. q2_k to q6_k and iq4_xs, whose quantisers

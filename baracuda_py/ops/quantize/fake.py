@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array, ElementKind, functional
-from ...core.checked import truth
+from ...core.checked import truth, whole
 from ...core.keywords import entry, unexpected
 from .fake_quantize import FakeQuantizeBackwardPlan, FakeQuantizePlan
-from .scopes import along_axis, given_only, scales_of
+from .scopes import along_axis, check_zero, given_only, scales_of
 
 _fake = functional(FakeQuantizePlan)
 _fake_backward = functional(FakeQuantizeBackwardPlan)
@@ -22,11 +22,13 @@ def fake_quantize(
 ) -> Any:  # fmt: skip
     """(clamp(round(x / scale) + zero point, quant_min, quant_max) - zero point) scale; its gradient is dy in the range.
 
-    scale, zero_points (int32) and block_shape are as of `quantize`. return_mask: also whether integers are in the range
+    scale, zero_points (int32) and block_shape are as of `quantize`; a zero point that is a number must be in the range,
+    arrays count within it. return_mask: also whether integers are in the range
     (torch's _cachemask functions). See `FakeQuantizePlan`.
     """
     if unknown:
         raise unexpected(fake_quantize, unknown)
+    check_zero(zero_points, whole("quant_min", quant_min), whole("quant_max", quant_max))
     facts = given_only(block_shape=block_shape, scale_element=scale_element)
     return _fake(
         x, **scales_of(scale, zero_points), **facts, quant_min=quant_min, quant_max=quant_max,

@@ -64,16 +64,22 @@ def decode(desc: Any, codes: Any, scales: Any = None, zeros: Any = None, index: 
     """The float32 values [*batch, n, k] of a stored matrix.
 
     x = (number - zero) · (held · scale), each operation rounded to float32; held is the group's scale, and `scale` a
-    number for the whole matrix.
+    number for the whole matrix. Scales in float64, which none are stored in, are computed with in it: so differences
+    of the function are told.
     """
     form = desc.kind.row
+    kind = np.float64 if scales is not None and scales.dtype == np.float64 else np.float32
+
+    def numbers(held: Any, element: ElementKind) -> Any:
+        return (held if held.dtype == np.float64 else decode_elements(held, element)).astype(kind)
+
     with np.errstate(all="ignore"):
-        x = form.values(codes, desc.k).astype(np.float32)
+        x = form.values(codes, desc.k).astype(kind)
         if not form.scales:
             return x
-        held = decode_elements(scales, desc.scale_element).astype(np.float32) * np.float32(scale)
+        held = numbers(scales, desc.scale_element) * kind(scale)
         of = np.arange(desc.k) // desc.group if index is None else np.clip(index, 0, max(0, desc.k // desc.group - 1))
         rows = np.arange(desc.n) // desc.row_group
         if zeros is not None:
-            x = x - decode_elements(zeros, desc.zero_element).astype(np.float32)[..., rows, :][..., of]
+            x = x - numbers(zeros, desc.zero_element)[..., rows, :][..., of]
         return x * held[..., rows, :][..., of]

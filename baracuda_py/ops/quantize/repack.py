@@ -1,4 +1,4 @@
-"""Codes packed and unpacked, and the layouts of GPTQ, AWQ and bitsandbytes as those of `FormatKind`, and back.
+"""Codes packed and unpacked, and the layouts of GPTQ and AWQ as those of `FormatKind`, and back.
 
 These run once, when weights are loaded, and are composed of casts and copies; arrays of any package, the caller's kind
 out. What they make goes to `block_dequantize` and to products by stored weights as it is.
@@ -14,26 +14,33 @@ from ...core.exported import exported
 from ...core.views import shape_of
 from ...interop.arrays import read
 from ..elementwise.array_views import bitcast_convert_type
-from ..elementwise.binary_functions import add, multiply, subtract
-from ..elementwise.cast import cast
-from ..indexing.take import take
+from ..elementwise.binary_functions import add, subtract
 from ..layout.bits import packbits, unpackbits
 from ..layout.pad import pad
 from ..layout.concat import concat
+from ..layout.creation import full_like
 from ..layout.views import contiguous, part, reshape, swapaxes
 
 _AWQ = (0, 2, 4, 6, 1, 3, 5, 7)
 """The column, of eight, whose code is the i-th 4 bits of a word of AWQ, from the lowest on."""
 
 
-def _bits(bits: Any) -> int:
-    known = whole("bits", bits, 1, 8)
-    if known not in (1, 2, 3, 4, 6, 8):
-        raise InvalidProblemError(f"bits must be 1, 2, 3, 4, 6 or 8, got {known}")
-    return known
+_PACKED, _GPTQ = (1, 2, 3, 4, 6, 8), (2, 3, 4, 8)  # bits of codes that `pack_codes` takes, and that GPTQ stores
 
 
-def _of(x: Any, name: str, *elements: ElementKind, rank: int | None = None) -> tuple[int, ...]:
+def _bits(bits: Any, known: tuple[int, ...]) -> int:
+    found = whole("bits", bits, 1, 8)
+    if found not in known:
+        raise InvalidProblemError(f"bits must be {', '.join(map(str, known[:-1]))} or {known[-1]}, got {found}")
+    return found
+
+
+def _equal_groups(groups: int, k: int) -> int:
+    """The least number of groups that a stored matrix may have, of a multiple of 8 each, and which is not below."""
+    return next((n for n in range(groups, k // 8 + 1) if k % (8 * n) == 0), groups)
+
+
+def shape_in(x: Any, name: str, *elements: ElementKind, rank: int | None = None) -> tuple[int, ...]:
     """The shape of an operand that holds one of the elements."""
     found = read(x, name)
     if found.element not in elements:
@@ -51,7 +58,7 @@ def pack_codes(codes: Array, bits: int) -> Any:
     k · bits must be whole bytes. Of 4 bits two codes are a byte, the first in its lower half; so lie the codes of the
     formats of whole numbers. Higher bits are cut off.
     """
-    bits, shape = _bits(bits), _of(codes, "codes", ElementKind.U8)
+    bits, shape = _bits(bits, _PACKED), shape_in(codes, "codes", ElementKind.U8)
     if not shape or shape[-1] * bits % 8:
         raise InvalidProblemError(f"codes must have whole bytes along the last axis at {bits} bits, got shape {shape}")
     if bits == 8 or 0 in shape:
@@ -64,7 +71,7 @@ def pack_codes(codes: Array, bits: int) -> Any:
 @exported
 def unpack_codes(packed: Array, bits: int) -> Any:
     """The codes of `pack_codes`: uint8 bytes [*, n] as codes [*, n · 8 / bits], each below 2^bits."""
-    bits, shape = _bits(bits), _of(packed, "packed", ElementKind.U8)
+    bits, shape = _bits(bits, _PACKED), shape_in(packed, "packed", ElementKind.U8)
     if not shape or shape[-1] * 8 % bits:
         raise InvalidProblemError(f"packed must have whole codes of {bits} bits along the last axis, got shape {shape}")
     count = shape[-1] * 8 // bits
@@ -100,38 +107,36 @@ def repack_gptq(
 
     qweight: int32 [k · bits / 32, n], a stream of bits along k. scales: [groups, n]. qzeros: int32 [groups, n · bits /
     32], zero points less `zero_offset` (1 in the first format, 0 in `gptq_v2`); None: the middle, 2^(bits - 1). g_idx:
-    int32 [k], the group of each input where they were sorted by activation order (act-order); it is given on as index.
+    int32 [k], the group of each input where they were sorted by activation order (act-order), or where the last group
+    is shorter; it is given on as index, and scales and zeros get groups that no input is in until groups divide k.
     """
-    bits = _bits(bits)
-    rows, n = _of(qweight, "qweight", ElementKind.I32, rank=2)
-    groups, columns = _of(scales, "scales", ElementKind.F16, ElementKind.BF16, ElementKind.F32, rank=2)
+    bits = _bits(bits, _GPTQ)
+    rows, n = shape_in(qweight, "qweight", ElementKind.I32, rank=2)
+    groups, columns = shape_in(scales, "scales", ElementKind.F16, ElementKind.BF16, ElementKind.F32, rank=2)
     if columns != n:
         raise InvalidProblemError(f"scales must have {n} columns as qweight {(rows, n)} has, got {(groups, columns)}")
     if rows * 32 % bits:
         raise InvalidProblemError(f"qweight must have whole codes of {bits} bits, got {rows} words a column")
-    k, index = rows * 32 // bits, None
+    k, index, spare = rows * 32 // bits, None, 0
+    if k and not groups:
+        raise InvalidProblemError(f"scales must have a group at least for k = {k}, got {(groups, columns)}")
     if g_idx is not None:
-        if _of(g_idx, "g_idx", ElementKind.I32, rank=1) != (k,):
+        if shape_in(g_idx, "g_idx", ElementKind.I32, rank=1) != (k,):
             raise InvalidProblemError(f"g_idx must have shape {(k,)}, got {shape_of(g_idx, 'g_idx')}")
-        index = g_idx
+        index, spare = g_idx, _equal_groups(groups, k) - groups
     elif groups and k % groups:
         raise InvalidProblemError(f"scales has {groups} groups, which do not divide k = {k}; give g_idx")
-    codes = _bytes_of(_turned(qweight))
-    zeros = None
-    if qzeros is not None:
-        if _of(qzeros, "qzeros", ElementKind.I32, rank=2) != (groups, n * bits // 32):
-            raise InvalidProblemError(f"qzeros must have shape {(groups, n * bits // 32)}, got {shape_of(qzeros, 'z')}")
-        held = unpack_codes(_bytes_of(qzeros), bits)
-        zeros = _turned(add(held, whole("zero_offset", zero_offset, 0, 1)))
+    if qzeros is None:
+        zeros = full_like(scales, 1 << (bits - 1), ElementKind.U8)
     else:
-        zeros = _middle(scales, 1 << (bits - 1))
-    return codes, _turned(scales), zeros, index
-
-
-def _middle(scales: Any, value: int) -> Any:
-    """uint8 zero points [n, groups] that are all one number."""
-    turned = _turned(scales)
-    return cast(add(multiply(turned, 0.0), float(value)), ElementKind.U8)
+        if shape_in(qzeros, "qzeros", ElementKind.I32, rank=2) != (groups, n * bits // 32):
+            raise InvalidProblemError(
+                f"qzeros must have shape {(groups, n * bits // 32)}, got {shape_of(qzeros, 'qzeros')}"
+            )
+        zeros = add(unpack_codes(_bytes_of(qzeros), bits), whole("zero_offset", zero_offset, 0, 1))
+    if spare:
+        scales, zeros = (pad(x, [(0, spare), (0, 0)]) for x in (scales, zeros))
+    return _bytes_of(_turned(qweight)), _turned(scales), _turned(zeros), index
 
 
 @exported
@@ -142,9 +147,9 @@ def pack_gptq(
 
     codes: uint8 [n, k · bits / 8]; scales [n, groups]; zeros uint8 [n, groups], at least `zero_offset`.
     """
-    bits = _bits(bits)
-    n, nbytes = _of(codes, "codes", ElementKind.U8, rank=2)
-    own = _of(zeros, "zeros", ElementKind.U8, rank=2)
+    bits = _bits(bits, _GPTQ)
+    n, nbytes = shape_in(codes, "codes", ElementKind.U8, rank=2)
+    own = shape_in(zeros, "zeros", ElementKind.U8, rank=2)
     if nbytes % 4 or n * bits % 32:
         raise InvalidProblemError(f"codes must be whole words along k and n, got shape {(n, nbytes)} of {bits} bits")
     if own != tuple(shape_of(scales, "scales")) or own[0] != n:
@@ -160,14 +165,14 @@ def repack_awq(qweight: Array, scales: Array, qzeros: Array) -> tuple[Any, Any, 
     qweight: int32 [k, n / 8], eight columns a word, from the lowest bits on those of 0, 2, 4, 6, 1, 3, 5, 7. scales:
     [groups, n]; qzeros: int32 [groups, n / 8], as qweight.
     """
-    k, words = _of(qweight, "qweight", ElementKind.I32, rank=2)
-    groups, n = _of(scales, "scales", ElementKind.F16, ElementKind.BF16, ElementKind.F32, rank=2)
+    k, words = shape_in(qweight, "qweight", ElementKind.I32, rank=2)
+    groups, n = shape_in(scales, "scales", ElementKind.F16, ElementKind.BF16, ElementKind.F32, rank=2)
     if n != 8 * words:
         raise InvalidProblemError(f"scales must have {8 * words} columns as qweight {(k, words)}, got {(groups, n)}")
-    if _of(qzeros, "qzeros", ElementKind.I32, rank=2) != (groups, words):
+    if shape_in(qzeros, "qzeros", ElementKind.I32, rank=2) != (groups, words):
         raise InvalidProblemError(f"qzeros must have shape {(groups, words)}, got {shape_of(qzeros, 'qzeros')}")
-    if groups and (k % groups or k % 8):
-        raise InvalidProblemError(f"k = {k} must be a multiple of 8 and of the {groups} groups of scales")
+    if k % 8 or (k and not groups) or (groups and k % groups):
+        raise InvalidProblemError(f"k = {k} must be a multiple of 8 and of the groups of scales, got {groups}")
     places = tuple(_AWQ.index(column) for column in range(8))
     return pack_codes(_turned(_in_order(qweight, places)), 4), _turned(scales), _turned(_in_order(qzeros, places))
 
@@ -175,8 +180,8 @@ def repack_awq(qweight: Array, scales: Array, qzeros: Array) -> tuple[Any, Any, 
 @exported
 def pack_awq(codes: Array, scales: Array, zeros: Array) -> tuple[Any, Any, Any]:
     """(qweight, scales, qzeros) as AWQ stores them, of a matrix of kind uint4: the inverse of `repack_awq`."""
-    n, _ = _of(codes, "codes", ElementKind.U8, rank=2)
-    own = _of(zeros, "zeros", ElementKind.U8, rank=2)
+    n, _ = shape_in(codes, "codes", ElementKind.U8, rank=2)
+    own = shape_in(zeros, "zeros", ElementKind.U8, rank=2)
     if n % 8:
         raise InvalidProblemError(f"n must be a multiple of 8, got codes of shape {shape_of(codes, 'codes')}")
     if own != tuple(shape_of(scales, "scales")) or own[0] != n:
@@ -200,22 +205,3 @@ def _by_eights(codes: Any, places: tuple[int, ...]) -> Any:
     eights = reshape(codes, (rows, columns // 8, 8))
     taken = [reshape(part(eights, 2, at, at + 1), (rows, columns // 8, 1)) for at in places]
     return reshape(concat(taken, axis=-1), (rows, columns))
-
-
-@exported
-def nested_scales(absmax: Array, code: Array, absmax2: Array, offset: Any = 0.0, *, blocksize: int = 256) -> Any:
-    """float32 scales of bitsandbytes' double quantisation: code[absmax] · absmax2[i // blocksize] + offset.
-
-    absmax: uint8 [blocks], numbers of the table `code` [256]; absmax2: float32 [blocks / blocksize, rounded up].
-    """
-    count = _of(absmax, "absmax", ElementKind.U8, rank=1)[0]
-    if _of(code, "code", ElementKind.F32, rank=1) != (256,):
-        raise InvalidProblemError(f"code must have shape (256,), got {shape_of(code, 'code')}")
-    size = whole("blocksize", blocksize, 1)
-    blocks = -(-count // size)
-    if _of(absmax2, "absmax2", ElementKind.F32, rank=1) != (blocks,):
-        raise InvalidProblemError(f"absmax2 must have shape {(blocks,)}, got {shape_of(absmax2, 'absmax2')}")
-    named = take(code, cast(absmax, ElementKind.I32), axis=0)
-    filled = reshape(pad(named, [(0, blocks * size - count)]), (blocks, size))
-    made = add(multiply(filled, reshape(absmax2, (blocks, 1))), offset)
-    return part(reshape(made, (blocks * size,)), 0, 0, count)

@@ -42,6 +42,14 @@ def scales_of(scale: Any, zero_points: Any, *, learned: bool = False) -> dict[st
     return {"uniform": True, "uniform_scale": scale, "uniform_zero_point": zero}
 
 
+def check_zero(zero_points: Any, low: int, high: int) -> None:
+    """Refuses a number beyond the range of the codes; arrays, which may be on a device, are not looked into."""
+    if zero_points is not None and not is_array(zero_points) and not low <= whole("zero_points", zero_points) <= high:
+        raise InvalidProblemError(
+            f"zero_points must be from {low} to {high}, the range of the codes; got {zero_points}"
+        )
+
+
 def given_only(**facts: Any) -> dict[str, Any]:
     """What the caller said."""
     return {name: value for name, value in facts.items() if value is not None}
@@ -58,13 +66,16 @@ def quantize(
     scale: a number, a 0-d array, or an array with an item for each block, of which there are as many along each axis
     as it has items there (1, or missing: one for the whole axis). block_shape: the extents of blocks, 0 for a whole
     axis, where they do not divide x. scale_element: float8_e8m0fnu where scales are powers of two in uint8.
-    zero_points: likewise, int32 or of the target's element (of 4 bits int8 or uint8).
+    zero_points: likewise, int32 or of the target's element (of 4 bits int8 or uint8); a number must be in the
+    target's range, arrays count within it.
     to_element: int8, uint8, int16, uint16, int32, int4 and uint4 (two a byte in uint8), float8_e4m3fn, float8_e5m2,
     float4_e2m1fn. stochastic: round at random, by `seed` and `offset`. It has no gradient: `quantize_backward` is the
     straight-through one, `fake_quantize` and `learnable_fake_quantize` have theirs. See `QuantizePlan`.
     """
     if unknown:
         raise unexpected(quantize, unknown)
+    if (goal := ElementKind.of(to_element)).is_integer:
+        check_zero(zero_points, int(goal.limits.min), int(goal.limits.max))
     facts = given_only(block_shape=block_shape, scale_element=scale_element)
     return _quantize(
         x, **scales_of(scale, zero_points), **facts, to_element=to_element, stochastic=stochastic, seed=seed,

@@ -21,6 +21,8 @@ from .format_kinds import FormatKind
 
 SCALED = tuple(kind for kind in FormatKind if kind.row.scales)
 ZEROED = tuple(kind for kind in FormatKind if kind.row.zeros)
+LEARNED = tuple(kind for kind in SCALED if not kind.row.group)
+"""Formats whose scales are floats of any value, which have a gradient."""
 ZERO_ELEMENTS = tuple(dict.fromkeys(e for kind in ZEROED for e in kind.row.zeros))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from ...core import Array, ElementKind, Scalar, functional, registry
 from ...core.checked import real, truth, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.views import constant, with_axis
+from ...core.views import constant, shape_of, with_axis
+from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
-from .draws import flattened
+from .draws import flattened, is_array
 from .multinomial import MultinomialPlan
 from .permutation import PermutationPlan
 from .distributions import RandomKind
@@ -22,6 +24,7 @@ from .random_functions import fill, in_package, randint, seeded, shape_given
 from .sampling import SamplingPlan
 from .sampling_functions import sample
 
+_formula = cache(elementwise)
 _permuted = functional(PermutationPlan, "permuted")
 _multinomial = functional(MultinomialPlan, "multinomial")
 
@@ -106,13 +109,15 @@ def choice(
     if not number and len(read(a, "a").shape) != 1:
         raise InvalidProblemError(f"choice takes an array of one axis or a number, got shape {read(a, 'a').shape}")
     n = int(a) if number else read(a, "a").shape[0]
+    if p is not None and shape_of(p, "p") != (n,):
+        raise InvalidProblemError(f"choice: p must have a weight for each of the {n}, got shape {shape_of(p, 'p')}")
     like = p if p is not None else None if number else a
     flat = flattened(out, extents, count)
     drawn["out"] = flat if number else None
     if p is not None:
         at = multinomial(p, count, replace, **drawn)
     elif truth("replace", replace):
-        at = randint(0, n, shape=(count,), like=like, **drawn)
+        at = randint(0, n if count else 1, shape=(count,), like=like, **drawn)
     else:
         at = _order(n, count, like, drawn)
     made = at if number else registry.public("index_select")(a, at, axis=0, out=flat, **options)
@@ -166,18 +171,19 @@ def ball(
 ) -> Any:  # fmt: skip
     """Points [*shape, d] uniform in the unit ball of the p-norm (jax.random.ball; Barthe et al. 2005).
 
-    Takes the offsets `offset` and `offset` + 1 of the stream, numbers both.
+    Takes the offsets `offset` and `offset` + 1 of the stream.
     """
     if unknown:
         raise unexpected(ball, unknown)
-    extents, d, p, offset = shape_given(shape), whole("d", d, 0), real("p", p), whole("offset", offset)
-    if math.isinf(p):
-        raise InvalidProblemError(f"ball: p must be finite, got {p}")
+    extents, d, p = shape_given(shape), whole("d", d, 0), real("p", p)
+    if not 0 < p < math.inf:
+        raise InvalidProblemError(f"ball: p must be above 0 and finite, got {p}")
     options = {"stream": stream, "preference": preference}
     given = {"seed": seeded("ball", seed), "element": ElementKind.of(element), "out": None, **options}
     like = None if like is None else constant(like)
+    after = _formula("o + 1")(o=offset, **options) if is_array(offset) else whole("offset", offset) + 1
     g = fill(RandomKind.GENERALIZED_NORMAL, {"p": p}, (*extents, d), {**given, "offset": offset, "like": like})
-    e = fill(RandomKind.EXPONENTIAL, {"rate": 1.0}, (*extents, 1), {**given, "offset": offset + 1, "like": like})
+    e = fill(RandomKind.EXPONENTIAL, {"rate": 1.0}, (*extents, 1), {**given, "offset": after, "like": like})
     add, div, power, size, total = (registry.public(name) for name in ("add", "div", "pow", "abs", "sum"))
     sums = total(power(size(g, **options), p, **options), axis=-1, keepdims=True, **options)
     return div(g, power(add(sums, e, **options), 1 / p, **options), out=out, **options)

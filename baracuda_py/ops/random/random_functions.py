@@ -64,10 +64,12 @@ def _checked(kind: RandomKind, name: str, value: Any) -> float:
             f"{kind.value}: {name} must be a number or an array (numbers are float64), got {shown(value)}"
         ) from None
     row = kind.row
-    if math.isnan(found) or (name in row.positive and not found > 0 and (kind, name, found) not in _ZERO):
-        raise InvalidProblemError(f"{kind.value}: {name} must be above 0, got {shown(value)}")
     if name in row.chance and not 0 <= found <= 1:
         raise InvalidProblemError(f"{kind.value}: {name} must be from 0 to 1, got {shown(value)}")
+    if name in row.positive and not found > 0 and (kind, name, found) not in _ZERO:
+        raise InvalidProblemError(f"{kind.value}: {name} must be above 0, got {shown(value)}")
+    if math.isnan(found):
+        raise InvalidProblemError(f"{kind.value}: {name} must be a number, got {shown(value)}")
     if row.exact and math.isinf(found):
         raise InvalidProblemError(f"{kind.value}: {name} must be finite, got {shown(value)}")
     return found
@@ -106,6 +108,8 @@ def fill(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, 
         element = next((e for e in floats if e in kind.row.elements), _DEFAULT.get(kind, E.F32))
     seeded(kind.value, given["seed"])
     _ordered(kind, values, arrays)
+    if kind is K.UNIFORM and not arrays and (known := ElementKind.of(element)).is_float:
+        _finite_span(known, values)
     if kind is K.RANDINT:
         held.update(_bounds(ElementKind.of(element), values, arrays))
     if like is not None:
@@ -124,6 +128,17 @@ def _ordered(kind: RandomKind, values: dict[str, Any], arrays: dict[str, Any]) -
     if found != sorted(found):
         given = " and ".join(shown(values[n]) for n in names)
         raise InvalidProblemError(f"{kind.value} needs {' <= '.join(names)}, got {given}")
+
+
+def _finite_span(element: ElementKind, values: dict[str, Any]) -> None:
+    """Raises where an element does not hold the bounds of uniform, or its accumulator what is between them."""
+    low, high = float(values["low"]), float(values["high"])
+    most, widest = float(element.limits.max), float(element.acc.limits.max)
+    if not (-most <= low and high <= most and high - low <= widest):
+        raise InvalidProblemError(
+            f"uniform: low, high and high - low must be finite in {element}, got {shown(values['low'])} and "
+            f"{shown(values['high'])}"
+        )
 
 
 def _bounds(element: ElementKind, values: dict[str, Any], arrays: dict[str, Any]) -> dict[str, int]:

@@ -44,7 +44,7 @@ class VerifyChainDescriptor(Descriptor):
 
 
 def _drafted(rng: np.random.Generator, desc: Any, shape: Any) -> Any:
-    return rng.integers(-1, desc.vocab_size, shape)
+    return rng.integers(-1, desc.vocab_size, shape, endpoint=True)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def chain_reference(
         stop = 0
         while stop < steps:
             token, u = int(draft_ids[b, stop]), float(words[b, stop] >> np.uint64(11)) * 2.0**-53
-            if token < 0 or not u * q[stop, token] < p[stop, token]:
+            if not 0 <= token < desc.vocab_size or not u * q[stop, token] < p[stop, token]:
                 break
             ids[b, stop] = token
             stop += 1

@@ -117,13 +117,27 @@ def wald(tries: Tries, mean: Any, scale: Any, _: Any) -> Any:
 
 
 def truncated_normal(tries: Tries, low: Any, high: Any, _: Any) -> Any:
-    """By the inverse of the distribution function, on the side of 0 where that is fine."""
+    """By the inverse of the distribution function, on the side of 0 where that is fine; far out by its tail."""
     flip = low > 0
     a, b = np.where(flip, -high, low), np.where(flip, -low, high)
     below = _normal_cdf(a)
     x = _normal_inverse(first(tries.block(0)) * (_normal_cdf(b) - below) + below)
+    far = np.flatnonzero((b < -36) & (b > -np.inf))
+    x[far] = _normal_tail(tries.of(far), a[far], b[far])
     y = np.where(x < a, a, np.where(x > b, b, x))
     return np.where(flip, -y, y)
+
+
+def _normal_tail(tries: Tries, a: Any, b: Any) -> Any:
+    """In [a, b] of the lower tail by an exponential variate, cut at a (Robert 1995)."""
+    mass = np.expm1(b * (b - a))
+
+    def attempt(some: Tries, at: Any, j: int) -> Any:
+        block = some.block(j)
+        e = np.log1p(first(block) * mass[at]) / b[at]
+        return second(block) <= np.exp(-0.5 * e * e), b[at] - e
+
+    return _until_accepted(tries, b.copy(), 16, attempt)
 
 
 def _normal_cdf(x: Any) -> Any:
@@ -177,6 +191,14 @@ def _inversion(u: Any, p: Any, step: Callable[[Any, Any, Any], Any], most: Any) 
     return k
 
 
+def _poisson_density(k: Any, rate: Any) -> Any:
+    """The logarithm of a Poisson rate's probability of k >= 0; no large terms cancel, log1p(δ) - δ is small itself."""
+    after = k + 1
+    delta = (rate - after) / after
+    grown = np.log1p(delta)
+    return after * (grown - delta) - grown - 0.5 * np.log(after) - _HALF_LOG_2PI - _stirling_rest(k)
+
+
 def _poisson(tries: Tries, base: int, rate: Any) -> Any:
     """Inversion below a rate of 10, else PTRS (Hörmann 1993)."""
     result = np.where(rate == 0, 0.0, np.nan)
@@ -199,10 +221,7 @@ def _rejected_poisson(tries: Tries, base: int, rate: Any) -> Any:
         u, v = first(block) - 0.5, second(block)
         edge = 0.5 - np.abs(u)
         k = np.floor((2 * a[at] / edge + b[at]) * u + rate[at] + 0.43)
-        after = np.maximum(k, 0) + 1
-        delta = (rate[at] - after) / after
-        grown = np.log1p(delta)
-        density = after * (grown - delta) - grown - 0.5 * np.log(after) - _HALF_LOG_2PI - _stirling_rest(k)
+        density = _poisson_density(np.maximum(k, 0), rate[at])
         fits = np.log(v * inverse[at] / (a[at] / (edge * edge) + b[at])) <= density
         possible = (k >= 0) & ~((edge < 0.013) & (v > edge))
         return ((edge >= 0.07) & (v <= sure[at])) | (possible & fits), k
@@ -235,7 +254,7 @@ def _binomial_half(tries: Tries, n: Any, p: Any) -> Any:
 
 def _rejected_binomial(tries: Tries, n: Any, p: Any) -> Any:
     q = 1 - p
-    odds, deviation = p / q, np.sqrt(n * p * q)
+    deviation = np.sqrt(n * p * q)
     b = 1.15 + 2.53 * deviation
     a, center, sure = -0.0873 + 0.0248 * b + 0.01 * p, n * p + 0.5, 0.92 - 4.2 / b
     alpha, mode = (2.83 + 5.1 / b) * deviation, np.floor((n + 1) * p)
@@ -246,11 +265,10 @@ def _rejected_binomial(tries: Tries, n: Any, p: Any) -> Any:
         edge = 0.5 - np.abs(u)
         k = np.floor((2 * a[at] / edge + b[at]) * u + center[at])
         possible = (k >= 0) & (k <= n[at])
-        held, m, N, r = np.where(possible, k, 0), mode[at], n[at], odds[at]
+        held, m, N, mean, rest = np.where(possible, k, 0), mode[at], n[at], n[at] * p[at], n[at] * q[at]
         ratio = (
-            (m + 0.5) * np.log((m + 1) / (r * (N - m + 1))) + (N + 1) * np.log((N - m + 1) / (N - held + 1))
-            + (held + 0.5) * np.log(r * (N - held + 1) / (held + 1)) + _stirling_rest(m) + _stirling_rest(N - m)
-            - _stirling_rest(held) - _stirling_rest(N - held)
+            _poisson_density(held, mean) + _poisson_density(N - held, rest) - _poisson_density(m, mean)
+            - _poisson_density(N - m, rest)
         )  # fmt: skip
         fits = np.log(v * alpha[at] / (a[at] / (edge * edge) + b[at])) <= ratio
         return possible & (((edge >= 0.07) & (v <= sure[at])) | fits), k
@@ -261,7 +279,7 @@ def _rejected_binomial(tries: Tries, n: Any, p: Any) -> Any:
 def binomial(tries: Tries, count: Any, p: Any, _: Any) -> Any:
     """Successes of `count` trials."""
     n = np.floor(count)
-    known = (n >= 0) & (p >= 0) & (p <= 1)
+    known = (n >= 0) & (n < np.inf) & (p >= 0) & (p <= 1)
     trials, chance = np.where(known, n, 0), np.where(known, p, 0)
     k = _binomial_half(tries, trials, np.minimum(chance, 1 - chance))
     return np.where(known, np.where(chance <= 0.5, k, trials - k), np.nan)

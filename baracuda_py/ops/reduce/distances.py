@@ -19,6 +19,7 @@ from ...core.composed import composed
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
+from ...core.views import broadcast
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
 from ...interop.arrays import read
@@ -201,19 +202,21 @@ _COSINE_GRADIENT = (
 )
 
 
-def _cosine_axis(x1: Any, x2: Any, axis: int) -> int:
-    """The axis of the similarity, counted from the end; both must have all of it, and one element."""
+def _along(x1: Any, x2: Any, axis: int) -> tuple[int, Any, Any]:
+    """The axis of the similarity, counted from the end, and views of x1 and x2 that both have all of it."""
     elements = read(x1, "x1").element, read(x2, "x2").element
     if elements[0] is not elements[1]:
         raise InvalidProblemError(f"x1 and x2 must have one element, got {elements[0]} and {elements[1]}; cast one")
     shapes = _shape(x1, "x1"), _shape(x2, "x2")
     rank = max(map(len, shapes))
     found = _axis(axis, rank) - rank
-    if any(len(shape) < -found for shape in shapes) or shapes[0][found] != shapes[1][found]:
-        raise InvalidProblemError(
-            f"x1 and x2 must be as long along axis {axis}, got shapes {shapes[0]} and {shapes[1]}; broadcast them there"
-        )
-    return found
+    if all(len(shape) >= -found for shape in shapes) and shapes[0][found] == shapes[1][found]:
+        return found, x1, x2
+    try:
+        whole = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise InvalidProblemError(f"x1 {shapes[0]} and x2 {shapes[1]} do not broadcast together") from None
+    return found, broadcast(x1, whole, "x1"), broadcast(x2, whole, "x2")
 
 
 def _norms(x1: Any, x2: Any, axis: int, options: Any) -> dict[str, Any]:
@@ -228,14 +231,14 @@ def cosine_similarity(
 ) -> Any:  # fmt: skip
     """Σ x1 x2 / (max(‖x1‖, eps) max(‖x2‖, eps)) along `axis` (torch.nn.functional.cosine_similarity).
 
-    x1 and x2 broadcast along the other axes. Each is divided by its norm before they are multiplied, so that nothing
+    x1 and x2 broadcast, along `axis` too. Each is divided by its norm before they are multiplied, so that nothing
     leaves the range. Three launches (of 16-bit floats four); the norms are two arrays of the result's size.
     """
     if unknown:
         raise unexpected(cosine_similarity, unknown)
     options = {"stream": stream, "preference": preference}
-    along = _cosine_axis(x1, x2, axis)
-    held = {"a": x1, "b": x2, **_norms(x1, x2, along, options)}
+    along, a, b = _along(x1, x2, axis)
+    held = {"a": a, "b": b, **_norms(a, b, along, options)}
     element = read(x1, "x1").element
     last = out if element.acc is element else None  # of 16-bit floats the sum is kept in float32
     y = _reduced(_COSINE, "sum", along, False)(**held, eps=real("eps", eps), out=last, **options)
@@ -260,8 +263,8 @@ def cosine_similarity_backward(
     if unknown:
         raise unexpected(cosine_similarity_backward, unknown)
     options = {"stream": stream, "preference": preference}
-    along = _cosine_axis(x1, x2, axis)
-    held = {"a": x1, "b": x2, **_norms(x1, x2, along, options)}
+    along, a, b = _along(x1, x2, axis)
+    held = {"a": a, "b": b, **_norms(a, b, along, options)}
     y = _reduced(_COSINE, "sum", along, True)(**held, eps=real("eps", eps), **options)
     shapes, element, outs = (_shape(x1, "x1"), _shape(x2, "x2")), read(x1, "x1").element, pair(out)
     whole = np.broadcast_shapes(*shapes)

@@ -216,8 +216,9 @@ class GatherScatterPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("GatherScatterBackwardPlan", grads={"x": "dx", "weight": "dweight"})
     value_policy = (
-        "a token whose row lies outside [0, rows) or whose id lies outside [0, num_segments) has no part; offsets that "
-        "decrease, or unsorted ids said to be sorted, leave the rows undefined, and nothing else is touched"
+        "a token whose row lies outside [0, rows) or whose id lies outside [0, num_segments) has no part (on purpose "
+        "where there is no padding_idx and the row is -1); offsets that decrease, or unsorted ids said to be sorted, "
+        "leave the rows undefined, and nothing else is touched"
     )
     variants = (
         Variant(
@@ -264,7 +265,7 @@ class GatherScatterPlan(Plan):
 def trouble(desc: GatherScatterDescriptor, arrays: Mapping[str, Any]) -> str | None:
     """What is wrong with the indices, or None."""
     src = np.asarray(arrays["src"])
-    if ((src < 0) | (src >= desc.rows)).any():
+    if (((src < 0) | (src >= desc.rows)) & (src != desc.padding_row)).any():
         return f"src must lie in [0, {desc.rows})"
     return index_trouble(desc, arrays["index"])
 

@@ -18,7 +18,7 @@ from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...schedules.segments import NOTHING, THREADS, By, segment_params
 from .segment_kinds import (
-    ELEMENTS, I64, Segmented, count_segments, index_trouble, random_segments, segment_ids_of,
+    ELEMENTS, I64, Segmented, count_segments, index_trouble, random_segments, refuse_absent, segment_ids_of,
 )  # fmt: skip
 from .segment_reduce import ids_in_torch, known_index, tokens_of
 
@@ -46,12 +46,13 @@ class SegmentIndexDescriptor(Segmented):
     kind: SegmentIndexKind = choice(SegmentIndexKind)
     tokens: int = extent()
     length: int = extent(0)
-    absent: int = integer(-1, -(2**31), -1)
+    absent: int = integer(-1, maximum=-1)
     by: str = choice(tuple(by.value for by in By), By.OFFSETS.value)
     element: ElementKind = element(INDICES, I64)
 
     def validate(self) -> None:
         Segmented.validate(self)
+        refuse_absent(self.absent, self.element)
         if self.by in (By.IDS.value, By.EVENLY.value):
             raise InvalidProblemError(f"by must be offsets, starts, ends or sorted, got {self.by}")
 

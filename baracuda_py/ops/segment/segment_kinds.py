@@ -18,8 +18,8 @@ from ...schedules.segments import By
 
 ELEMENTS = INDICES[::-1]  # of an index
 I64 = ElementKind.I64
-BEYOND = -(2**31)
-"""A number that `take` finds no row for: -1 is the last one."""
+BEYOND = -(2**63)
+"""A number that `take` finds no row for, and that is no mistake: -1 is the last one."""
 
 
 class SegmentKind(enum.Enum):
@@ -69,6 +69,12 @@ class Segmented(Descriptor):
     def index_length(self) -> int:
         """How long the index is."""
         return By(self.by).length(self.count, self.num_segments)
+
+
+def refuse_absent(absent: int, element: ElementKind) -> None:
+    """Raises where the number that stands for none is none of the element's."""
+    if absent < element.limits.min:
+        raise InvalidProblemError(f"absent must be at least {int(element.limits.min)} in {element}, got {absent}")
 
 
 def count_segments(shapes: Mapping[str, Any], facts: dict[str, Any], by: str = "") -> None:

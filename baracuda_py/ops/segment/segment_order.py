@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INDICES
 from ...schedules.segments import NOTHING, THREADS, By, Segments, place_kernels, segment_params
-from .segment_kinds import ELEMENTS, I64
+from .segment_kinds import ELEMENTS, I64, refuse_absent
 
 OUTPUTS = ("order", "offsets", "places", "rows")
 
@@ -37,8 +37,12 @@ class SegmentOrderDescriptor(Descriptor):
     tokens: int = extent()
     num_segments: int = extent()
     fan: int = extent(1, minimum=1)
-    absent: int = integer(-1, -(2**31), -1)
+    absent: int = integer(-1, maximum=-1)
     element: ElementKind = element(INDICES, I64)
+
+    def validate(self) -> None:
+        """A row may be `absent`."""
+        refuse_absent(self.absent, self.element)
 
     @property
     def bounds(self) -> int:

@@ -22,6 +22,7 @@ from .segment_kinds import (
     segment_ids_of,
 )  # fmt: skip
 
+TAKEN = (*REALS, ElementKind.BOOL)
 EXTREMES = (SegmentKind.MAX, SegmentKind.MIN)
 OF_FLOATS = (SegmentKind.MEAN, SegmentKind.LOGSUMEXP)
 _UFUNC = {
@@ -42,7 +43,7 @@ class SegmentReduceDescriptor(Segmented):
     row_shape: tuple[int, ...] = extents()
     with_initial: bool = flag(False)
     with_empty: bool = flag(False)
-    element: ElementKind = element(REALS)
+    element: ElementKind = element(TAKEN)
 
     def validate(self) -> None:
         Segmented.validate(self)
@@ -133,7 +134,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 def _bound(kind_of: ElementKind, kind: Any) -> ErrorBound:
-    return Exact() if kind in EXTREMES or kind_of.is_integer else Relative(2)
+    return Relative(2) if kind_of.is_float and kind not in EXTREMES else Exact()
 
 
 def in_torch(
@@ -178,8 +179,9 @@ class SegmentReducePlan(Plan):
 
     sum, mean, prod, max, min (NaN wins), or logsumexp. A segment without tokens comes to what combining with changes
     nothing, as in JAX (0, 1, -inf or inf, or the limit of an integer), a mean to 0. Integers are combined in 64 bits
-    and wrap. The tokens of a segment are combined in their order, 32 at a time, then what those come to in eight
-    stripes: the same bits in every run, which depend on the segment's tokens alone.
+    and wrap; of truths a sum is whether any holds, a product whether all do. The tokens of a segment are combined in
+    their order, 32 at a time, then what those come to in eight stripes: the same bits in every run, which depend on the
+    segment's tokens alone.
     """
 
     op = "segment.segment_reduce"
@@ -195,7 +197,7 @@ class SegmentReducePlan(Plan):
     variants = (
         Variant(
             "slots", _geometry, source="segment/segment_reduce.cu", guarantee=Guarantee(_bound),
-            elements=lambda kind: FLOATS if kind in OF_FLOATS else REALS,
+            elements=lambda kind: FLOATS if kind in OF_FLOATS else TAKEN,
             kernels=(*place_kernels(PARAMS), *combine_kernels(PARAMS, "Reduce{KIND}<{T}>")),
         ),
     )  # fmt: skip

@@ -44,7 +44,7 @@ class GumbelSoftmaxDescriptor(Descriptor):
 
 @dataclass(slots=True, kw_only=True)
 class GumbelSoftmaxArgs(Args):
-    """seed and offset are 64-bit, see `DropoutPlan`; tau > 0 is the temperature."""
+    """seed and offset are 64-bit, see `DropoutPlan`; tau > 0 is the temperature: 0 makes NaN, as in PyTorch."""
 
     x: Array = operand("*shape")
     y: Array = output("*shape", inplace=("x",))

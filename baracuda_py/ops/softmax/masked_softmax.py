@@ -134,7 +134,12 @@ def in_torch(torch: Any, desc: MaskedSoftmaxDescriptor, *, x: Any, mask: Any, bi
 
 
 class MaskedSoftmaxPlan(Plan):
-    """softmax or log_softmax of scale x + bias along `axis`, without what `mask` and `causal` leave out."""
+    """softmax or log_softmax of scale x + bias along `axis`, without what `mask` and `causal` leave out.
+
+    mask is True where an element counts; with `causal`, j > i + diagonal does not, j counted along the last axis and i
+    along the one before. A row of which nothing is left is NaN, as of masked_fill(-inf) in PyTorch; with `safe` it is 0
+    (its logarithm -inf). Either way what is left out has a gradient of 0.
+    """
 
     op = "softmax.masked_softmax"
     descriptor = MaskedSoftmaxDescriptor

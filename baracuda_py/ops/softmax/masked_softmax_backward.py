@@ -1,7 +1,9 @@
 """Gradient of masked_softmax with respect to x, from the saved output.
 
 softmax  dx = scale y · (dy - Σ y · dy)
-log      dx = scale (dy - exp(y) · Σ dy)        0 at columns that mask and causal leave out
+log      dx = scale (dy - exp(y) · Σ dy)
+
+Both are 0 at columns that mask and causal leave out, also in a row of which nothing is left, whose y is NaN.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from .masked_softmax import reference as forward
 
 @dataclass(slots=True, kw_only=True)
 class MaskedSoftmaxBackwardArgs(Args):
-    """`y` is the output of the forward, `mask` and `scale` what it was given; mask counts for log alone."""
+    """`y` is the output of the forward, `mask` and `scale` what it was given."""
 
     dy: Array = operand("*shape", element="out_element")
     y: Array = operand("*shape", element="out_element")
@@ -43,17 +45,16 @@ def reference(desc: MaskedSoftmaxDescriptor, *, dy: Any, y: Any, mask: Any, scal
         else:
             dx = saved * (grad - (saved * grad).sum(axis=desc.axis, keepdims=True))
         dx = (dx * dx.dtype.type(scale)).reshape(desc.shape)
-        seen = kept(desc, mask) if desc.log else None
+        seen = kept(desc, mask)
     return {"dx": dx if seen is None else np.where(seen, dx, dx.dtype.type(0))}
 
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
-    mask = p.mask.broadcast_to(desc.shape) if desc.log and p.mask is not None else None
+    mask = p.mask.broadcast_to(desc.shape) if p.mask is not None else None
     views = (p.dy, p.y, p.dx, mask, causal_rows(desc))
     causal = (int(desc.causal), desc.diagonal)
-    place = "mask" if desc.log else "@null"
-    return slope_geometry(p, views, desc.axis, causal, axes={"LOG": desc.log}, mask=place)
+    return slope_geometry(p, views, desc.axis, causal, axes={"LOG": desc.log}, mask="mask")
 
 
 def in_torch(
@@ -63,15 +64,18 @@ def in_torch(
     function = torch.ops.aten._log_softmax_backward_data if desc.log else torch.ops.aten._softmax_backward_data
     wide = torch.promote_types(dy.dtype, torch.float32)
     dx = function(dy.to(wide), y.to(wide), desc.axis, wide) * scale
-    if desc.log and mask is not None:
+    if mask is not None:
         dx = dx.masked_fill(~mask, 0)
-    if desc.log and desc.causal:
+    if desc.causal:
         dx = dx.tril(desc.diagonal)
     return dx.to(getattr(torch, str(desc.element)) if str(dy.dtype).endswith(str(desc.out_element)) else dy.dtype)
 
 
 class MaskedSoftmaxBackwardPlan(Plan):
-    """dx of masked_softmax along `axis`."""
+    """dx of masked_softmax along `axis`: scale y (dy - Σ y dy), of its logarithm scale (dy - exp(y) Σ dy).
+
+    What mask and causal leave out has 0, also in a row of which nothing is left, whose y is NaN.
+    """
 
     op = "softmax.masked_softmax_backward"
     direction = "backward"

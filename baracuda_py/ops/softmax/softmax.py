@@ -142,7 +142,10 @@ def in_torch(torch: Any, desc: SoftmaxDescriptor, *, x: Any) -> Any:
 
 
 class SoftmaxPlan(Plan):
-    """softmax or log_softmax of x along `axis`."""
+    """softmax or log_softmax of x along `axis`: exp(x - max) / Σ exp(x - max), or its logarithm.
+
+    A row that has NaN or inf, or nothing but -inf, is NaN, as in PyTorch.
+    """
 
     op = "softmax.softmax"
     descriptor = SoftmaxDescriptor

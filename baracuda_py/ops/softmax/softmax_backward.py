@@ -59,7 +59,7 @@ def in_torch(torch: Any, desc: SoftmaxDescriptor, *, dy: Any, y: Any) -> Any:
 
 
 class SoftmaxBackwardPlan(Plan):
-    """dx of softmax or log_softmax along `axis`."""
+    """dx of softmax or log_softmax along `axis`: y (dy - Σ y dy), or dy - exp(y) Σ dy."""
 
     op = "softmax.softmax_backward"
     direction = "backward"

@@ -125,7 +125,11 @@ def _case(draw: Any) -> SparsemaxDescriptor:
 
 
 class SparsemaxPlan(Plan):
-    """sparsemax or entmax15 of scale x along `axis`: probabilities of which most are exactly 0."""
+    """sparsemax or entmax15 of scale x along `axis`: probabilities of which most are exactly 0.
+
+    sparsemax max(scale x - t, 0), entmax15 max(scale x / 2 - t, 0)², t such that the row's sum is 1 (Martins, Astudillo
+    2016; Peters, Niculae, Martins 2019). A row whose maximum is not finite is NaN; other -inf have a probability of 0.
+    """
 
     op = "softmax.sparsemax"
     descriptor = SparsemaxDescriptor
@@ -210,9 +214,15 @@ class SparsemaxBackwardPlan(Plan):
 
 
 sparsemax = functional(
-    SparsemaxPlan, "sparsemax", "Probabilities max(scale x - t, 0) along `axis`.", kind=SparsemaxKind.SPARSEMAX
+    SparsemaxPlan,
+    "sparsemax",
+    "Probabilities max(scale x - t, 0) along `axis`, with t such that their sum is 1; see `SparsemaxPlan`.",
+    kind=SparsemaxKind.SPARSEMAX,
 )
 entmax15 = functional(
-    SparsemaxPlan, "entmax15", "Probabilities max(scale x / 2 - t, 0)² along `axis`.", kind=SparsemaxKind.ENTMAX15
+    SparsemaxPlan,
+    "entmax15",
+    "Probabilities max(scale x / 2 - t, 0)² along `axis`, with t such that their sum is 1; see `SparsemaxPlan`.",
+    kind=SparsemaxKind.ENTMAX15,
 )
 sparsemax_backward = functional(SparsemaxBackwardPlan)

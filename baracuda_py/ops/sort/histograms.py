@@ -16,6 +16,8 @@ from ...interop.arrays import read
 from ..elementwise.binary_functions import div, mul
 from ..elementwise.cast import cast
 from ..indexing.gather_backward import gather_backward
+from ..indexing.positions import NOWHERE
+from ..layout.creation import zeros
 from ..reduce.reduce import sum as total_of  # type: ignore[attr-defined]  # made from a table
 from ..reduce.reduce_pair import aminmax
 from ..scan.diff import diff
@@ -23,7 +25,6 @@ from .histogram import BinIndexPlan, HistogramPlan, bin_index, histogram_counts
 from .seen import numbered, row_of
 
 _count = range  # a keyword of the functions has its name
-_NONE = -(2**62)  # an index that names no place, from the end neither
 _ENDS = (ElementKind.F32, ElementKind.F64, ElementKind.I32, ElementKind.I64)
 
 
@@ -79,7 +80,7 @@ def histogram(
     if weight is not None:
         length = int(edges.shape[0]) - 1
         into = {} if density or to is None else {"out": to}
-        counts = _sums(weight, bin_index(x, none=_NONE, **facts, **options), length, {**options, **into})
+        counts = _sums(weight, bin_index(x, none=NOWHERE, **facts, **options), length, {**options, **into})
     if not density:
         return counts, edges
     wide = cast(counts, ElementKind.F64, **options)
@@ -205,8 +206,9 @@ def bincount(
     if not element.is_integer:
         raise InvalidProblemError(f"x must be integers, got {element}; cast counts of bools or floats first")
     if weights is not None:
-        index = bin_index(x, bins=max(count, 1), low=0, high=count, closed=False, none=_NONE, **options)
+        index = bin_index(x, bins=max(count, 1), low=0, high=count, closed=False, none=NOWHERE, **options)
         return _sums(weights, index, count, {**options, "out": out})
     if count == 0:
-        raise InvalidProblemError("length must be at least 1, got 0")
+        none = zeros((0,), ElementKind.I64, like=x)
+        return none if out is None else cast(none, ElementKind.I64, out=out, **options)
     return histogram_counts(x, bins=count, low=0, high=count, closed=False, out=out, **options)

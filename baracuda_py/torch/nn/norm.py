@@ -40,7 +40,7 @@ class _BatchNorm:
         if tracked and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:  # the average of all batches; a number on the device, so that nothing waits
-                momentum = 1.0 / self.num_batches_tracked.float()
+                momentum = 1.0 / self.num_batches_tracked.double()
         running = (self.running_mean, self.running_var)
         training = self.training or running == (None, None)
         kept = running if tracked or not self.training else (None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 from call_placed import on
@@ -171,3 +172,24 @@ def test_isclose_of_complex_numbers(place):
             np.isclose(a, b, **more),
             err_msg=str(more),
         )
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_eight_bit_floats_are_chosen_bit_by_bit(dtype):
+    words, mask = np.arange(256, dtype=np.uint8).reshape(2, 128), np.arange(256).reshape(2, 128) % 3 == 0
+    x = words.view(dtype)
+    wanted = np.where(mask, np.asarray(1.3, dtype).view(np.uint8), words)
+    np.testing.assert_array_equal(bc.masked_fill(x, mask, 1.3).view(np.uint8), wanted)
+    out = np.zeros_like(x)
+    assert bc.where(mask, x, x[:1], out=out) is out
+    np.testing.assert_array_equal(out.view(np.uint8), np.where(mask, words, words[:1]))
+    np.testing.assert_array_equal(bc.where(mask, x, words[:1]), np.where(mask, words, words[:1]))
+    with pytest.raises(UnsupportedError):
+        bc.where(mask, x, words.astype(np.float32))
+
+
+def test_eight_bit_floats_stay_what_they_are_in_torch():
+    torch = pytest.importorskip("torch")
+    x, mask = torch.ones(2, 3).to(torch.float8_e5m2), torch.tensor([True, False, True])
+    y = bc.masked_fill(x, mask, 0.5)
+    assert y.dtype == torch.float8_e5m2 and y.float().tolist() == [[0.5, 1, 0.5]] * 2

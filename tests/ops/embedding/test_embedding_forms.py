@@ -103,3 +103,19 @@ def test_scales_of_bags_have_gradients():
             lambda s, z, w, code=code: bc.quantized_embedding_bag(indices, q, s, z, None, w, mode="sum", code=code),
             (scale, z, own),
         )
+
+
+def test_rows_of_other_parts_and_tables_are_no_mistake(monkeypatch):
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    weight = RNG.standard_normal((4, 3))
+    indices = np.array([0, 5, 9, -1, 2**31 - 1], np.int32)
+    wanted = np.zeros((5, 3))
+    wanted[1] = weight[1]
+    np.testing.assert_array_equal(bc.vocab_parallel_embedding(indices, weight, 4), wanted)
+    bags = np.array([[[0, -1]], [[1, 2]]])
+    np.testing.assert_array_equal(bc.embedding_bag_tables(bags, weight, np.array([0, 2, 4])), weight[[[0], [3]]])
+    for wrong in (weight[0], weight.reshape(4, 3, 1)):
+        with pytest.raises(InvalidProblemError, match="weight must be"):
+            bc.vocab_parallel_embedding(indices, wrong, 4)
+    with pytest.raises(InvalidProblemError, match="indices int64 or int32"):
+        bc.vocab_parallel_embedding(indices.astype(np.float32), weight, 4)

@@ -1,5 +1,6 @@
 """scatter_reduce: torch's kinds with and without what was there, means of integers, and the gradients of torch."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -82,3 +83,30 @@ def test_what_is_refused():
         bc.scatter_reduce_backward(INDEX, INDEX, INDEX, INDEX, reduce="mean", axis=1)
     with pytest.raises(InvalidProblemError, match="include_self must be True for set"):
         ScatterDescriptor(kind="set", include_self=False, shape=(3,), index_shape=(3,), axis=0, element="float32")
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize(("reduce", "combine"), [("sum", any), ("amax", any), ("prod", all), ("amin", all)])
+def test_truths(reduce, combine, include_self):
+    rng = np.random.default_rng(3)
+    x, index, src = rng.random(40) < 0.5, rng.integers(-50, 50, 60), rng.random(60) < 0.5
+    wanted = x.copy()
+    for place in range(40):
+        tokens = src[(index == place) | (index == place - 40)].tolist()
+        if tokens:
+            wanted[place] = combine([*tokens, *([x[place]] if include_self else [])])
+    got = bc.scatter_reduce(x, index, src, reduce, axis=0, include_self=include_self)
+    np.testing.assert_array_equal(got, wanted)
+    if include_self and reduce == "sum":
+        known = (index >= -40) & (index < 40)
+        put = bc.index_put(x, (index[known],), src[known], accumulate=True)
+        np.testing.assert_array_equal(put, wanted)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "dtype"), [("mean", bool), ("prod", np.complex64), ("amax", np.complex64), ("sum", "float8_e5m2")]
+)
+def test_elements_that_no_device_combines(reduce, dtype):
+    x = np.ones(3, getattr(ml_dtypes, dtype) if isinstance(dtype, str) else dtype)
+    with pytest.raises(bc.UnsupportedError):
+        bc.scatter_reduce(x, np.array([0]), x[:1], reduce, axis=0)

@@ -185,3 +185,28 @@ def test_eight_bit_floats_move_as_the_bytes_they_are(dtype) -> None:
     padded = bc.pad(x, [1, 0], value=2)
     assert np.array_equal(padded.view(dtype).astype(np.float32), [[2, 1, 2], [2, 3, 4]])
     assert np.array_equal(bc.flip(x, 0).view(dtype).astype(np.float32), [[3, 4], [1, 2]])
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16])
+def test_views_of_elements_that_numpy_has_no_name_for(dtype) -> None:
+    words = np.arange(1, 13, dtype=f"u{np.dtype(dtype).itemsize}").reshape(3, 4)[::-1]
+    x = words.view(dtype)
+    for seen, wanted in (
+        (bc.diagonal(x, 1), np.diagonal(words, 1)),
+        (bc.unfold(x, 1, 3, 1), np.stack([words[:, :3], words[:, 1:]], 1)),
+        (bc.put(x, np.array([-1]), x[0, :1]), np.append(words.ravel()[:-1], words[0, 0]).reshape(3, 4)),
+    ):
+        np.testing.assert_array_equal(np.ascontiguousarray(seen).view(words.dtype), wanted)
+
+
+@pytest.mark.parametrize("reps", [(0,), (0, 0), (2, 0), (1, 0, 1), (3, 2, 1)])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 0, 1), (1, 3), (0, 2)])
+def test_copies_of_no_elements(shape: tuple[int, ...], reps: tuple[int, ...]) -> None:
+    x = np.arange(np.prod(shape)).reshape(shape)
+    np.testing.assert_array_equal(bc.tile(x, reps), np.tile(x, reps))
+    for axis in range(len(shape)):
+        np.testing.assert_array_equal(bc.repeat_interleave(x, reps[-1], axis=axis), np.repeat(x, reps[-1], axis))
+        empty = x.take([], axis)
+        got = bc.slice_scatter(x, empty, axis=axis, start=1, stop=1)
+        np.testing.assert_array_equal(got, x)
+    np.testing.assert_array_equal(bc.repeat_interleave(x, 2), np.repeat(x, 2))

@@ -88,6 +88,21 @@ def test_overlaps() -> None:
     assert abs(bc.dice_loss(ones, ones, smooth=0.0)) < 1e-6  # whose sums leave the range of the element
 
 
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_total_variation(axis: int, reduction: str) -> None:
+    def theirs(x, t):
+        each = (x - t).abs().sum(axis) / 2
+        return each if reduction == "none" else getattr(each, reduction)()
+
+    p, q = (_x(3, 4, 5).softmax(axis) for _ in range(2))
+    _same(lambda x, t: bct.tvd_loss(x, t, axis=axis, reduction=reduction), theirs, p, q)
+    apart = np.eye(2, 3, dtype=np.float16)
+    np.testing.assert_array_equal(bc.tvd_loss(apart, apart[::-1], reduction="none"), np.ones(2, np.float32))
+    with pytest.raises(InvalidProblemError, match="reduction must be"):
+        bc.tvd_loss(apart, apart, reduction="batchmean")
+
+
 def test_contrastive_and_distillation() -> None:
     q, k = _x(4, 8), _x(6, 8)
 
@@ -128,3 +143,6 @@ def test_refusals() -> None:
         bc.distillation_loss(x, x, temperature=0.0)
     with pytest.raises(InvalidProblemError, match="reduction must be"):
         bc.simpo_loss(x, x, reduction="all")
+    for index in (np.zeros(2, np.float32), np.zeros(3, np.int64)):
+        with pytest.raises(InvalidProblemError, match="index must be int32 or int64 of the shape"):
+            bc.selective_log_softmax(x, index)

@@ -76,13 +76,17 @@ def test_adaptive(lead: tuple[int, ...], cutoffs: list[int], bias: bool) -> None
     torch.testing.assert_close(*(torch.autograd.grad(one, held, materialize_grads=True) for one in losses))
 
 
-def test_targets_that_are_no_class() -> None:
+def test_targets_that_are_no_class(monkeypatch: pytest.MonkeyPatch) -> None:
     x, head, tail = (np.ones(shape, np.float32) for shape in ((3, 4), (3, 4), (2, 4)))
     output, loss = bc.adaptive_log_softmax_with_loss(
         x, np.array([-5, 1, 9]), head, [(tail, np.ones((6, 2), np.float32))]
     )  # fmt: skip
     np.testing.assert_allclose(output, [0, -np.log(3), 0], rtol=1e-6)
     np.testing.assert_allclose(loss, np.log(3) / 3, rtol=1e-6)
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    for target in (9, -1):
+        with pytest.raises(InvalidProblemError, match="targets outside"):
+            bc.adaptive_log_softmax_with_loss(x[:1], np.array([target]), head, [(tail, np.ones((6, 2), np.float32))])
 
 
 def test_refusals() -> None:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from call_emulated import call
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError
@@ -69,6 +70,20 @@ def test_the_mean_of_no_rows_is_nan_and_classes_that_are_none_are_ignored() -> N
         np.isnan(bc.nll_loss(x, np.array([-100, -100]))) and bc.nll_loss(x, np.array([-100, 7]), reduction="sum") == 0
     )
     assert np.isnan(bc.triplet_margin_loss(x[:0], x[:0], x[:0]))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_that_count_for_nothing_have_a_gradient_of_0(weighted: bool) -> None:
+    """As of torch, also where no row counts and the mean is NaN: a batch of padding leaves a model's weights alone."""
+    weight = WEIGHT[:3] if weighted else None
+    for target in (torch.full((4,), -100), torch.tensor([-100, 1, -100, 2])):
+        x = _x(4, 3).requires_grad_()
+        ours, theirs = bct.nll_loss(x, target, weight), F.nll_loss(x, target, weight)
+        torch.testing.assert_close(*(torch.autograd.grad(one, x)[0] for one in (ours, theirs)))
+    x, dx = np.ones((3, 4), np.float32), np.full((3, 4), 7, np.float32)
+    desc = bc.RowLossBackwardDescriptor(kind="nll_loss", batch_shape=3, features=4, element="float32")
+    call(bc.RowLossBackwardPlan, desc, {"dx": dx}, dloss=np.ones((), np.float32), x=x, target=np.full(3, -100))
+    assert not dx.any()
 
 
 def test_refusals() -> None:

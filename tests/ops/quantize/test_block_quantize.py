@@ -71,6 +71,12 @@ def test_zero_groups_nan_and_infinities() -> None:
         assert back[0, 0] == 0 and abs(back[0, 1] - 3) < 1e-5
     back = bc.block_dequantize(*bc.block_quantize(x, kind="fp8_e4m3"), kind="fp8_e4m3", element="float32")
     assert np.isnan(back[0, 0]) and back[0, 1] == 3
+    for kind in ("mxfp4", "nvfp4", "mxfp6_e3m2", "mxfp6_e2m3"):  # without a NaN: the largest number that the scale has
+        codes, scales = bc.block_quantize(x, kind=kind)
+        one = bc.block_dequantize(
+            codes, np.full_like(scales, 127 if kind[0] == "m" else 0x38), kind=kind, element="float32"
+        )
+        assert one[0, 0] == one.max() == {"mxfp6_e3m2": 28, "mxfp6_e2m3": 7.5}.get(kind, 6)
     x[0, 0] = np.inf
     _, scales = bc.block_quantize(x, kind="mxfp8_e4m3")
     assert np.all(scales.view(np.uint8) == 255)

@@ -70,6 +70,13 @@ def test_what_does_not_go_together_is_refused() -> None:
         bc.fake_quantize(x, 0.5, quant_min=3, quant_max=2)
     with pytest.raises(bc.InvalidProblemError, match="must be in order"):
         bc.fake_quantize(x, 0.5, quant_max=2**30)
+    for zero, low, high in ((300, 0, 255), (-9, -8, 7)):  # torch refuses them, too
+        with pytest.raises(bc.InvalidProblemError, match=f"zero_points must be from {low} to {high}.* got {zero}"):
+            bc.fake_quantize_per_tensor_affine(x, 0.5, zero, low, high)
+    with pytest.raises(bc.InvalidProblemError, match="zero_points must be from 0 to 15"):
+        bc.quantize_per_tensor(x, 0.5, 16, to_element="uint4")
+    with pytest.raises(bc.InvalidProblemError, match="quant_min"):
+        bc.fake_quantize(x, 0.5, 0, quant_min="low")
     with pytest.raises((bc.InvalidProblemError, bc.UnsupportedError), match="zero_element"):
         bc.fake_quantize(x, np.ones((4, 1), np.float32), np.zeros((4, 1), np.int8))
     torch = pytest.importorskip("torch")

@@ -56,6 +56,25 @@ def test_gptq_without_zero_points_is_symmetric() -> None:
     assert np.array_equal(got, ((q - 8) * np.repeat(s, 8, 0)).astype(np.float32).T)
 
 
+@pytest.mark.parametrize(("k", "size"), [(320, 128), (192, 128), (264, 24)])
+def test_gptq_whose_last_group_is_shorter(k: int, size: int) -> None:
+    """AutoGPTQ makes ceil(k / group) groups, and says in g_idx which input is in which."""
+    n, groups = 16, -(-k // size)
+    q, z = RNG.integers(0, 16, (k, n)), RNG.integers(1, 16, (groups, n))
+    s, of = RNG.standard_normal((groups, n)).astype(np.float16), np.arange(k) // size
+    words, zeros = gptq_words(q, 4), gptq_words(np.ascontiguousarray((z - 1).T), 4).T
+    made = bc.repack_gptq(words, s, zeros, of.astype(np.int32))
+    got = bc.block_dequantize(*made, kind="uint4", element="float32")
+    assert np.array_equal(got, ((q - z[of]) * s[of].astype(np.float32)).astype(np.float32).T)
+    x = RNG.standard_normal((3, k)).astype(np.float32)
+    np.testing.assert_allclose(bc.quantized_matmul(x, *made[:3], kind="uint4", index=made[3]), x @ got.T, atol=1e-3)
+
+
+def test_zero_points_of_the_middle_depend_on_no_scale() -> None:
+    s = np.array([[np.inf, np.nan, 0, 1]], np.float16)
+    assert np.all(bc.repack_gptq(np.zeros((2, 4), np.int32), s)[2] == 8)
+
+
 def test_awq() -> None:
     k, n, groups = 64, 24, 2
     q, z = RNG.integers(0, 16, (k, n)), RNG.integers(0, 16, (groups, n))
@@ -84,6 +103,57 @@ def test_double_quantised_scales() -> None:
     assert np.array_equal(got, code[absmax] * absmax2[np.arange(300) // 256] + np.float32(0.25))
 
 
+def test_the_dynamic_map_is_that_of_bitsandbytes() -> None:
+    """Known entries of create_dynamic_map(), and its structure."""
+    code = bc.dynamic_map()
+    assert code.shape == (256,) and code.dtype == np.float32 and np.all(np.diff(code) > 0)
+    assert code[255] == 1 and code[127] == 0 and np.array_equal(code[:127], -code[128:255][::-1])
+    np.testing.assert_allclose(code[128:135], [5.5e-7, 3.25e-6, 7.75e-6, 2.125e-5, 4.375e-5, 6.625e-5, 8.875e-5], 1e-6)
+    np.testing.assert_allclose(code[[191, 254]], [0.1 + 0.45 / 64, 1 - 0.45 / 64], 1e-6)
+    torch = pytest.importorskip("torch")
+    numbers = [0.0, 1.0]
+    for i in range(7):
+        ends = torch.linspace(0.1, 1, 2**i + 1)
+        middles = (10 ** (i - 6)) * ((ends[:-1] + ends[1:]) / 2)
+        numbers += middles.tolist() + (-middles).tolist()
+    assert np.array_equal(code, np.sort(np.array(numbers, np.float32)))
+
+
+@pytest.mark.parametrize("shape", [(40, 16), (256,), (1, 1), (513,)])
+def test_scales_are_quantised_twice(shape: tuple[int, ...]) -> None:
+    """Codes are the nearest by exhaustion, and the scales come back within half a step of the map."""
+    code = bc.dynamic_map()
+    scales = np.abs(RNG.standard_normal(shape)).astype(np.float32)
+    absmax, absmax2, offset = bc.nest_scales(scales, code)
+    flat = scales.reshape(-1).astype(np.float64)
+    assert absmax.shape == flat.shape and absmax.dtype == np.uint8 and absmax2.shape == (-(-flat.size // 256),)
+    assert offset.shape == () and abs(float(offset) - flat.mean()) < 1e-6
+    centred = (scales.reshape(-1) - offset).astype(np.float32)
+    largest = np.array([np.abs(centred[i : i + 256]).max() for i in range(0, flat.size, 256)], np.float32)
+    assert np.array_equal(absmax2, largest)
+    over = centred / np.maximum(largest, np.float32(2.0**-126))[np.arange(flat.size) // 256]
+    off = np.abs(over.astype(np.float64)[:, None] - code.astype(np.float64))
+    assert np.all(off[np.arange(flat.size), absmax] <= off.min(axis=1) + 1e-7)
+    back = bc.nested_scales(absmax, code, absmax2, offset)
+    assert np.abs(back - flat).max() <= 0.0071 * largest.max() + 1e-6
+
+
+def test_nf4_with_double_quantisation() -> None:
+    w = RNG.standard_normal((64, 256)).astype(np.float32)
+    codes, scales = bc.block_quantize(w, kind="nf4", group=64)
+    parts = bc.nest_scales(scales, code := bc.dynamic_map())
+    again = bc.nested_scales(parts[0], code, *parts[1:]).reshape(scales.shape)
+    once = bc.block_dequantize(codes, scales, kind="nf4", element="float32")
+    twice = bc.block_dequantize(codes, again, kind="nf4", element="float32")
+    assert 0 < np.linalg.norm(twice - once) < 0.01 * np.linalg.norm(once)
+    with pytest.raises(bc.InvalidProblemError, match="code must have shape"):
+        bc.nest_scales(scales, code[:16])
+    with pytest.raises(bc.InvalidProblemError, match="scales must hold float32"):
+        bc.nest_scales(scales.astype(np.float16), code)
+    with pytest.raises(bc.InvalidProblemError, match="an item at least"):
+        bc.nest_scales(scales[:0], code)
+
+
 def test_bad_input_is_named() -> None:
     words, s = np.zeros((2, 8), np.int32), np.ones((2, 8), np.float16)
     with pytest.raises(bc.InvalidProblemError, match="qweight must hold int32"):
@@ -96,6 +166,13 @@ def test_bad_input_is_named() -> None:
         bc.repack_gptq(words, s, None, np.zeros(4, np.int32))
     with pytest.raises(bc.InvalidProblemError, match="give g_idx"):
         bc.repack_gptq(words, np.ones((3, 8), np.float16))
+    for bits in (1, 6):  # which GPTQ has not, nor a format here
+        with pytest.raises(bc.InvalidProblemError, match="bits must be 2, 3, 4 or 8"):
+            bc.repack_gptq(np.zeros((3, 32), np.int32), np.ones((1, 32), np.float16), bits=bits)
+    with pytest.raises(bc.InvalidProblemError, match="must have a group at least"):
+        bc.repack_gptq(words, np.ones((0, 8), np.float16))
+    with pytest.raises(bc.InvalidProblemError, match="of the groups of scales, got 0"):
+        bc.repack_awq(np.zeros((16, 1), np.int32), np.ones((0, 8), np.float16), np.zeros((0, 1), np.int32))
     with pytest.raises(bc.InvalidProblemError, match="bits must be"):
         bc.pack_codes(np.zeros((1, 8), np.uint8), 5)
     with pytest.raises(bc.InvalidProblemError, match="whole bytes"):

@@ -10,8 +10,10 @@ import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.ops.random.distributions import RandomKind
 from baracuda_py.ops.random.philox import philox_bits, philox_uniform
+from baracuda_py.ops.random.random_fill import RandomDescriptor, RandomPlan
+from baracuda_py.testing.places import call
 
-stats = pytest.importorskip("scipy.stats")
+stats, special = pytest.importorskip("scipy.stats"), pytest.importorskip("scipy.special")
 COUNT, LEVEL = 20000, 1e-6
 
 CONTINUOUS = {
@@ -158,6 +160,11 @@ def test_gradients_of_normal() -> None:
     (lambda: bc.normal(0, -1, shape=3, seed=1), "scale must be above 0, got -1"),
     (lambda: bc.bernoulli(1.5, shape=3, seed=1), "p must be from 0 to 1, got 1.5"),
     (lambda: bc.uniform(2, 1, shape=3, seed=1), "uniform needs low <= high, got 2 and 1"),
+    (lambda: bc.uniform(-3e38, 3e38, shape=3, seed=1), "must be finite in float32, got -3e.38 and 3e.38"),
+    (lambda: bc.uniform(0, float("inf"), shape=3, seed=1, element="float64"), "must be finite in float64"),
+    (lambda: bc.uniform(0, 1e6, shape=3, seed=1, element="float16"), "must be finite in float16, got 0 and 1000000.0"),
+    (lambda: bc.bernoulli(float("nan"), shape=3, seed=1), "p must be from 0 to 1, got nan"),
+    (lambda: bc.normal(float("nan"), shape=3, seed=1), "loc must be a number, got nan"),
     (lambda: bc.randint(3, 3, shape=3, seed=1), "randint needs low < high, got 3 and 3"),
     (lambda: bc.randint(0, 300, shape=3, seed=1, element="int8"), "int8 holds -128 to 127"),
     (lambda: bc.randint(10**5000, np.array([3]), seed=1), "low must fit int64"),
@@ -187,3 +194,35 @@ def test_extreme_parameters() -> None:
     tail = bc.truncated_normal(8.0, 9.0, shape=1000, seed=2, element="float64")
     assert tail.min() >= 8 and tail.max() <= 9 and tail.mean() < 8.2
     assert (bc.binomial(5, np.array([0.0, 1.0]), seed=1) == [0, 5]).all()
+    assert np.isnan(bc.binomial(np.array([np.inf, -1.0, np.nan]), 0.5, seed=1)).all()
+    assert bc.uniform(-6e4, 6e4, shape=1000, seed=1, element="float16").astype(float).std() > 3e4
+    assert (bc.uniform(np.array([-1e308]), np.array([1e308]), seed=1, element="float64") == -1e308).all()
+
+
+@pytest.mark.parametrize(("low", "high"), [(-np.inf, -40.0), (36.01, 36.02), (50.0, 50.5), (38.0, np.inf)])
+def test_far_tails_of_the_normal_distribution(low: float, high: float) -> None:
+    """Where its distribution function has no double, against log Φ of both bounds."""
+    y = bc.truncated_normal(low, high, shape=COUNT, seed=3, element="float64")
+    assert (y >= low).all() and (y <= high).all()
+    lower = y if high < 0 else -y
+    a, b = (low, high) if high < 0 else (-high, -low)
+    mass, all_of_it = (np.expm1(special.log_ndtr(a) - special.log_ndtr(x)) for x in (lower, np.float64(b)))
+    share = np.exp(special.log_ndtr(lower) - special.log_ndtr(b)) * mass / all_of_it
+    assert stats.kstest(share, "uniform").pvalue > LEVEL
+
+
+@pytest.mark.parametrize("count", [1e9, 9e15])
+def test_binomial_of_many_trials(count: float) -> None:
+    """A normal number's distribution: differences of logarithms of 10¹⁵ trials would round away what is left."""
+    y = bc.binomial(count, 0.3, shape=100000, seed=3, element="float64")
+    assert stats.kstest((y - 0.3 * count) / np.sqrt(0.21 * count), "norm").pvalue > LEVEL
+
+
+def test_extreme_parameters_of_the_kernels(place) -> None:
+    """They are those of the reference where it has its branches: no parameter, far tails, huge counts."""
+    low, high = np.array([-np.inf, -40.0, 38.0, 50.0, -36.0]), np.array([-38.0, -39.0, np.inf, 40.0, np.inf])
+    counts, p = np.array([np.inf, 1e15, 0, 1e9, 90]), np.array([0.5, 0.3, 0.5, 0.999, np.nan])
+    for function, a, b in ((bc.truncated_normal, low, high), (bc.binomial, counts, p)):
+        desc = RandomDescriptor(kind=function.fixed["kind"], shape=(5,), element="float64")
+        y = call(RandomPlan, desc, ["y"], place, a=a, b=b, seed=3, offset=0)["y"]
+        np.testing.assert_allclose(y, function(a, b, seed=3, element="float64"), rtol=1e-12)

@@ -7,6 +7,7 @@ from baracuda_py.ops.random.philox import philox_uniform
 from baracuda_py.ops.random.sampling import ROWS, SamplingPlan
 from baracuda_py.ops.random.sampling_functions import sample
 from baracuda_py.testing import evaluate, fill
+from baracuda_py.testing.places import call
 
 
 def _by_hand(row: np.ndarray, temperature: float, top_k: int, top_p: float, u: float) -> int:
@@ -75,6 +76,17 @@ def test_offsets_and_rows_draw_apart() -> None:
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_index_element(dtype: str) -> None:
     assert sample(np.zeros((3, 4), np.float32), seed=1, index_element=dtype).dtype == dtype
+
+
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_infinity_takes_all(place: str, probabilities: bool) -> None:
+    """Beside an infinite logit or probability others have 0, whose logarithm is no difference of infinities."""
+    x = np.array([[1.0, np.inf, 0.5, 2], [np.inf, 1, np.inf, 0.25]], np.float32)
+    desc = SamplingPlan.descriptor(batch_size=2, vocab_size=4, element="float32", top_n=1, probabilities=probabilities)
+    outputs = ["ids", "logprob", "top_ids", "probs"]
+    made = call(SamplingPlan, desc, outputs, place, logits=x, temperature=0.7, seed=1, offset=0)
+    assert made["probs"].tolist() == [[0, 1, 0, 0], [0.5, 0, 0.5, 0]]
+    assert made["ids"][0] == 1 and made["logprob"][0] == 0 and made["top_ids"].tolist() == [[1], [0]]
 
 
 @pytest.mark.gpu

@@ -122,6 +122,20 @@ def test_multinomial() -> None:
         bc.multinomial(w, 7, seed=1)
 
 
+def test_choices_of_weights_that_do_not_fit_and_of_nothing() -> None:
+    with pytest.raises(InvalidProblemError, match="p must have a weight for each of the 3"):
+        bc.choice(3, 2, p=np.ones(4), seed=1)
+    assert bc.choice(0, (0, 2), seed=1).shape == (0, 2)
+    assert bc.choice(np.zeros(0), 0, seed=1).shape == (0,)
+
+
+def test_balls_of_offsets_in_arrays() -> None:
+    facts = {"shape": (4,), "seed": 3}
+    np.testing.assert_array_equal(bc.ball(2, offset=np.array(4), **facts), bc.ball(2, offset=4, **facts))
+    with pytest.raises(InvalidProblemError, match="p must be above 0 and finite, got -1"):
+        bc.ball(2, -1, seed=1)
+
+
 def test_orders() -> None:
     seen = [tuple(bc.randperm(4, seed=s).tolist()) for s in range(3000)]
     places = {one: i for i, one in enumerate(sorted(set(seen)))}
@@ -134,6 +148,16 @@ def test_orders() -> None:
     assert abs(np.corrcoef(large, np.arange(70000))[0, 1]) < 5 / np.sqrt(70000)
     x = np.arange(12).reshape(3, 4)
     assert np.array_equal(np.sort(bc.permutation(x, axis=1, seed=2), axis=1), x)
+
+
+def test_drafted_ids_outside_the_row_do_not_stay(place) -> None:
+    alike_rows = {"draft_probs": np.full((4, 2, 3), 1 / 3), "target_probs": np.full((4, 3, 3), 1 / 3)}
+    drafted = np.array([[3, 1], [1, 2**40], [-1, 1], [1, 2]])
+    ids, accepted = on(place, bc.verify_chain, drafted, *alike_rows.values(), seed=1)
+    assert accepted.tolist() == [0, 1, 0, 2]
+    assert ((ids >= 0).sum(1) == accepted + 1).all() and (ids < 3).all()
+    with pytest.raises(InvalidProblemError, match="draft_ids"):
+        bc.verify_chain(drafted.astype(F32), *alike_rows.values(), seed=1)
 
 
 def test_beams() -> None:

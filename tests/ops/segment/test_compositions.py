@@ -126,3 +126,23 @@ def test_gradients_of_messages(kind):
         lambda x, w: function(x, src, dst, w, num_segments=5, **({"with_empty": True} if kind[0] == "m" else {})),
         (x, weight),
     )
+
+
+def test_what_has_no_place_on_purpose_is_no_mistake(monkeypatch):
+    x, offsets = np.array([3.0, 1, 2]), np.array([0, 1, 3])
+    rows, _, places = bc.moe_permute(x[:2], np.array([[0, 5], [1, 0]], np.int32), num_experts=2)
+    assert places[0, 1] == -1
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    assert bc.segment_topk(x, offsets, 2)[1].tolist() == [[0, -1], [2, 1]]
+    assert bc.jagged_to_padded_dense(x, offsets, 2).tolist() == [[3, 0], [1, 2]]
+    assert bc.dense_to_jagged(np.ones((2, 1)), offsets, 3).tolist() == [1, 1, 0]
+    assert bc.moe_unpermute(rows, places).tolist() == [3, 2]
+    with pytest.raises(InvalidProblemError, match="src must lie"):
+        bc.moe_unpermute(rows, places - 1)
+
+
+def test_a_number_for_none_fits_its_element():
+    with pytest.raises(InvalidProblemError, match="absent must be at least -2147483648 in int32"):
+        bc.segment_ids(np.array([0, 2]), tokens=3, absent=-(2**63), element="int32")
+    with pytest.raises(InvalidProblemError, match="absent must be at least -2147483648 in int32"):
+        bc.segment_order(np.array([0, 2]), num_segments=3, absent=-(2**40), element="int32")

@@ -161,3 +161,12 @@ def test_gpu_decreasing_offsets_touch_nothing_else():
         whole = cp.full((401, 8), 7, cp.float32)
         bc.segment_sum(x, offsets, by="offsets", out=whole[:399])
         assert (whole[399:] == 7).all()
+
+
+@pytest.mark.parametrize(("kind", "combine"), [("sum", any), ("max", any), ("prod", all), ("min", all)])
+def test_truths(kind, combine):
+    x, ids = RNG.random((30, 3)) < 0.6, RNG.integers(-1, 12, 30)
+    wanted = [[combine(column) for column in x[ids == segment].T] for segment in range(12)]
+    got = function(kind)(x, ids, num_segments=12)
+    assert got.dtype == bool
+    np.testing.assert_array_equal(got, wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from call_emulated import call
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
@@ -56,6 +57,24 @@ def test_the_gradient_of_what_is_left_out_is_zero() -> None:
         y = function(x, mask, safe=True)
         dx = bc.masked_softmax_backward(dy, y, mask, log=log, safe=True, scale=1.0)
         assert not dx[~mask].any() and np.isfinite(dx).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_is_left_out_has_a_gradient_of_0_in_rows_of_nan(causal: bool) -> None:
+    """As that of masked_fill: a row of which nothing is left is NaN, and no NaN comes back from it."""
+    x, mask = RNG.standard_normal((5, 7)), RNG.random((5, 7)) < 0.6
+    mask[2], mask[3, 0] = False, True
+    left_out = ~(mask & np.tril(np.ones((5, 7), bool), -1)) if causal else ~mask
+    for log, function in ((False, bc.masked_softmax), (True, bc.masked_log_softmax)):
+        more = {"causal": causal, "diagonal": -1 if causal else 0}
+        y = function(x, mask, **more)
+        assert np.isnan(y[2]).all()
+        dx = bc.masked_softmax_backward(np.ones_like(y), y, mask, log=log, **more)
+        assert not dx[left_out].any() and np.isfinite(dx).all()
+        found = np.full_like(dx, 7)
+        desc = bc.MaskedSoftmaxDescriptor(shape=(5, 7), log=log, element="float64", **more)
+        call(bc.MaskedSoftmaxBackwardPlan, desc, {"dx": found}, dy=np.ones_like(y), y=y, mask=mask, scale=1.0)
+        np.testing.assert_allclose(found, dx, rtol=1e-12)
 
 
 def test_dtypes_are_torchs() -> None:

@@ -88,3 +88,18 @@ def test_sets_orders_and_ranks() -> None:
     assert bc.merge_sorted(np.array([1, 3]), np.array([2, 3])).tolist() == [1, 2, 3, 3]
     keys, values = bc.sort_key_val(np.array([2, 1, 2]), np.array([5.0, 6.0, 7.0]))
     assert keys.tolist() == [1, 2, 2] and values.tolist() == [6.0, 5.0, 7.0]
+
+
+@pytest.mark.parametrize("weights", [None, np.ones(3)])
+def test_counts_of_no_bins(weights: Any) -> None:
+    x, out = np.array([0, 2, -1]), None if weights is not None else np.zeros(0, np.int64)
+    y = bc.bincount(x, weights, length=0, out=out)
+    assert y.shape == (0,) and y.dtype == (np.int64 if weights is None else np.float64)
+    assert out is None or out is y
+
+
+def test_weights_in_no_bin_are_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    x, weight = np.array([0.5, NAN, 9.0, 1.5]), np.array([1.0, 2.0, 4.0, 8.0])
+    assert bc.histogram(x, 2, range=(0, 2), weight=weight)[0].tolist() == [1, 8]
+    assert bc.bincount(np.array([3, 0, -1, 1]), weight, length=2).tolist() == [2, 8]
