@@ -129,7 +129,10 @@ template <class T, bool SQUARE, bool WHOLE, int G, int K> BARACUDA_D void sparse
     Excess sum{0, 0};
     const A low = at_most<A>(t);
 #pragma unroll
-    for (int j = 0; j < K; ++j) add_excess<SQUARE>(sum, z[j], most[j], t, low);
+    for (int j = 0; j < K; ++j) {
+      forget(z[j]);  // doubles are made of those above t alone, and not of all before the first step
+      add_excess<SQUARE>(sum, z[j], most[j], t, low);
+    }
     more = rise(t, row_reduce<AddExcess, G>(sum));
     if constexpr (G < group_block(G)) more = __any_sync(full_warp, more);  // a warp's rows step together
   }
