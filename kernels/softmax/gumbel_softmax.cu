@@ -73,7 +73,9 @@ template <class T, bool WHOLE> struct GumbelTerms {
     noise_words<V>(seed, offset, first + col * p.step[3], p.step[3], words);
     Vec<A, V> z;
 #pragma unroll
-    for (int k = 0; k < V; ++k) z[k] = k < count ? (in[k] + gumbel_of<T>(words[k])) * rate : -numeric<A>::infinity();
+    for (int k = 0; k < V; ++k) z[k] = (in[k] + gumbel_of<T>(words[k])) * rate;
+#pragma unroll
+    for (int k = 0; k < V; ++k) z[k] = k < count ? z[k] : -numeric<A>::infinity();
     return z;
   }
 
