@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from baracuda_py import QkNormRopeBackwardPlan, QkNormRopePlan
-from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
 from baracuda_py.ops.attention.rope.qk_norm_rope import ways_of
+from baracuda_py.ops.attention.rope.qk_norm_rope_backward import parts_of
 from baracuda_py.testing import emulate, emulated_device, fill, operands
 from baracuda_py.testing.draw import SeededDraw
+from baracuda_py.testing.places import call
 
-# Elements, (batch_size, seq_len), (num_heads, num_kv_heads), head_dim, rotary_dim, pairing, the operands that are absent.
+# Element, (batch_size, seq_len), (num_heads, num_kv_heads), head_dim, rotary_dim, pairing, absent operands.
 PROBLEMS: list[tuple[str, tuple[int, int], tuple[int, int], int, int | None, str, tuple[str, ...]]] = [
     ("bfloat16", (3, 67), (5, 2), 128, None, "half", ()),  # tiles that cross samples
     ("bfloat16", (2, 21), (34, 3), 128, 64, "interleaved", ("k_weight",)),  # three passes of 16 heads, the last small
@@ -62,3 +63,49 @@ def test_forward(number: int, rule: str | None) -> None:
 @pytest.mark.parametrize("number", range(len(PROBLEMS)))
 def test_backward(number: int, rule: str | None) -> None:
     check(QkNormRopeBackwardPlan, number, rule, 1, WANTED[(number + (rule is None)) % len(WANTED)])
+
+
+@pytest.mark.parametrize("exponent", [-101, -60, 60, 101])
+def test_a_power_of_two_leaves_the_norm_as_it_is(place: str, exponent: int) -> None:
+    """Squares of such elements leave float's range. dx has the inverse power; the weights' gradients stay."""
+    rng = np.random.default_rng(exponent + 200)
+
+    def drawn(*shape: int) -> Any:
+        return rng.integers(1, 128, shape) * rng.choice((-1.0, 1.0), shape) / 64
+
+    shapes = {"batch_size": 2, "num_heads": 3, "num_kv_heads": 2, "seq_len": 5, "head_dim": 32}
+    fields: dict[str, Any] = {**shapes, "element": "bfloat16", "eps": 0.0}
+    q, k, dyq, dyk = drawn(2, 3, 5, 32), drawn(2, 2, 5, 32), drawn(2, 3, 5, 32), drawn(2, 2, 5, 32)
+    weights = {"q_weight": drawn(32), "k_weight": drawn(32)}
+    power = 2.0**exponent
+    made = []
+    for by in (1.0, power):
+        x = {"q": q * by, "k": k * by, **weights}
+        made.append(
+            call(QkNormRopePlan, QkNormRopePlan.descriptor(**fields), ("yq", "yk"), place, **x)
+            | call(
+                QkNormRopeBackwardPlan, QkNormRopeBackwardPlan.descriptor(**fields),
+                ("dq", "dk", "dq_weight", "dk_weight"), place, dyq=dyq, dyk=dyk, **x,
+            )
+        )  # fmt: skip
+    for name, plain in made[0].items():
+        by = 1 / power if name in ("dq", "dk") else 1.0
+        np.testing.assert_array_equal(made[1][name], plain * by, err_msg=name)
+
+
+def test_groups_share_heads_where_tokens_alone_do_not_fill_the_device() -> None:
+    assert ways_of(32768, (32, 8), 32, 396) == (2, 1)  # 16 and 8 heads one after another
+    assert ways_of(8, (32, 8), 32, 396) == (32, 8)  # a head a group
+    assert ways_of(1, (1000, 0), 8, 396) == (8, 1)
+    assert ways_of(0, (0, 0), 32, 396) == (1, 1)
+
+
+@pytest.mark.parametrize("heads", [(32, 8), (1, 64), (5, 0), (0, 0)])
+@pytest.mark.parametrize("tokens", [0, 3, 40000])
+def test_persistent_blocks_are_divided_in_proportion(heads: tuple[int, int], tokens: int) -> None:
+    tiles = [tokens if n else 0 for n in heads]
+    parts = parts_of(heads, tiles, 264)
+    assert min(parts) >= 1  # which write the sum of nothing
+    assert sum(parts) <= 264
+    if tokens > 264 and min(heads) > 0:
+        assert parts[0] / parts[1] == pytest.approx(heads[0] / heads[1], rel=0.25)

@@ -110,7 +110,7 @@ def room(element: ElementKind, kind: Any = None) -> int:
 
 
 def head_kernels(name: str, params: Params, min_blocks: Blocks) -> tuple[Kernel, Kernel]:
-    """Of whole chunks in lanes that hold one unit, which nearly all models have, and of everything else."""
+    """Of whole chunks where a lane holds one unit of a head, as nearly all models have, and of everything else."""
     template = f"{name}<{{T}}, {{INTERLEAVED}}, {{WIDE}}, {{HELD}}>"
     pairing = {"INTERLEAVED": (False, True)}
     return (
@@ -140,7 +140,7 @@ def ways_of(rows: int, heads: tuple[int, int], groups: int, fill: int) -> tuple[
 
 
 def common(p: Problem, views: list[Any], heads: tuple[int, int], fill: int) -> tuple[dict[str, Any], Step] | str:
-    """The parameters of both directions but for side_blocks, and the launch without them and its grid.
+    """The parameters of both directions but for side_blocks, and the launch, whose grid is still to be set.
 
     `views` as `rotation` takes them; fill: the blocks that fill the device.
     """
@@ -181,7 +181,8 @@ def _geometry(p: Problem) -> Geometry | str:
     passes = max(-(-n // w) for n, w in zip(heads, values["side_ways"], strict=True))
     split = max(1, min(passes, -(-fill // blocks), 65535))
     values |= {"x": "q", "y": "yq", "x2": "k", "y2": "yk", "side_blocks": tiles}
-    return Geometry((replace(step, grid=(blocks, split, 1), params=values),), layout=layout_of(views, step.axes["WIDE"]))
+    step = replace(step, grid=(blocks, split, 1), params=values)
+    return Geometry((step,), layout=layout_of(views, step.axes["WIDE"]))
 
 
 def layout_of(views: list[Any], wide: bool) -> str:
@@ -207,7 +208,7 @@ def in_torch(
 
 def random_case(draw: Any, descriptor: type[QkNormRopeDescriptor]) -> QkNormRopeDescriptor:
     """A descriptor for tests: whole and partial rotation, vector and odd head sizes."""
-    head_dim = draw.sizes(2, 6, 20, 64, 80, 127, 128, 200)
+    head_dim = draw.sizes(2, 6, 20, 64, 80, 127, 128, 200, rare=(300, 600))
     partial = 2 * draw.integer(0, head_dim // 2) if draw.flag() or head_dim % 2 else None
     seq_len, rotary = draw.integer(0, 17), head_dim if partial is None else partial
     tables = (None, (seq_len, rotary), (1, 1, seq_len, rotary), (1, 1, seq_len, rotary // 2))

@@ -76,10 +76,10 @@ COMBINE = Params(
 )  # fmt: skip
 
 
-def _parts(work: Sequence[int], tiles: Sequence[int], blocks: int) -> tuple[int, int]:
+def parts_of(work: Sequence[int], tiles: Sequence[int], blocks: int) -> tuple[int, int]:
     """How many of the persistent blocks are for queries, and for keys, in proportion to `work`."""
-    q = blocks * work[0] // max(sum(work), 1)
-    return min(max(q, 1), max(tiles[0], 1)), min(max(blocks - q, 1), max(tiles[1], 1))
+    q = min(max(blocks * work[0] // max(sum(work), 1), 1), blocks - 1)
+    return min(q, max(tiles[0], 1)), min(blocks - q, max(tiles[1], 1))
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -92,7 +92,7 @@ def _geometry(p: Problem) -> Geometry | str:
     names = {n: n if v is not None else "@null" for n, v in (("dq", p.dq), ("dk", p.dk))}
     summed = (p.dq_weight is not None, p.dk_weight is not None)
     wanted = (p.dq is not None or summed[0], p.dk is not None or summed[1])
-    parts = _parts([n * w for n, w in zip(heads, wanted, strict=True)], values["side_tiles"], blocks)
+    parts = parts_of([n * w for n, w in zip(heads, wanted, strict=True)], values["side_tiles"], blocks)
     nbytes = [aligned(n * s * desc.head_dim * desc.acc.itemsize) for n, s in zip(parts, summed, strict=True)]
     place = {"sums": 0, "sums2": nbytes[0]}
     values |= {
