@@ -1,10 +1,12 @@
 // qk_norm_rope   y = R(rms_norm(x) weight) of every head of queries and keys, R the rotation of rope.cuh, and its gradient.
 //
-// A block has a tile of tokens: it makes their angles once, in shared memory, and keeps the weights there. A group of
-// lanes takes a head of a token; a lane holds up to two units of it in registers, each two chunks of 16 bytes that hold
-// whole pairs, as in rope.cuh. A sum over a head runs over the lane's elements in order, then over the lanes as a tree: it
-// follows from the columns alone. Gradients of weights: a lane adds the heads that it took in order, a block its groups in
-// order, `combine` the blocks as a tree; so their order depends on the shape and on the number of multiprocessors.
+// A block has a tile of tokens of one side, queries or keys. It makes their angles once, in shared memory. A group of
+// lanes takes a token and every ways-th head of it, one after another, the next one's chunks in flight: weights and
+// angles stay in registers, and heads are a stride apart. A lane holds HELD units of a head, each two chunks of 16 bytes
+// that hold whole pairs, as in rope.cuh. A sum over a head runs over the lane's elements in order, then over the lanes as
+// a tree: it follows from the columns alone. Gradients of weights: a lane adds the heads that it took in order, a block
+// its groups in order, `combine` the blocks as a tree; so their order depends on the shape and on the number of
+// multiprocessors. Measurements: docs/design/rope.md.
 #include "attention/rope/rope.cuh"
 #include "norm/channel.cuh"
 
@@ -14,7 +16,7 @@ namespace baracuda {
 
 namespace qk {
 
-constexpr int threads = 256, held = 2;  // units a lane holds
+constexpr int threads = 256;
 
 // Where the two chunks of a unit are, and how many of their columns exist.
 struct Unit {
@@ -50,40 +52,78 @@ template <class T> struct Head {
     else if (exist > 0) store(from + col, x);
   }
 };
-template <class T, class P> BARACUDA_D Head<T> head_at(const P& p, void* base, int n, i64 token, i64 head) {
+
+// What a block works on: the side (0 queries, 1 keys), its tokens in tiles, and how many groups share a token's heads.
+struct Share {
+  int side, tile_rows, ways, heads;
+  i64 tile, tiles, step;
+};
+template <class P> BARACUDA_D Share share_of(const P& p) {
+  const int side = static_cast<i64>(blockIdx.x) >= p.side_blocks[0];
+  return {side,
+          p.side_rows[side],
+          p.side_ways[side],
+          static_cast<int>(p.head_counts[side]),
+          static_cast<i64>(blockIdx.x) - (side ? p.side_blocks[0] : 0),
+          p.side_tiles[side],
+          p.side_blocks[side]};
+}
+
+// The sample and the place in it of a token.
+struct Token {
+  i64 b, s;
+};
+template <class P> BARACUDA_D Token token_at(const P& p, i64 row) {
+  u64 s;
+  const u64 b = divmod(static_cast<u64>(row), static_cast<u64>(p.seq_len), s);
+  return {static_cast<i64>(b), static_cast<i64>(s)};
+}
+// That of the token `row` after `first`, row < threads: only rows beyond the sample's end divide, in 32 bits.
+template <class P> BARACUDA_D Token token_after(const P& p, Token first, int row) {
+  const i64 s = first.s + row;
+  if (s < p.seq_len) return {first.b, s};
+  u32 rest;
+  const u32 samples = divmod(static_cast<u32>(s - p.seq_len), static_cast<u32>(min<i64>(p.seq_len, threads)), rest);
+  return {first.b + 1 + samples, rest};
+}
+template <class T, class P> BARACUDA_D Head<T> head_at(const P& p, void* base, int n, Token at, int head) {
   const i64(&by)[4] = p.strides[n];
-  i64 s;
-  const i64 b =
-      static_cast<i64>(divmod(static_cast<u64>(token), static_cast<u64>(p.seq_len), reinterpret_cast<u64&>(s)));
-  return {static_cast<T*>(base) + (b * by[0] + head * by[1] + s * by[2]), by[3]};
+  return {static_cast<T*>(base) + (at.b * by[0] + head * by[1] + at.s * by[2]), by[3]};
 }
 
 // The cosines and sines of a tile's tokens, times the scale: entry r * pairs + j.
 template <class T, class P>
-BARACUDA_D void fill_angles(const P& p, i64 first, int tokens, acc_t<T>* cosines, acc_t<T>* sines) {
+BARACUDA_D void fill_angles(const P& p, Token first, int tokens, acc_t<T>* cosines, acc_t<T>* sines) {
   using A = acc_t<T>;
-  const int pairs = static_cast<int>(p.rotary_dim / 2);
+  const u32 pairs = static_cast<u32>(p.rotary_dim / 2);
+  if (pairs == 0) return;
   const A scale = static_cast<A>(p.scale());
-  for (int i = threadIdx.x; i < tokens * pairs; i += threads) {
-    const int r = i / pairs, pair = i % pairs;
-    u64 s;
-    const i64 b = static_cast<i64>(divmod(static_cast<u64>(first + r), static_cast<u64>(p.seq_len), s));
+  u32 pair, r = divmod(threadIdx.x, pairs, pair), kept = pairs;
+  typename Angle<A>::frequency frequency{};
+#pragma unroll 1
+  while (static_cast<int>(r) < tokens) {
+    const Token at = token_after(p, first, static_cast<int>(r));
     A sine, cosine;
     if (p.cos != nullptr) {
-      cosine = rope_entry<T>(p, 0, b, s, pair), sine = rope_entry<T>(p, 1, b, s, pair);
+      cosine = rope_entry<T>(p, 0, at.b, at.s, pair), sine = rope_entry<T>(p, 1, at.b, at.s, pair);
     } else {
-      u64 position = s;  // wraps, as NumPy does
+      if (pair != kept) frequency = rope_kept<A>(p, pair), kept = pair;
+      u64 position = static_cast<u64>(at.s);  // wraps, as NumPy does
       if (p.positions != nullptr) {
-        const i64 at = b * p.position_strides[0] + static_cast<i64>(s) * p.position_strides[1];
-        position = static_cast<u64>(rope_integer(p.positions, at, p.positions_wide));
+        position = static_cast<u64>(
+            rope_integer(p.positions, at.b * p.position_strides[0] + at.s * p.position_strides[1], p.positions_wide));
       }
       position += static_cast<u64>(p.offset());
-      Angle<A>::sincos(static_cast<i64>(position), rope_kept<A>(p, pair), &sine, &cosine);
+      Angle<A>::sincos(static_cast<i64>(position), frequency, &sine, &cosine);
     }
-    cosines[i] = cosine * scale, sines[i] = sine * scale;
+    cosines[r * pairs + pair] = cosine * scale, sines[r * pairs + pair] = sine * scale;
+    r += p.step_rows, pair += p.step_pairs;
+    if (pair >= pairs) pair -= pairs, ++r;
   }
 }
-template <class T, class P> BARACUDA_D void fill_weights(const P& p, const void* from, i64 stride, acc_t<T>* weights) {
+template <class T, class P> BARACUDA_D void fill_weights(const P& p, int side, acc_t<T>* weights) {
+  const void* const from = side ? p.weight2 : p.weight;
+  const i64 stride = side ? p.weight_stride2 : p.weight_stride;
   for (int i = threadIdx.x; i < p.head_dim; i += threads) {
     weights[i] = from == nullptr
                      ? acc_t<T>(1)
@@ -91,39 +131,75 @@ template <class T, class P> BARACUDA_D void fill_weights(const P& p, const void*
   }
 }
 
+// The cosines and sines of a unit's pairs.
+template <class A, int V> struct Turns {
+  Vec<A, V> cosine, sine;
+};
+
+// Where a lane's units are. Columns that do not exist have weight 0 and a cosine and sine of 0, so that they add nothing
+// to sums. In WIDE instances weights and angles, too, are whole chunks.
+template <class T, bool INTERLEAVED, bool WIDE, int HELD> struct Lane {
+  using A = acc_t<T>;
+  static constexpr int V = vec_elems<T>;
+  using Chunks = Vec<T, V>[HELD][2];
+  Unit at[HELD];
+
+  template <class P> BARACUDA_D Lane(const P& p, int lane) {
+#pragma unroll
+    for (int u = 0; u < HELD; ++u) at[u] = unit_at<V, INTERLEAVED>(p, lane + u * static_cast<int>(p.lanes));
+  }
+  BARACUDA_D Vec<A, V> weights_of(A* weights, int u, int i) const {
+    return Head<A>{weights, 1}.template load_at<WIDE, V>(at[u].col[i], at[u].exist[i]);
+  }
+  // Those of unit u, from the angles of a token.
+  BARACUDA_D Turns<A, V> turns_of(A* cosines, A* sines, int u) const {
+    constexpr int N = INTERLEAVED ? 2 : 1, W = V / N;  // pairs of a chunk, or of both
+    Turns<A, V> turns;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const int pair = at[u].col[i] / N, exist = at[u].turning ? at[u].exist[i] / N : 0;
+      const auto c = Head<A>{cosines, 1}.template load_at<WIDE, W>(pair, exist);
+      const auto s = Head<A>{sines, 1}.template load_at<WIDE, W>(pair, exist);
+#pragma unroll
+      for (int k = 0; k < W; ++k) turns.cosine[i * W + k] = c[k], turns.sine[i * W + k] = s[k];
+    }
+    return turns;
+  }
+  BARACUDA_D void load_chunks(const Head<T>& from, bool mine, Chunks& x) const {
+#pragma unroll
+    for (int u = 0; u < HELD; ++u) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) x[u][i] = from.template load_at<WIDE, V>(at[u].col[i], mine ? at[u].exist[i] : 0);
+    }
+  }
+  BARACUDA_D void store_chunk(const Head<T>& to, bool mine, int u, int i, const Vec<A, V>& y) const {
+    to.template store_at<WIDE, V>(at[u].col[i], mine ? at[u].exist[i] : 0, from_acc<T>(y));
+  }
+  // Turns the pairs of unit u; `back`: by the negated angle.
+  BARACUDA_D void turn(Vec<A, V> (&x)[2], int u, const Turns<A, V>& by, bool back) const {
+    if (!at[u].turning) return;
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      A& a = INTERLEAVED ? x[j / (V / 2)][j % (V / 2) * 2] : x[0][j];
+      A& b = INTERLEAVED ? x[j / (V / 2)][j % (V / 2) * 2 + 1] : x[1][j];
+      const A c = by.cosine[j], s = back ? -by.sine[j] : by.sine[j], a0 = a;
+      a = math::fma(a0, c, -(b * s));
+      b = math::fma(b, c, a0 * s);
+    }
+  }
+};
+
 BARACUDA_D double lanes_sum(double x, int lanes) {
 #pragma unroll 1
   for (int mask = 1; mask < lanes; mask *= 2) x += shuffle_xor(x, mask);
   return x;
 }
 
-// Turns the pairs of two chunks of a unit; `back`: by the negated angle.
-template <int V, bool INTERLEAVED, class A>
-BARACUDA_D void turn_unit(Vec<A, V> (&x)[2], const Unit& at, const A* cosines, const A* sines, int pairs, bool back) {
-  const auto turn = [&](A& a, A& b, int pair) {
-    if (pair >= pairs) return;
-    const A c = cosines[pair], s = back ? -sines[pair] : sines[pair], a0 = a;
-    a = math::fma(a0, c, -(b * s));
-    b = math::fma(b, c, a0 * s);
-  };
-  if (!at.turning) return;
-  if constexpr (INTERLEAVED) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int k = 0; k < V; k += 2) turn(x[i][k], x[i][k + 1], (at.col[i] + k) / 2);
-    }
-  } else {
-#pragma unroll
-    for (int k = 0; k < V; ++k) turn(x[0][k], x[1][k], at.col[0] + k);
-  }
-}
-
-// The sum of squares of a head in double: products of 16-bit floats and of floats are exact there.
-template <int V, class T> BARACUDA_D double squares(const Vec<T, V> (&x)[held][2]) {
+// The scale of a head: 1 / rms. The sum of squares is in double: products of 16-bit floats and of floats are exact there.
+template <int HELD, int V, class T, class P> BARACUDA_D auto head_scale(const P& p, const Vec<T, V> (&x)[HELD][2]) {
   double sum = 0;
 #pragma unroll
-  for (int u = 0; u < held; ++u) {
+  for (int u = 0; u < HELD; ++u) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -133,167 +209,177 @@ template <int V, class T> BARACUDA_D double squares(const Vec<T, V> (&x)[held][2
       }
     }
   }
-  return sum;
+  sum = lanes_sum(sum, static_cast<int>(p.lanes));
+  return norm::centre_of<acc_t<T>>(0.0, 0.0, 1.0 / math::sqrt(sum / static_cast<double>(p.head_dim) + p.eps));
 }
 
 }  // namespace qk
 
-template <class T, bool INTERLEAVED, bool WIDE, class P> BARACUDA_D void qk_norm_rope(const P& p) {
+// Grid: tiles of queries, then tiles of keys, times parts of a token's heads. WIDE instances have the next head in flight.
+template <class T, bool INTERLEAVED, bool WIDE, int HELD, class P> BARACUDA_D void qk_norm_rope(const P& p) {
   using A = acc_t<T>;
   constexpr int V = vec_elems<T>;
-  BARACUDA_DYNAMIC_SMEM(A, cosines);
-  const int pairs = static_cast<int>(p.rotary_dim / 2), columns = static_cast<int>(p.head_dim);
-  A* const sines = cosines + p.tile_rows * pairs;
-  A* const weights = sines + p.tile_rows * pairs;  // of queries, then of keys
-  const i64 first = static_cast<i64>(blockIdx.x) * p.tile_rows;
-  const int tokens = static_cast<int>(min<i64>(p.tile_rows, p.rows - first));
-  if (tokens <= 0) return;
+  BARACUDA_DYNAMIC_SMEM(A, weights);
+  const qk::Share own = qk::share_of(p);
+  const i64 first_row = own.tile * own.tile_rows;
+  const int tokens = static_cast<int>(min<i64>(own.tile_rows, p.rows - first_row));
+  const int step = static_cast<int>(gridDim.y) * own.ways;
+  int base = static_cast<int>(blockIdx.y) * own.ways;
+  if (tokens <= 0 || base >= own.heads) return;
+  const int lanes = static_cast<int>(p.lanes), group = static_cast<int>(threadIdx.x) / lanes;
+  const int row = group % own.tile_rows, way = group / own.tile_rows, pairs = static_cast<int>(p.rotary_dim / 2);
+  A* const cosines = weights + p.head_dim;
+  A* const sines = cosines + own.tile_rows * pairs;
+  const qk::Token first = qk::token_at(p, first_row), token = qk::token_after(p, first, row);
+  const int side = own.side, left = row < tokens ? own.heads - way : 0;  // base < left: the group has a head
+  qk::Lane<T, INTERLEAVED, WIDE, HELD> lane(p, static_cast<int>(threadIdx.x) % lanes);
+  qk::Head<T> in = qk::head_at<T>(p, side ? p.x2 : p.x, 2 * side, token, base + way);
+  qk::Head<T> out = qk::head_at<T>(p, side ? p.y2 : p.y, 2 * side + 1, token, base + way);
+  const i64 in_step = step * p.strides[2 * side][1], out_step = step * p.strides[2 * side + 1][1];
+  Vec<T, V> x[HELD][2], ahead[HELD][2];
+  lane.load_chunks(in, base < left, ahead);  // in flight while the angles are computed
+  qk::fill_weights<T>(p, side, weights);
   qk::fill_angles<T>(p, first, tokens, cosines, sines);
-  qk::fill_weights<T>(p, p.weight, p.weight_stride, weights);
-  qk::fill_weights<T>(p, p.weight2, p.weight_stride2, weights + columns);
   __syncthreads();
-  const int lanes = static_cast<int>(p.lanes), groups = qk::threads / lanes;
-  const int group = static_cast<int>(threadIdx.x) / lanes, lane = static_cast<int>(threadIdx.x) % lanes;
-  const int heads = static_cast<int>(p.head_counts[0] + p.head_counts[1]), jobs = tokens * heads;
+  qk::Turns<A, V> turns[HELD];
+#pragma unroll
+  for (int u = 0; u < HELD; ++u) turns[u] = lane.turns_of(cosines + row * pairs, sines + row * pairs, u);
 #pragma unroll 1
-  for (int base = blockIdx.y * groups; base < jobs; base += gridDim.y * groups) {
-    const int job = base + group;
-    const bool mine = job < jobs;
-    const int token = mine ? job / heads : 0, head = mine ? job % heads : 0;
-    const bool key = head >= p.head_counts[0];
-    const i64 own = key ? head - p.head_counts[0] : head;
-    const qk::Head<T> in = qk::head_at<T>(p, key ? p.x2 : p.x, key ? 2 : 0, first + token, own);
-    const qk::Head<T> out = qk::head_at<T>(p, key ? p.y2 : p.y, key ? 3 : 1, first + token, own);
-    Vec<T, V> x[qk::held][2];
+  for (; base < own.heads; base += step, out.from += out_step) {
+    const bool mine = base < left;
 #pragma unroll
-    for (int u = 0; u < qk::held; ++u) {
-      const qk::Unit at = qk::unit_at<V, INTERLEAVED>(p, lane + u * lanes);
+    for (int u = 0; u < HELD; ++u) x[u][0] = ahead[u][0], x[u][1] = ahead[u][1];
+    in.from += in_step;
+    if constexpr (WIDE) lane.load_chunks(in, base + step < left, ahead);
+    const auto s = qk::head_scale(p, x);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) x[u][i] = in.template load_at<WIDE, V>(at.col[i], mine ? at.exist[i] : 0);
-    }
-    const double sum = qk::lanes_sum(qk::squares(x), lanes);
-    const auto s = norm::centre_of<A>(0.0, 0.0, 1.0 / math::sqrt(sum / static_cast<double>(columns) + p.eps));
-#pragma unroll
-    for (int u = 0; u < qk::held; ++u) {
-      const qk::Unit at = qk::unit_at<V, INTERLEAVED>(p, lane + u * lanes);
+    for (int u = 0; u < HELD; ++u) {
       Vec<A, V> z[2];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
+        // Read again for each head: in registers they would make others spill.
+        const Vec<A, V> weight = lane.weights_of(weights + forgotten(0), u, i);
 #pragma unroll
-        for (int k = 0; k < V; ++k) {
-          const A w = k < at.exist[i] ? weights[(key ? columns : 0) + at.col[i] + k] : A(0);
-          z[i][k] = to_acc(x[u][i][k]) * s.scale * s.rstd * w;
-        }
+        for (int k = 0; k < V; ++k) z[i][k] = to_acc(x[u][i][k]) * s.scale * s.rstd * weight[k];
       }
-      qk::turn_unit<V, INTERLEAVED>(z, at, cosines + token * pairs, sines + token * pairs, pairs, false);
+      lane.turn(z, u, turns[u], false);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        out.template store_at<WIDE, V>(at.col[i], mine ? at.exist[i] : 0, from_acc<T>(z[i]));
-      }
+      for (int i = 0; i < 2; ++i) lane.store_chunk(out, mine, u, i, z[i]);
     }
+    if constexpr (!WIDE) lane.load_chunks(in, base + step < left, ahead);
   }
 }
 
-// Blocks are persistent, those of queries (blockIdx.y 0) and of keys apart. x is dy, x3 what was normalised, y dx.
-template <class T, bool INTERLEAVED, bool WIDE, class P> BARACUDA_D void qk_norm_rope_backward(const P& p) {
+// Blocks are persistent, side_blocks of each side. x is dy, x3 what was normalised, y dx.
+template <class T, bool INTERLEAVED, bool WIDE, int HELD, class P> BARACUDA_D void qk_norm_rope_backward(const P& p) {
   using A = acc_t<T>;
   constexpr int V = vec_elems<T>;
-  BARACUDA_DYNAMIC_SMEM(A, cosines);
-  const bool key = blockIdx.y == 1;
-  const int pairs = static_cast<int>(p.rotary_dim / 2), columns = static_cast<int>(p.head_dim);
-  A* const sines = cosines + p.tile_rows * pairs;
-  A* const weights = sines + p.tile_rows * pairs;
-  A* const board = weights + columns;  // of the sums for weights, a row a group
-  const int lanes = static_cast<int>(p.lanes), groups = qk::threads / lanes;
-  const int group = static_cast<int>(threadIdx.x) / lanes, lane = static_cast<int>(threadIdx.x) % lanes;
-  const int heads = static_cast<int>(p.head_counts[key]);
-  void* const into = key ? p.y2 : p.y;
-  void* const sums = key ? p.sums2 : p.sums;
-  const bool summing = key ? p.want & 2 : p.want & 1;
+  BARACUDA_DYNAMIC_SMEM(A, weights);
+  const qk::Share own = qk::share_of(p);
+  const int side = own.side, columns = static_cast<int>(p.head_dim), pairs = static_cast<int>(p.rotary_dim / 2);
+  void* const into = side ? p.y2 : p.y;
+  const bool summing = p.want >> side & 1;
   if (into == nullptr && !summing) return;
-  qk::fill_weights<T>(p, key ? p.weight2 : p.weight, key ? p.weight_stride2 : p.weight_stride, weights);
-  Vec<A, V> dw[qk::held][2]{};
+  const int lanes = static_cast<int>(p.lanes), group = static_cast<int>(threadIdx.x) / lanes;
+  const int row = group % own.tile_rows, way = group / own.tile_rows;
+  A* const cosines = weights + columns;
+  A* const sines = cosines + own.tile_rows * pairs;
+  A* const board = cosines;  // when the angles are done with: the sums for weights, a row a group
+  qk::Lane<T, INTERLEAVED, WIDE, HELD> lane(p, static_cast<int>(threadIdx.x) % lanes);
+  qk::fill_weights<T>(p, side, weights);
+  const i64 x_step = own.ways * p.strides[side + 4][1], dy_step = own.ways * p.strides[2 * side][1];
+  const i64 dx_step = own.ways * p.strides[2 * side + 1][1];
+  Vec<A, V> dw[HELD][2]{};
 #pragma unroll 1
-  for (i64 tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
-    const i64 first = tile * p.tile_rows;
-    const int tokens = static_cast<int>(min<i64>(p.tile_rows, p.rows - first)), jobs = tokens * heads;
-    __syncthreads();
+  for (i64 tile = own.tile; tile < own.tiles; tile += own.step) {
+    const i64 first_row = tile * own.tile_rows;
+    const int tokens = static_cast<int>(min<i64>(own.tile_rows, p.rows - first_row));
+    const qk::Token first = qk::token_at(p, first_row), token = qk::token_after(p, first, row);
+    const int left = row < tokens ? own.heads - way : 0;  // base < left: the group has a head
+    qk::Head<T> in = qk::head_at<T>(p, side ? p.y3 : p.x3, side + 4, token, way);
+    qk::Head<T> from = qk::head_at<T>(p, side ? p.x2 : p.x, 2 * side, token, way);
+    qk::Head<T> out = qk::head_at<T>(p, into, 2 * side + 1, token, way);
+    Vec<T, V> x[HELD][2], ahead[HELD][2], dy[HELD][2];
+    lane.load_chunks(in, 0 < left, ahead);  // in flight while the angles are computed
+    __syncthreads();                        // nobody takes angles of the tile before
     qk::fill_angles<T>(p, first, tokens, cosines, sines);
     __syncthreads();
+    const int angle = row * pairs;
+    qk::Turns<A, V> turns[HELD];
+#pragma unroll
+    for (int u = 0; u < HELD; ++u) turns[u] = lane.turns_of(cosines + angle, sines + angle, u);
 #pragma unroll 1
-    for (int base = 0; base < jobs; base += groups) {
-      const int job = base + group;
-      const bool mine = job < jobs;
-      const int token = mine ? job / heads : 0, head = mine ? job % heads : 0;
-      const qk::Head<T> in = qk::head_at<T>(p, key ? p.y3 : p.x3, key ? 5 : 4, first + token, head);
-      const qk::Head<T> from = qk::head_at<T>(p, key ? p.x2 : p.x, key ? 2 : 0, first + token, head);
-      Vec<T, V> x[qk::held][2], dy[qk::held][2];
+    for (int base = 0; base < own.heads; base += own.ways, out.from += dx_step) {
+      const bool mine = base < left;
+      lane.load_chunks(from, mine, dy);  // in flight while the scale is computed
 #pragma unroll
-      for (int u = 0; u < qk::held; ++u) {
-        const qk::Unit at = qk::unit_at<V, INTERLEAVED>(p, lane + u * lanes);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          x[u][i] = in.template load_at<WIDE, V>(at.col[i], mine ? at.exist[i] : 0);
-          dy[u][i] = from.template load_at<WIDE, V>(at.col[i], mine ? at.exist[i] : 0);
-        }
-      }
-      const double sum = qk::lanes_sum(qk::squares(x), lanes);
-      const auto s = norm::centre_of<A>(0.0, 0.0, 1.0 / math::sqrt(sum / static_cast<double>(columns) + p.eps));
+      for (int u = 0; u < HELD; ++u) x[u][0] = ahead[u][0], x[u][1] = ahead[u][1];
+      in.from += x_step, from.from += dy_step;
+      if constexpr (WIDE) lane.load_chunks(in, base + own.ways < left, ahead);
+      const auto s = qk::head_scale(p, x);
       double slope = 0;
-      Vec<A, V> g[qk::held][2];  // dy turned back
+      Vec<A, V> g[HELD][2];  // dy turned back, then times the weights
+      if (mine) {            // the angles of no token are anything, and 0 times infinity would reach dw
 #pragma unroll
-      for (int u = 0; u < qk::held; ++u) {
-        const qk::Unit at = qk::unit_at<V, INTERLEAVED>(p, lane + u * lanes);
-        g[u][0] = to_acc(dy[u][0]), g[u][1] = to_acc(dy[u][1]);
-        qk::turn_unit<V, INTERLEAVED>(g[u], at, cosines + token * pairs, sines + token * pairs, pairs, true);
+        for (int u = 0; u < HELD; ++u) {
+          g[u][0] = to_acc(dy[u][0]), g[u][1] = to_acc(dy[u][1]);
+          if constexpr (HELD > 1) {  // read again, as weights are: no room
+            const int again = forgotten(angle);
+            turns[u] = lane.turns_of(cosines + again, sines + again, u);
+          }
+          lane.turn(g[u], u, turns[u], true);
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
+          for (int i = 0; i < 2; ++i) {
+            // Read again for each head: in registers they would make others spill.
+            const Vec<A, V> weight = lane.weights_of(weights + forgotten(0), u, i);
 #pragma unroll
-          for (int k = 0; k < V; ++k) {
-            if (!mine || k >= at.exist[i]) continue;
-            const A xhat = to_acc(x[u][i][k]) * s.scale * s.rstd;
-            dw[u][i][k] = math::fma(g[u][i][k], xhat, dw[u][i][k]);
-            slope += static_cast<double>(g[u][i][k] * weights[at.col[i] + k] * xhat);
+            for (int k = 0; k < V; ++k) {
+              const A xhat = to_acc(x[u][i][k]) * s.scale * s.rstd;
+              dw[u][i][k] = math::fma(g[u][i][k], xhat, dw[u][i][k]);
+              g[u][i][k] *= weight[k];
+              slope += static_cast<double>(g[u][i][k] * xhat);
+            }
           }
         }
       }
       const A mean = static_cast<A>(qk::lanes_sum(slope, lanes) / static_cast<double>(columns));
-      if (into == nullptr) continue;
-      const qk::Head<T> out = qk::head_at<T>(p, into, key ? 3 : 1, first + token, head);
+      if (mine && into != nullptr) {
 #pragma unroll
-      for (int u = 0; u < qk::held; ++u) {
-        const qk::Unit at = qk::unit_at<V, INTERLEAVED>(p, lane + u * lanes);
+        for (int u = 0; u < HELD; ++u) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          Vec<A, V> dx;
+          for (int i = 0; i < 2; ++i) {
+            Vec<A, V> dx;
 #pragma unroll
-          for (int k = 0; k < V; ++k) {
-            const A w = k < at.exist[i] ? weights[at.col[i] + k] : A(0), xhat = to_acc(x[u][i][k]) * s.scale * s.rstd;
-            dx[k] = math::fma(-xhat, mean, g[u][i][k] * w) * s.rstd * s.scale;
+            for (int k = 0; k < V; ++k) {
+              const A xhat = to_acc(x[u][i][k]) * s.scale * s.rstd;
+              dx[k] = math::fma(-xhat, mean, g[u][i][k]) * s.rstd * s.scale;
+            }
+            lane.store_chunk(out, true, u, i, dx);
           }
-          out.template store_at<WIDE, V>(at.col[i], mine ? at.exist[i] : 0, from_acc<T>(dx));
         }
       }
+      if constexpr (!WIDE) lane.load_chunks(in, base + own.ways < left, ahead);
     }
   }
   if (!summing) return;
+  __syncthreads();
 #pragma unroll
-  for (int u = 0; u < qk::held; ++u) {
-    const qk::Unit at = qk::unit_at<V, INTERLEAVED>(p, lane + u * lanes);
+  for (int u = 0; u < HELD; ++u) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
       for (int k = 0; k < V; ++k) {
-        if (k < at.exist[i]) board[group * columns + at.col[i] + k] = dw[u][i][k];
+        if (k < lane.at[u].exist[i]) board[group * columns + lane.at[u].col[i] + k] = dw[u][i][k];
       }
     }
   }
   __syncthreads();
+  A* const sums = static_cast<A*>(side ? p.sums2 : p.sums);
   for (int col = threadIdx.x; col < columns; col += qk::threads) {
     A sum = 0;
 #pragma unroll 4
-    for (int g = 0; g < groups; ++g) sum += board[g * columns + col];
-    static_cast<A*>(sums)[static_cast<i64>(blockIdx.x) * columns + col] = sum;
+    for (int g = 0; g < qk::threads / lanes; ++g) sum += board[g * columns + col];
+    sums[own.tile * columns + col] = sum;
   }
 }
 
@@ -307,7 +393,7 @@ template <class T, class P> BARACUDA_D void qk_norm_rope_combine(const P& p) {
   const A* const sums = static_cast<const A*>(key ? p.sums2 : p.sums);
   double sum = 0;
 #pragma unroll 4
-  for (i64 part = lane_id(); part < p.parts; part += warp_size)
+  for (i64 part = lane_id(); part < p.parts[key]; part += warp_size)
     sum += static_cast<double>(sums[part * p.columns + col]);
   sum = warp_reduce<Sum>(sum);
   if (lane_id() == 0) norm::put_affine<T>(out, col * (key ? p.stride2 : p.stride), p.wide, sum);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from ....core import (
     Variant, Vjp, choice, element, extent, functional, integer, number, operand, output, scalar,
 )  # fmt: skip
 from ....core.benchmark import Benchmark
-from ....schedules.norms import affine_element, affine_elements
+from ....core.variant import Blocks
+from ....schedules.norms import HALVES, affine_element, affine_elements
 from ..layouts import Layouts
 from .rope import is_wide, rotation, rotation_params
 from .rotary import (
@@ -24,8 +25,8 @@ from .rotary import (
 Q = "batch_size num_heads seq_len head_dim"
 K = "batch_size num_kv_heads seq_len head_dim"
 THREADS = 256
-HELD = 2  # units a lane holds
-_TOKENS = 8  # a block makes the angles of, at most
+MOST_HELD = 2  # units a lane holds
+_PASSES = 16  # heads of a token that a group of lanes takes one after another, where that leaves enough blocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +98,25 @@ def reference(
 
 OWN = {
     "weight": "ptr", "weight2": "ptr", "offset": "iscalar", "eps": "f64", "weight_stride": "i64",
-    "weight_stride2": "i64", "wide": "i32", "weight_offset": "f64",
+    "weight_stride2": "i64", "wide": "i32", "weight_offset": "f64", "side_blocks": "i64[2]", "side_tiles": "i64[2]",
+    "side_rows": "i32[2]", "side_ways": "i32[2]",
 }  # fmt: skip
 PARAMS = Params("QkNormRopeParams", **OWN, **rotation_params(4))
-AXES = {"INTERLEAVED": (False, True), "WIDE": (True, False)}
+
+
+def room(element: ElementKind, kind: Any = None) -> int:
+    """Blocks of the forward that a multiprocessor has registers for."""
+    return 3 if element in HALVES else 4
+
+
+def head_kernels(name: str, params: Params, min_blocks: Blocks) -> tuple[Kernel, Kernel]:
+    """Of whole chunks where a lane holds one unit of a head, as nearly all models have, and of everything else."""
+    template = f"{name}<{{T}}, {{INTERLEAVED}}, {{WIDE}}, {{HELD}}>"
+    pairing = {"INTERLEAVED": (False, True)}
+    return (
+        Kernel("heads", template, params, pairing | {"WIDE": (True,), "HELD": (1,)}, THREADS, min_blocks),
+        Kernel("heads_any", template, params, pairing | {"WIDE": (False,), "HELD": (1, MOST_HELD)}, THREADS),
+    )
 
 
 def units(desc: Any) -> tuple[int, int]:
@@ -110,42 +126,63 @@ def units(desc: Any) -> tuple[int, int]:
     return -(-turning // width), -(-(desc.head_dim - desc.rotary) // (2 * width))
 
 
-def common(p: Problem, views: list[Any], heads: tuple[int, int]) -> tuple[dict[str, Any], bool] | str:
-    """The parameters of both directions, and whether chunks are whole; `views` as `rotation` takes them."""
+def ways_of(rows: int, heads: tuple[int, int], groups: int, fill: int) -> tuple[int, int]:
+    """How many of a block's groups of lanes share the heads of a token, of queries and of keys: powers of two.
+
+    Few, so that angles and weights serve many heads, but as many as give `fill` blocks.
+    """
+    passes = _PASSES
+    while True:
+        q, k = (min(groups, 1 << max(-(-n // passes) - 1, 0).bit_length()) for n in heads)
+        if passes == 1 or sum(-(-rows * w // groups) for w, n in zip((q, k), heads, strict=True) if n) >= fill:
+            return q, k
+        passes //= 2
+
+
+def common(p: Problem, views: list[Any], heads: tuple[int, int], fill: int) -> tuple[dict[str, Any], Step] | str:
+    """The parameters of both directions but for side_blocks, and the launch, whose grid is still to be set.
+
+    `views` as `rotation` takes them; fill: the blocks that fill the device.
+    """
     desc, counts = p.desc, units(p.desc)
-    if sum(counts) > HELD * 32:
-        most = HELD * 32 * 2 * 16 // desc.element.itemsize
+    if sum(counts) > MOST_HELD * 32:
+        most = MOST_HELD * 32 * 2 * 16 // desc.element.itemsize
         return f"head_dim must be at most {most} of {desc.element}, got {desc.head_dim}"
-    wide = is_wide(desc, [v for v in views if v is not None])
     lanes = min(32, 1 << max(sum(counts) - 1, 0).bit_length())
+    held = max(1, -(-sum(counts) // lanes))
+    wide = held == 1 and is_wide(desc, [v for v in views if v is not None])
     shown = [views[0] if v is None else v for v in views]
     values = rotation(p, shown, heads, wide)
-    groups, most_heads = THREADS // lanes, max(*heads, 1)
-    tile = max(1, min(groups // most_heads, _TOKENS))
+    groups, half = THREADS // lanes, max(desc.rotary // 2, 1)
+    ways = ways_of(values["rows"], heads, groups, fill)
+    side_rows = [groups // n for n in ways]
+    tiles = [-(-values["rows"] // r) if n else 0 for r, n in zip(side_rows, heads, strict=True)]
     stride = {f"weight_stride{n}": 0 if w is None else w.strides[0] for n, w in (("", p.q_weight), ("2", p.k_weight))}
-    return {
-        **values, **stride, "rotary_units": counts[0], "copy_units": counts[1], "units": sum(counts), "lanes": lanes,
-        "tile_rows": tile, "tiles": -(-values["rows"] // tile), "head_counts": heads, "eps": desc.eps,
-        "weight_offset": desc.weight_offset, "wide": desc.weight_element is not desc.element, "weight": "q_weight",
-        "weight2": "k_weight",
-    }, wide  # fmt: skip
+    values |= {
+        **stride, "rotary_units": counts[0], "copy_units": counts[1], "units": sum(counts), "lanes": lanes,
+        "side_rows": side_rows, "side_ways": ways, "side_tiles": tiles, "head_counts": heads, "eps": desc.eps,
+        "step_rows": THREADS // half, "step_pairs": THREADS % half, "weight_offset": desc.weight_offset,
+        "wide": desc.weight_element is not desc.element, "weight": "q_weight", "weight2": "k_weight",
+    }  # fmt: skip
+    axes = {"INTERLEAVED": desc.pairing == "interleaved", "WIDE": wide, "HELD": held}
+    smem = (max(side_rows) * desc.rotary + desc.head_dim) * desc.acc.itemsize
+    return values, Step("heads" if wide else "heads_any", (1, 1, 1), values, axes, THREADS, smem=smem)
 
 
 def _geometry(p: Problem) -> Geometry | str:
     desc, views = p.desc, [p.q, p.yq, p.k, p.yk]
-    heads = (desc.num_heads, desc.num_kv_heads)
-    found = common(p, views, heads)
+    heads, fill = (desc.num_heads, desc.num_kv_heads), room(desc.element) * p.device.sms
+    found = common(p, views, heads, fill)
     if isinstance(found, str):
         return found
-    values, wide = found
-    values |= {"x": "q", "y": "yq", "x2": "k", "y2": "yk"}
-    tiles, groups = values["tiles"], THREADS // values["lanes"]
-    passes = -(-values["tile_rows"] * sum(heads) // groups)
-    split = max(1, min(passes, -(-4 * p.device.sms // max(tiles, 1)), 65535))
-    smem = (values["tile_rows"] * desc.rotary + 2 * desc.head_dim) * desc.acc.itemsize
-    axes = {"INTERLEAVED": desc.pairing == "interleaved", "WIDE": wide}
-    step = Step("heads", (max(1, tiles), split, 1), values, axes, THREADS, smem=smem)
-    return Geometry((step,), layout=layout_of(views, wide))
+    values, step = found
+    tiles = values["side_tiles"]
+    blocks = max(1, sum(tiles))
+    passes = max(-(-n // w) for n, w in zip(heads, values["side_ways"], strict=True))
+    split = max(1, min(passes, -(-fill // blocks), 65535))
+    values |= {"x": "q", "y": "yq", "x2": "k", "y2": "yk", "side_blocks": tiles}
+    step = replace(step, grid=(blocks, split, 1), params=values)
+    return Geometry((step,), layout=layout_of(views, step.axes["WIDE"]))
 
 
 def layout_of(views: list[Any], wide: bool) -> str:
@@ -171,7 +208,8 @@ def in_torch(
 
 def random_case(draw: Any, descriptor: type[QkNormRopeDescriptor]) -> QkNormRopeDescriptor:
     """A descriptor for tests: whole and partial rotation, vector and odd head sizes."""
-    head_dim = draw.sizes(2, 6, 20, 64, 80, 127, 128, 200)
+    two_units = tuple(n for n in (300, 600) if n * draw.element.itemsize <= 2048)
+    head_dim = draw.sizes(2, 6, 20, 64, 80, 127, 128, 200, rare=two_units)
     partial = 2 * draw.integer(0, head_dim // 2) if draw.flag() or head_dim % 2 else None
     seq_len, rotary = draw.integer(0, 17), head_dim if partial is None else partial
     tables = (None, (seq_len, rotary), (1, 1, seq_len, rotary), (1, 1, seq_len, rotary // 2))
@@ -209,7 +247,7 @@ class QkNormRopePlan(Plan):
     variants = (
         Variant(
             "heads", _geometry, source="attention/rope/qk_norm_rope.cu",
-            kernels=(Kernel("heads", "qk_norm_rope<{T}, {INTERLEAVED}, {WIDE}>", PARAMS, AXES, THREADS),),
+            kernels=head_kernels("qk_norm_rope", PARAMS, room),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,13 @@ from ....core import (
 from ....core.variant import aligned
 from ..layouts import Layouts
 from .qk_norm_rope import (
-    THREADS, K, Q, QkNormRopeDescriptor, QkNormRopePlan, common, layout_of, normalized, qk_benchmarks, random_case,
-    weighted, AXES, OWN,
+    OWN, THREADS, K, Q, QkNormRopeDescriptor, QkNormRopePlan, common, head_kernels, layout_of, normalized,
+    qk_benchmarks, random_case, weighted,
 )  # fmt: skip
 from .rope import rotation_params
 from .rotary import TABLES, angles, check_tokens, frequencies_operand, positions_operand, rotate, table_operand
 
-_BLOCKS = 4  # of queries, and of keys, a multiprocessor
+_BLOCKS = 2  # a multiprocessor has room for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,45 +72,44 @@ PARAMS = Params(
 )
 COMBINE = Params(
     "QkNormRopeCombineParams", dweight="ptr", dweight2="ptr", sums="workspace", sums2="workspace", columns="i64",
-    parts="i64", stride="i64", stride2="i64", wide="i32",
+    parts="i64[2]", stride="i64", stride2="i64", wide="i32",
 )  # fmt: skip
 
 
+def parts_of(work: Sequence[int], tiles: Sequence[int], blocks: int) -> tuple[int, int]:
+    """How many of the persistent blocks are for queries, and for keys, in proportion to `work`."""
+    q = min(max(blocks * work[0] // max(sum(work), 1), 1), blocks - 1)
+    return min(q, max(tiles[0], 1)), min(blocks - q, max(tiles[1], 1))
+
+
 def _geometry(p: Problem) -> Geometry | str:
-    desc = p.desc
+    desc, heads, blocks = p.desc, (p.desc.num_heads, p.desc.num_kv_heads), _BLOCKS * p.device.sms
     views = [p.dyq, p.dq, p.dyk, p.dk, p.q, p.k]
-    found = common(p, views, (desc.num_heads, desc.num_kv_heads))
+    found = common(p, views, heads, blocks)
     if isinstance(found, str):
         return found
-    values, wide = found
-    outs = {"dq": p.dq, "dk": p.dk}
-    names = {n: n if v is not None else "@null" for n, v in outs.items()}
-    want = (p.dq_weight is not None) + 2 * (p.dk_weight is not None)
-    parts = max(1, min(values["tiles"], p.device.sms * _BLOCKS))
-    nbytes = aligned(parts * desc.head_dim * desc.acc.itemsize) if want else 0
-    place = {"sums": 0, "sums2": nbytes}
+    values, step = found
+    names = {n: n if v is not None else "@null" for n, v in (("dq", p.dq), ("dk", p.dk))}
+    summed = (p.dq_weight is not None, p.dk_weight is not None)
+    wanted = (p.dq is not None or summed[0], p.dk is not None or summed[1])
+    parts = parts_of([n * w for n, w in zip(heads, wanted, strict=True)], values["side_tiles"], blocks)
+    nbytes = [aligned(n * s * desc.head_dim * desc.acc.itemsize) for n, s in zip(parts, summed, strict=True)]
+    place = {"sums": 0, "sums2": nbytes[0]}
     values |= {
-        "x": "dyq",
-        "y": names["dq"],
-        "x2": "dyk",
-        "y2": names["dk"],
-        "x3": "q",
-        "y3": "k",
-        "want": want,
-        **place,
-    }
-    groups = THREADS // values["lanes"]
-    smem = (values["tile_rows"] * desc.rotary + (1 + (groups if want else 0)) * desc.head_dim) * desc.acc.itemsize
-    axes = {"INTERLEAVED": desc.pairing == "interleaved", "WIDE": wide}
-    steps = [Step("heads", (parts, 2, 1), values, axes, THREADS, smem=smem)]
-    if want and desc.head_dim:
+        **place, "x": "dyq", "y": names["dq"], "x2": "dyk", "y2": names["dk"], "x3": "q", "y3": "k",
+        "want": summed[0] + 2 * summed[1], "side_blocks": parts,
+    }  # fmt: skip
+    board = THREADS // values["lanes"] * desc.head_dim if any(summed) else 0  # takes the place of the angles
+    smem = max(step.smem, (board + desc.head_dim) * desc.acc.itemsize)
+    steps = [replace(step, grid=(sum(parts), 1, 1), params=values, smem=smem)]
+    if any(summed) and desc.head_dim:
         last = {
             **place, "dweight": "dq_weight", "dweight2": "dk_weight", "columns": desc.head_dim, "parts": parts,
             "stride": 0 if p.dq_weight is None else p.dq_weight.strides[0],
             "stride2": 0 if p.dk_weight is None else p.dk_weight.strides[0], "wide": values["wide"],
         }  # fmt: skip
         steps.append(Step("combine", (-(-desc.head_dim // (THREADS // 32)), 2, 1), last, {}, THREADS))
-    return Geometry(tuple(steps), 2 * nbytes, layout_of(views, wide))
+    return Geometry(tuple(steps), sum(nbytes), layout_of(views, step.axes["WIDE"]))
 
 
 class QkNormRopeBackwardPlan(Plan):
@@ -131,7 +130,7 @@ class QkNormRopeBackwardPlan(Plan):
         Variant(
             "heads", _geometry, source="attention/rope/qk_norm_rope.cu",
             kernels=(
-                Kernel("heads", "qk_norm_rope_backward<{T}, {INTERLEAVED}, {WIDE}>", PARAMS, AXES, THREADS),
+                *head_kernels("qk_norm_rope_backward", PARAMS, _BLOCKS),
                 Kernel("combine", "qk_norm_rope_combine<{T}>", COMBINE, threads=THREADS),
             ),
             guarantee=Guarantee(Relative(2)),
