@@ -20,8 +20,7 @@ ROUNDS = 4  # the most a tile takes: its parameters are arrays of as many
 LONGEST = 4096
 """Elements of a row of 16-bit floats up to which a thread holds 32; of longer ones it holds 64."""
 PARAMS = {
-    "shift": f"i32[{ROUNDS}]", "low": f"i32[{ROUNDS}]", "high": f"i32[{ROUNDS}]", "rounds": "i32", "k": "i32",
-    "tile_rows": "i32",
+    "shift": f"i32[{ROUNDS}]", "levels": f"i32[{ROUNDS}]", "rounds": "i32", "k": "i32", "tile_rows": "i32",
 }  # fmt: skip
 """What a kernel of tiles has beside the rows."""
 
@@ -65,6 +64,11 @@ class Tiling:
         """Elements a thread holds in a round."""
         few = self.base > 1 or self.n <= LONGEST
         return held_by(self.element)[0 if few else -1]
+
+    @property
+    def kernel(self) -> str:
+        """The name of the kernels that take it."""
+        return "base" if self.base > 1 else "tile" if self.held == held_by(self.element)[-1] else "short"
 
     @cached_property
     def rows(self) -> int:
@@ -121,13 +125,14 @@ class Tiling:
         return [*made, (done if done < end else bits - above, done, end)]
 
     def params(self) -> Mapping[str, Any]:
-        """The fields of `PARAMS`."""
-        found = self.rounds()
-        assert len(found) <= ROUNDS
-        columns = [[r[i] for r in found] + [0] * (ROUNDS - len(found)) for i in range(3)]
+        """The fields of `PARAMS`: of each round the window and how many of its levels are done; the last is last."""
+        *before, last = self.rounds()
+        assert len(before) < ROUNDS
+        found = [*before, *[(0, 0, 0)] * (ROUNDS - 1 - len(before)), last]
         return {
-            **dict(zip(("shift", "low", "high"), columns, strict=True)), "rounds": len(found), "k": self.k,
-            "tile_rows": self.rows,
+            "shift": [shift for shift, _, _ in found],
+            "levels": [max(high - max(low, shift), 0) for shift, low, high in found],
+            "rounds": len(before) + 1, "k": self.k, "tile_rows": self.rows,
         }  # fmt: skip
 
 

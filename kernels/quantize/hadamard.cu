@@ -18,37 +18,40 @@ template <class T, int E, int BASE, bool WIDE> struct HadamardResult {
   BARACUDA_D HadamardResult(const HadamardParams& params, const Tile& tile)
       : p(params), t(tile), scale(params.raw ? A(1) : static_cast<A>(params.scale() * params.unit)) {}
 
-  BARACUDA_D void put_chunk(int i, const A* x) const {
-    if (i >= t.valid) return;
-    const int row = t.row_of(i), column = i - row * t.n;
-    const i64 to = t.template row_offset<true>(AT_RESULT, row) + column;
-    Vec<A, V> v;
-#pragma unroll
-    for (int k = 0; k < V; ++k) v[k] = x[k] * scale;
-    if (p.after != nullptr) {
-      const T* const after = static_cast<const T*>(p.after) + t.template row_offset<true>(AT_AFTER, row) + column;
-      const auto s = to_acc(load<V>(after));
-#pragma unroll
-      for (int k = 0; k < V; ++k) v[k] *= s[k];
-    }
-    if (p.raw) store(static_cast<A*>(p.y) + to, v);
-    else store<Access::streaming>(static_cast<T*>(p.y) + to, from_acc<T>(v));
-  }
   BARACUDA_D void leave_wide() const {
-    const int round = p.rounds - 1, shift = p.shift[round];
+    const int shift = p.shift[Tile::last];
 #pragma unroll 1
     for (int w = static_cast<int>(threadIdx.x); w < t.size / E; w += static_cast<int>(blockDim.x)) {
       const int place = t.chunk_place(w, shift);
       A x[E];
+      t.last_round(place, x);
 #pragma unroll
-      for (int c = 0; c < C; ++c) t.get(place + (c << shift), x + c * V);
-      t.chunk_levels(x, round);
+      for (int i = 0; i < E; ++i) x[i] *= scale;
+      i64 to[C];
+      if (p.after != nullptr) {
+        t.chunk_offsets(AT_AFTER, place, shift, to);
 #pragma unroll
-      for (int c = 0; c < C; ++c) put_chunk(place + (c << shift), x + c * V);
+        for (int c = 0; c < C; ++c) {
+          if (place + (c << shift) >= t.valid) continue;
+          const auto s = to_acc(load<V>(static_cast<const T*>(p.after) + to[c]));
+#pragma unroll
+          for (int k = 0; k < V; ++k) x[c * V + k] *= s[k];
+        }
+      }
+      t.chunk_offsets(AT_RESULT, place, shift, to);
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        if (place + (c << shift) >= t.valid) continue;
+        Vec<A, V> v;
+#pragma unroll
+        for (int k = 0; k < V; ++k) v[k] = x[c * V + k];
+        if (p.raw) store(static_cast<A*>(p.y) + to[c], v);
+        else store<Access::streaming>(static_cast<T*>(p.y) + to[c], from_acc<T>(v));
+      }
     }
   }
   BARACUDA_D void leave_strided() const {
-    t.chunk_round(p.rounds - 1);
+    t.template chunk_round<Tile::last>();
     __syncthreads();
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < t.valid; i += static_cast<int>(blockDim.x)) {

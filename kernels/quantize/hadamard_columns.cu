@@ -51,7 +51,7 @@ template <class T, int RADIX, bool WIDE> struct HadamardColumns {
       A column[RADIX];
 #pragma unroll
       for (int r = 0; r < RADIX; ++r) column[r] = x[r][k];
-      if constexpr (RADIX == 16) hadamard::levels<1, 4>(column, p.shift, p.low, p.high);
+      if constexpr (RADIX == 16) hadamard::levels<1, 4>(column, p.low - p.shift, p.high - p.shift);
       else hadamard::multiply<RADIX>(column);
 #pragma unroll
       for (int r = 0; r < RADIX; ++r) x[r][k] = column[r];

@@ -8,6 +8,7 @@
 // is accessed, so that their bits are the lowest ones and a window of bits above; rounds between hold a window of bits.
 // Windows follow from n and T alone (baracuda_py/schedules/hadamard.py), and they fix the order of every sum.
 #include <baracuda/math.cuh>
+#include <baracuda/opaque.cuh>
 #include <baracuda/rows.cuh>
 
 namespace baracuda::hadamard {
@@ -59,12 +60,11 @@ template <int BASE, class A> BARACUDA_D void multiply(A (&x)[BASE]) {
 
 // ---- levels in registers --------------------------------------------------------------------------------------------
 
-// Levels bit, bit + 1, … of x, whose places differ by them for indices that differ by FIRST, 2 FIRST, … COUNT levels are
-// held, of which those in [low, high) are done.
-template <int FIRST, int COUNT, int E, class A> BARACUDA_D void levels(A (&x)[E], int bit, int low, int high) {
+// Of COUNT levels of x, whose places differ by them for indices that differ by FIRST, 2 FIRST, … those in [from, to).
+template <int FIRST, int COUNT, int E, class A> BARACUDA_D void levels(A (&x)[E], int from = 0, int to = COUNT) {
 #pragma unroll
   for (int l = 0; l < COUNT; ++l) {
-    if (bit + l < low || bit + l >= high) continue;
+    if (l < from || l >= to) continue;
     const int step = FIRST << l;
 #pragma unroll
     for (int i = 0; i < E; ++i) {
@@ -76,6 +76,21 @@ template <int FIRST, int COUNT, int E, class A> BARACUDA_D void levels(A (&x)[E]
   }
 }
 
+// f of `count`, from 0 to MOST, as a constant. What f does with registers is there for each count: numbers that some
+// counts change would else meet in the same registers, a move for every two sums.
+template <int N> struct Count {
+  static constexpr int value = N;
+};
+template <int MOST, class F> BARACUDA_D void with_count(int count, const F& f) {
+  if constexpr (MOST > 0) {
+    if (count < MOST) {
+      with_count<MOST - 1>(count, f);
+      return;
+    }
+  }
+  f(Count<MOST>());
+}
+
 // Where a row of an operand begins. A row is a part of one axis, so that its columns are even steps apart.
 template <bool WIDE, class P> BARACUDA_D i64 row_start(const P& p, int operand, i64 row) {
   if constexpr (WIDE) return RowAt<true>(p, row).offset(p, operand);
@@ -85,13 +100,14 @@ template <bool WIDE, class P> BARACUDA_D i64 row_start(const P& p, int operand, 
 
 // ---- a tile in shared memory ----------------------------------------------------------------------------------------
 
-// T as in global memory, E elements a thread in registers. P has `rows`, `k`, `tile_rows`, `rounds`, `shift`, `low` and
-// `high`, the numbers of row_params, and operands SOURCE and SIGNS, x and what it is multiplied by first.
+// T as in global memory, E elements a thread in registers. P has `rows`, `k`, `tile_rows`, `rounds`, `shift` and
+// `levels`, the numbers of row_params, and operands SOURCE and SIGNS, x and what it is multiplied by first.
 template <class T, int E, int BASE, class P> struct Tile {
   using A = acc_t<T>;
   static constexpr int V = vec_elems<T>, C = E / V, LE = log2_of(E), LV = log2_of(V), LC = LE - LV;
   static constexpr int line = log2_of(128 / static_cast<int>(sizeof(A)));  // of shared memory, all banks once
   static constexpr int pad = 16 / static_cast<int>(sizeof(A));
+  static constexpr int last = 3;  // round of the parameters, whatever rounds there are
   const P& p;
   A* const tile;
   const i64 first;        // row of the tile's first
@@ -113,59 +129,92 @@ template <class T, int E, int BASE, class P> struct Tile {
     const int low = w & ((1 << (shift - LV)) - 1);
     return w >> (shift - LV) << (shift + LC) | low << LV;
   }
-  BARACUDA_D void chunk_levels(A (&x)[E], int round) const {
-    levels<1, LV>(x, 0, p.low[round], p.high[round]);
-    levels<V, LC>(x, p.shift[round], p.low[round], p.high[round]);
-  }
-  BARACUDA_D void put(int i, const A* x) const {
-    Vec<A, V> v;
+  // Where chunk c of a thread is, from the first: the chunks are 2^shift apart.
+  static BARACUDA_D int chunk_at(int c, int shift) {
+    int to = 0;
 #pragma unroll
-    for (int k = 0; k < V; ++k) v[k] = x[k];
-    store(tile + at(i), v);
+    for (int l = 0; l < LC; ++l) to += (c >> l & 1) * at(1 << (shift + l));
+    return to;
   }
-  BARACUDA_D void get(int i, A* x) const {
-    const Vec<A, V> v = load<V>(static_cast<const A*>(tile) + at(i));
+  BARACUDA_D void put(int place, int shift, const A (&x)[E]) const {
+    A* const held = tile + at(place);
 #pragma unroll
-    for (int k = 0; k < V; ++k) x[k] = v[k];
+    for (int c = 0; c < C; ++c) {
+      Vec<A, V> v;
+#pragma unroll
+      for (int k = 0; k < V; ++k) v[k] = x[c * V + k];
+      store(held + chunk_at(c, shift), v);
+    }
   }
-  template <bool WIDE> BARACUDA_D i64 row_offset(int operand, int row) const {
-    return row_start<WIDE>(p, operand, first + row);
+  BARACUDA_D void get(int place, int shift, A (&x)[E]) const {
+    const A* const held = tile + at(place);
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      const Vec<A, V> v = load<V>(held + chunk_at(c, shift));
+#pragma unroll
+      for (int k = 0; k < V; ++k) x[c * V + k] = v[k];
+    }
+  }
+  // Where they are in an operand of aligned chunks.
+  BARACUDA_D void chunk_offsets(int operand, int place, int shift, i64 (&to)[C]) const {
+    const i64 step = p.outer[operand][0];
+    if (p.outer_rank <= 1 && (BASE == 1 || p.tile_rows == 1)) {  // a bit of a place is a distance
+      const int row = BASE == 1 ? place >> p.k : 0;
+      to[0] = (first + row) * step + (place - (row << p.k));
+#pragma unroll
+      for (int l = 0; l < LC; ++l) {
+        const int bit = shift + l;
+        const i64 apart = BASE > 1 || bit < p.k ? i64(1) << bit : step << (bit - p.k);
+#pragma unroll
+        for (int c = 0; c < 1 << l; ++c) to[c + (1 << l)] = to[c] + apart;
+      }
+    } else {
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        const int i = place + (c << shift), row = row_of(i);
+        to[c] = row_start<true>(p, operand, first + row) + (i - row * n);
+      }
+    }
   }
   BARACUDA_D i64 offset(int operand, int row, int column) const {
     return row_start<false>(p, operand, first + row) + column * p.inner[operand][0];
   }
 
-  // The first round of rows in aligned chunks.
-  template <int SOURCE, int SIGNS> BARACUDA_D void enter_wide() const {
+  // The first round of rows in aligned chunks; COUNT levels of its window.
+  template <int SOURCE, int SIGNS, int COUNT> BARACUDA_D void enter_wide() const {
     const T *const from = static_cast<const T*>(p.x), *const signs = static_cast<const T*>(p.signs);
     const int shift = p.shift[0];
 #pragma unroll 1
     for (int w = static_cast<int>(threadIdx.x); w < size / E; w += static_cast<int>(blockDim.x)) {
       const int place = chunk_place(w, shift);
+      i64 to[C];
+      chunk_offsets(SOURCE, place, shift, to);
       Chunk raw[C];
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        const int i = place + (c << shift), row = row_of(i);
         raw[c] = Chunk{};
-        if (i < valid)
-          raw[c] = load<4>(reinterpret_cast<const u32*>(from + row_offset<true>(SOURCE, row) + (i - row * n)));
+        if (place + (c << shift) < valid) raw[c] = load<4>(reinterpret_cast<const u32*>(from + to[c]));
       }
       A x[E];
 #pragma unroll
       for (int c = 0; c < C; ++c) {
-        auto v = to_acc(unpack<T>(raw[c]));
-        const int i = place + (c << shift), row = row_of(i);
-        if (signs != nullptr && i < valid) {
-          const auto s = to_acc(load<V>(signs + row_offset<true>(SIGNS, row) + (i - row * n)));
-#pragma unroll
-          for (int k = 0; k < V; ++k) v[k] *= s[k];
-        }
+        const auto v = to_acc(unpack<T>(raw[c]));
 #pragma unroll
         for (int k = 0; k < V; ++k) x[c * V + k] = v[k];
       }
-      chunk_levels(x, 0);
+      if (signs != nullptr) {
+        chunk_offsets(SIGNS, place, shift, to);
 #pragma unroll
-      for (int c = 0; c < C; ++c) put(place + (c << shift), x + c * V);
+        for (int c = 0; c < C; ++c) {
+          if (place + (c << shift) >= valid) continue;
+          const auto s = to_acc(load<V>(signs + to[c]));
+#pragma unroll
+          for (int k = 0; k < V; ++k) x[c * V + k] *= s[k];
+        }
+      }
+      levels<1, LV>(x, 0, BASE == 1 ? LV : p.k);
+      levels<V, COUNT>(x);
+      put(place, shift, x);
     }
   }
 
@@ -183,66 +232,79 @@ template <class T, int E, int BASE, class P> struct Tile {
       tile[at(i)] = x;
     }
     __syncthreads();
-    chunk_round(0);
+    chunk_round<0>();
   }
 
   // A round of chunks within the tile.
-  BARACUDA_D void chunk_round(int round) const {
-    const int shift = p.shift[round];
+  template <int ROUND> BARACUDA_D void chunk_round() const {
+    const int shift = p.shift[ROUND];
 #pragma unroll 1
     for (int w = static_cast<int>(threadIdx.x); w < size / E; w += static_cast<int>(blockDim.x)) {
       const int place = chunk_place(w, shift);
       A x[E];
-#pragma unroll
-      for (int c = 0; c < C; ++c) get(place + (c << shift), x + c * V);
-      chunk_levels(x, round);
-#pragma unroll
-      for (int c = 0; c < C; ++c) put(place + (c << shift), x + c * V);
+      get(place, shift, x);
+      levels<1, LV>(x, 0, ROUND == 0 ? p.k : 0);
+      levels<V, LC>(x, 0, p.levels[ROUND]);
+      put(place, shift, x);
     }
   }
 
+  // The last round of chunks, which stay with their thread.
+  BARACUDA_D void last_round(int place, A (&x)[E]) const {
+    const int shift = p.shift[last];
+    with_count<LC>(p.levels[last], [&](auto count) {
+      get(place, shift, x);
+      levels<V, decltype(count)::value>(x);
+    });
+  }
+
   // A round of the levels of the window of bits from SHIFT on.
-  template <int SHIFT> BARACUDA_D void window_round(int round) const {
+  template <int ROUND> BARACUDA_D void window_round() const {
+    constexpr int SHIFT = LV + (ROUND - 1) * LE;
+    with_count<LE>(p.levels[ROUND], [&](auto count) {
 #pragma unroll 1
-    for (int w = static_cast<int>(threadIdx.x); w < size / E; w += static_cast<int>(blockDim.x)) {
-      A* const held = tile + at(w >> SHIFT << (SHIFT + LE) | (w & ((1 << SHIFT) - 1)));
-      A x[E];
+      for (int w = static_cast<int>(threadIdx.x); w < size / E; w += static_cast<int>(blockDim.x)) {
+        A* const held = tile + at(w >> SHIFT << (SHIFT + LE) | (w & ((1 << SHIFT) - 1)));
+        A x[E];
 #pragma unroll
-      for (int r = 0; r < E; ++r) x[r] = held[at(r << SHIFT)];
-      levels<1, LE>(x, SHIFT, p.low[round], p.high[round]);
+        for (int r = 0; r < E; ++r) x[r] = held[at(r << SHIFT)];
+        levels<1, decltype(count)::value>(x);
 #pragma unroll
-      for (int r = 0; r < E; ++r) held[at(r << SHIFT)] = x[r];
-    }
+        for (int r = 0; r < E; ++r) held[at(r << SHIFT)] = x[r];
+      }
+    });
     __syncthreads();
   }
 
   // The product with the matrix of BASE, of elements 2^k apart. EVEN: in the tile they are as far apart from one another.
   template <bool EVEN> BARACUDA_D void base_round() const {
-    const int step = at(1 << p.k);
+    const int step = EVEN ? at(1 << p.k) : p.k;
+    const auto place = [&](int d, int from, int by) {
+      return EVEN ? tile + at(from) + d * by : tile + at(from + (d << by));
+    };
 #pragma unroll 1
     for (int w = static_cast<int>(threadIdx.x); w < size / BASE; w += static_cast<int>(blockDim.x)) {
       const int first_of = (w >> p.k) * n + (w & ((1 << p.k) - 1));
-      A* const held = tile + at(first_of);
       A x[BASE];
+      int from = forgotten(first_of), by = forgotten(step);  // else all places are kept in registers
 #pragma unroll
-      for (int d = 0; d < BASE; ++d) x[d] = EVEN ? held[d * step] : tile[at(first_of + (d << p.k))];
+      for (int d = 0; d < BASE; ++d) x[d] = *place(d, from, by);
       multiply<BASE>(x);
+      from = forgotten(first_of), by = forgotten(step);
 #pragma unroll
-      for (int d = 0; d < BASE; ++d) {
-        if constexpr (EVEN) held[d * step] = x[d];
-        else tile[at(first_of + (d << p.k))] = x[d];
-      }
+      for (int d = 0; d < BASE; ++d) *place(d, from, by) = x[d];
     }
     __syncthreads();
   }
 
   // All rounds but the last; the tile is then complete.
   template <bool WIDE, int SOURCE, int SIGNS> BARACUDA_D void enter() const {
-    if constexpr (WIDE) enter_wide<SOURCE, SIGNS>();
-    else enter_strided<SOURCE, SIGNS>();
+    if constexpr (WIDE) {
+      with_count<LC>(p.levels[0], [&](auto count) { enter_wide<SOURCE, SIGNS, decltype(count)::value>(); });
+    } else enter_strided<SOURCE, SIGNS>();
     __syncthreads();
-    if (p.rounds > 2) window_round<LV>(1);
-    if (p.rounds > 3) window_round<LV + LE>(2);
+    if (p.rounds > 2) window_round<1>();
+    if (p.rounds > 3) window_round<2>();
     if constexpr (BASE > 1) {
       if (p.k >= line + 2) base_round<true>();
       else base_round<false>();

@@ -12,10 +12,11 @@ import numpy as np
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
     Relative, Scalar, Step, Variant, View, Vjp, derived, element, extents, flag, functional, integer, operand, output,
-    scalar,
+    scalar, where,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import truth, whole
+from ...core.element import HALVES
 from ...core.keywords import entry, unexpected
 from ...core.tensor import dense_strides
 from ...core.views import permuted, shape_of
@@ -116,14 +117,25 @@ COLUMNS = Params(
 )  # fmt: skip
 
 WIDE = (True, False)
-MOST = {"tile": 512, "base": 256}  # threads of a block
+MOST = {"tile": 512, "short": 512, "base": 224}  # threads of a block
+
+
+def resident(blocks: int) -> Callable[[ElementKind, Any], int]:
+    """Blocks of a multiprocessor of rows of 16 bits; one of others, whose registers are their elements' alone."""
+    return lambda e, kind: blocks if e in HALVES else 1
+
+
 _TILE = Kernel(
-    "tile", "hadamard_tile<{T}, {E}, 1, {WIDE}>", PARAMS, lambda e: {"E": tiles.held_by(e), "WIDE": WIDE},
+    "tile", "hadamard_tile<{T}, {E}, 1, {WIDE}>", PARAMS, lambda e: {"E": tiles.held_by(e)[-1:], "WIDE": WIDE},
     MOST["tile"], 1,
+)  # fmt: skip
+_SHORT = Kernel(  # of 128 threads: bounds of more leave registers for seven blocks
+    "short", "hadamard_tile<{T}, {E}, 1, {WIDE}>", PARAMS, lambda e: {"E": tiles.held_by(e)[:-1], "WIDE": WIDE}, 896, 1,
 )  # fmt: skip
 _BASE = Kernel(
     "base", "hadamard_tile<{T}, {E}, {BASE}, {WIDE}>", PARAMS,
-    lambda e: {"E": tiles.held_by(e)[:1], "BASE": BASES, "WIDE": WIDE}, MOST["base"], 1,
+    lambda e: {"E": tiles.held_by(e)[:1], "BASE": BASES, "WIDE": WIDE}, MOST["base"], resident(3),
+    spills=where(element=HALVES, BASE=28),
 )  # fmt: skip
 _COLUMNS = Kernel(
     "columns", "hadamard_columns<{T}, {RADIX}, {WIDE}>", COLUMNS, {"RADIX": (16, *BASES), "WIDE": WIDE},
@@ -157,7 +169,7 @@ def _launch(
     if isinstance(found, str):
         return found
     wide = tiles.in_chunks(found, 16 // tiling.element.itemsize)
-    kernel, axes = ("tile", {}) if tiling.base == 1 else ("base", {"BASE": tiling.base})
+    kernel, axes = tiling.kernel, {} if tiling.base == 1 else {"BASE": tiling.base}
     step = Step(
         kernel, grid(-(-found.rows // tiling.rows)), {**found.params(), **tiling.params(), **values},
         {"E": tiling.held, **axes, "WIDE": wide}, tiling.threads(MOST[kernel]), tiling.smem,
@@ -230,9 +242,10 @@ def variants_of(names: Names) -> tuple[Variant, ...]:
     """The rows of the plan whose operands have these names."""
     source = "quantize/hadamard.cu"
     return (
-        Variant("tile", _tiled(names), source=source, kernels=(_TILE, _BASE), guarantee=_BOUND),
-        Variant("parts", _parted(names), source=source, kernels=(_TILE, _COLUMNS), guarantee=_BOUND, refuses=_whole),
-    )
+        Variant("tile", _tiled(names), source=source, kernels=(_TILE, _SHORT, _BASE), guarantee=_BOUND),
+        Variant("parts", _parted(names), source=source, kernels=(_TILE, _SHORT, _COLUMNS), guarantee=_BOUND,
+                refuses=_whole),
+    )  # fmt: skip
 
 
 def _factors(block: int) -> list[Any]:

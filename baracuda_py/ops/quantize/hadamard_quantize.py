@@ -112,13 +112,16 @@ def reference(
 
 PARAMS = Params(
     "HadamardQuantizeParams", y="ptr", x="ptr", signs="ptr", scales="ptr", scale="scalar", y_scale="scalar", unit="f64",
-    **row_params(3), **tiles.PARAMS, group="i32", code="i32", scale_code="i32", is_static="i32", largest="f32",
+    **row_params(3), **tiles.PARAMS, group="i32", group_bits="i32", code="i32", scale_code="i32",
+    is_static="i32", largest="f32",
 )  # fmt: skip
 _CALL = "hadamard_quantize<{{T}}, {{E}}, {}, {{WIDE}}>"
 _KERNELS = (
-    Kernel("tile", _CALL.format("1"), PARAMS, lambda e: {"E": tiles.held_by(e), "WIDE": WIDE}, MOST["tile"], 1),
+    Kernel("tile", _CALL.format("1"), PARAMS, lambda e: {"E": tiles.held_by(e)[-1:], "WIDE": WIDE}, MOST["tile"], 1),
+    # Bounds of more threads than it has leave registers for six blocks of 128.
+    Kernel("short", _CALL.format("1"), PARAMS, lambda e: {"E": tiles.held_by(e)[:-1], "WIDE": WIDE}, 768, 1),
     Kernel("base", _CALL.format("{BASE}"), PARAMS,
-           lambda e: {"E": tiles.held_by(e)[:1], "BASE": BASES, "WIDE": WIDE}, MOST["base"], 1),
+           lambda e: {"E": tiles.held_by(e)[:1], "BASE": BASES, "WIDE": WIDE}, MOST["base"], 2),
 )  # fmt: skip
 
 
@@ -147,9 +150,10 @@ def _geometry(p: Problem) -> Geometry | str:
     if isinstance(found, str):
         return found
     wide = desc.group % PIECE == 0 and tiles.in_chunks(found, PIECE)
-    kernel, axes = ("tile", {}) if tiling.base == 1 else ("base", {"BASE": tiling.base})
+    kernel, axes = tiling.kernel, {} if tiling.base == 1 else {"BASE": tiling.base}
     values = {
         **found.params(), **tiling.params(), "unit": desc.unit, "group": desc.group,
+        "group_bits": -1 if desc.group & (desc.group - 1) else desc.group.bit_length() - 1,
         "code": TARGETS.index(desc.to_element), "scale_code": SCALES.index(desc.scale_element),
         "is_static": desc.static, "largest": desc.to_element.limits.max,
     }  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from call_emulated import call
 
 import baracuda_py as bc
 from baracuda_py.core.element import decode
@@ -86,3 +87,23 @@ def test_refusals(facts: dict[str, Any], text: str) -> None:
 def test_float4_needs_an_even_number() -> None:
     with pytest.raises(InvalidProblemError, match="must be even"):
         bc.hadamard_quantize(np.zeros((2, 1), np.float32), to_element="float4_e2m1fn", group=1)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize(
+    ("rows", "block", "group"),
+    [(3, 512, 512), (3, 112, 112), (5, 128, 32), (2, 2048, 4096)],
+    ids=["a window across rows", "levels within a chunk", "groups of lanes", "a group of two blocks"],
+)
+def test_rows_apart_keep_their_codes(rows: int, block: int, group: int) -> None:
+    """Rows in chunks with gaps between them, in a tile that they do not fill; sums of whole numbers are exact."""
+    cols = max(block, group)
+    x = RNG.integers(-8, 9, (rows, cols + 16)).astype(ml_dtypes.bfloat16)
+    plan = bc.HadamardQuantizePlan
+    desc = plan.descriptor(shape=(rows, cols), block=block, group=group, to_element="int8", element="bfloat16")
+    y, scales = np.full((rows, cols + 16), 77, np.int8), np.zeros((rows, cols // group), np.float32)
+    call(plan, desc, {"y": y[:, :cols], "scales": scales}, x=x[:, :cols], signs=None, scale=1.0, y_scale=1.0)
+    wanted, by = bc.hadamard_quantize(x[:, :cols], block=block, group=group, to_element="int8")
+    np.testing.assert_array_equal(scales, by)
+    np.testing.assert_array_equal(y[:, :cols], wanted)
+    assert (y[:, cols:] == 77).all()
