@@ -79,7 +79,7 @@ def reference(desc: DynamicQuantizeDescriptor, *, x: Any, wanted: set[str]) -> M
 
 PARAMS = Params(
     "DynamicQuantizeParams", y="ptr", x="ptr", scales="ptr", zero_points="ptr", **row_params(4), chunks="i32",
-    lanes="i32", run="u32[3]", code="i32", low="i32", high="i32", scale_kind="i32", largest="f32",
+    lane_bits="i32", run="u32[3]", code="i32", low="i32", high="i32", scale_kind="i32", largest="f32",
 )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def _held(p: Problem, box: Box) -> tuple[Step, str] | None:
     whole = goal.is_integer
     start = (*box.start[:-1], box.start[-1] // 2) if goal in PACKED else box.start
     values = {
-        **found.params(), "chunks": chunks, "lanes": group, "run": list(divider(inner.shape[-1] // width)),
+        **found.params(), "chunks": chunks, "lane_bits": group.bit_length() - 1, "run": list(divider(inner.shape[-1] // width)),
         "code": CODES.index(goal), "low": int(goal.limits.min) if whole else 0,
         "high": int(goal.limits.max) if whole else 0, "scale_kind": int(desc.scale_element is E.E8M0),
         "largest": goal.limits.max, "y": place("y", p.y, start), "x": place("x", p.x, box.start),
