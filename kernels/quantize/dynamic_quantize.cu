@@ -109,25 +109,24 @@ BARACUDA_D void dynamic_quantize(const DynamicQuantizeParams& p) {
     else static_cast<float*>(p.scales)[at[in_scale]] = scale[0];
     if (!SYMMETRIC && p.zero_points != nullptr) static_cast<i32*>(p.zero_points)[at[in_zero]] = zero[0];
   }
-  // Codes of zeros come by any scale that is not 0; int32 is no target.
-  if (most == 0.0f || divides(scale, most)) {
-    with_codes(p, [&](auto codes) {
-#pragma unroll
-      for (int i = 0; i < CHUNKS; ++i) {
-        const int c = i * lanes + lane;
-        if (c >= p.chunks) break;
-        const auto v = near_quotients(widened(unpack<T>(chunks[i])), scale);
-        codes.store(p, at[in_y] + chunk_at(in_y, c), v, zero);
-      }
-    });
-  } else {
+  // A piece of code through which the chunks go round: registers for one at a time, for more groups at once.
+  const auto each = [&](const auto& write) {
 #pragma unroll 1
-    for (int c = lane; c < p.chunks; c += lanes) {  // rare, and so one piece of code, through which the chunks go round
-      const auto q = codes_of(p, quotients(to_acc(unpack<T>(chunks[0])), scale), zero);
-      store_codes(p.y, p.code, at[in_y] + chunk_at(in_y, c), q);
+    for (int c = lane; c < p.chunks; c += lanes) {
+      write(at[in_y] + chunk_at(in_y, c), unpack<T>(chunks[0]));
 #pragma unroll
       for (int i = 0; i < CHUNKS - 1; ++i) chunks[i] = chunks[i + 1];
     }
+  };
+  // Codes of zeros come by any scale that is not 0; int32 is no target.
+  if (most == 0.0f || divides(scale, most)) {
+    with_codes(p, [&](auto codes) {
+      each([&](i64 to, const Vec<T, V>& x) { codes.store(p, to, near_quotients(widened(x), scale), zero); });
+    });
+  } else {
+    each([&](i64 to, const Vec<T, V>& x) {
+      store_codes(p.y, p.code, to, codes_of(p, quotients(to_acc(x), scale), zero));
+    });
   }
 }
 

@@ -1,7 +1,7 @@
 // quantize   y = clamp(round(x / scale) + zero), or x / scale as a small float; schedule map over blocks.
 //
-// A thread takes 32 bytes of x, in two chunks where neighbouring elements have scales of their own, or a byte of two
-// codes. Each element is made alone, so that no layout changes a bit. STOCHASTIC: quotients are rounded up or down at
+// A thread takes 32 bytes of x, twice that where blocks are several, or a byte of two codes; where neighbouring elements
+// have scales of their own, two chunks of half as many. Each element is made alone, so that no layout changes a bit. STOCHASTIC: quotients are rounded up or down at
 // random, by the word of the element's row-major number in a Philox stream.
 #include "quantize/codes.cuh"
 #include "random/draws.cuh"
@@ -107,7 +107,7 @@ template <class T, bool STOCHASTIC> BARACUDA_D void quantize_flat(const Quantize
   map_chunks<Flat<affine::chunk_width<T>>, affine::places>(p, affine::QuantizeOp<T, true, false, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_groups(const QuantizeParams& p) {
-  map_chunks<Strided<affine::chunk_width<T>, 1>, affine::places>(p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});
+  map_chunks<Strided<affine::chunk_width<T>, 2>, affine::places>(p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_columns(const QuantizeParams& p) {
   map_chunks<Strided<affine::chunk_width<T> / 2, 2>, affine::places>(p,

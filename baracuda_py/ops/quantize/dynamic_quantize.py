@@ -30,7 +30,7 @@ from .quantize import kernels as quantize_kernels
 from .quantize import launch as quantize_launch
 
 E = ElementKind
-HELD = ((0, 4), (128, 4), (512, 4), (512, 8))
+HELD = ((0, 4), (128, 4), (256, 8), (512, 8))
 """Threads of a block (0: up to a warp), and chunks of 16 bytes that each holds, by growing block."""
 
 
@@ -88,7 +88,7 @@ def _kernels(kind: RangeKind) -> tuple[Kernel, ...]:
     held = tuple(
         Kernel(
             f"held_{lanes}x{chunks}", f"dynamic_quantize<{{T}}, {{KIND}}, {lanes}, {chunks}>", PARAMS,
-            threads=lanes or 128,
+            threads=lanes or 128, min_blocks={256: 4, 512: 2}.get(lanes, 0),
         )
         for lanes, chunks in HELD
     )  # fmt: skip
