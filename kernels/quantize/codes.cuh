@@ -55,6 +55,11 @@ template <class T, int V> struct MapElements {
 template <class T, int V>
 using MapHeld = conditional<sizeof(T) <= 4 && V * sizeof(T) % 4 == 0, MapWords<T, V>, MapElements<T, V>>;
 
+// Whether all of a chunk have the scale and the zero point of its first element.
+template <class M> BARACUDA_D bool shares(const M& place) {
+  return place.splat >> at_scale & place.splat >> at_zero & 1;
+}
+
 // Whether no quotient of a chunk by its scales is NaN, and `near` of a Divisor makes each of them. most: the largest size
 // in the chunk, NaN where one is NaN. Of several scales it is asked once, of the least and the largest.
 template <int S> BARACUDA_D bool divides(const Vec<float, S>& scale, float most) {
@@ -135,10 +140,20 @@ template <class P, class F> BARACUDA_D void with_codes(const P& p, const F& f) {
   }
 }
 
+// 1 / s for s from 2^-60 to 2^60, rounded to nearest: the steps of the compiler's division where its test finds such an s.
+BARACUDA_D float inverse_of(float s) {
+  const float first = math::fast_rcp(s);
+  return math::fma(first, -math::fma(first, s, -1.0f), first);
+}
+
+// The quotients of a chunk that `divides`.
 template <int V, int S> BARACUDA_D Vec<float, V> near_quotients(const Vec<float, V>& x, const Vec<float, S>& scale) {
   Vec<float, V> v;
 #pragma unroll
-  for (int k = 0; k < V; ++k) v[k] = quantize::Divisor(scale[S == 1 ? 0 : k]).near(x[k]);
+  for (int k = 0; k < V; ++k) {
+    if constexpr (S == 1) v[k] = quantize::Divisor(scale[0]).near(x[k]);
+    else v[k] = quantize::Divisor(scale[k], inverse_of(scale[k])).near(x[k]);
+  }
   return v;
 }
 

@@ -101,7 +101,7 @@ template <int CODE, int WIDTH, bool FLAT> struct DequantizeOp {
     } else if constexpr (FLAT || V == 1) {
       put_any(place, values(place, chunk, chunk.first));
     } else {
-      if (place.splat >> at_scale & place.splat >> at_zero & 1) put_any(place, values(place, chunk, chunk.first));
+      if (shares(place)) put_any(place, values(place, chunk, chunk.first));
       else put_any(place, values(place, chunk, Own<V>::template read<false>(p, place)));
     }
   }

@@ -68,7 +68,7 @@ BARACUDA_D void dynamic_quantize(const DynamicQuantizeParams& p) {
   constexpr int V = vec_elems<T>, threads = LANES == 0 ? 128 : LANES;
   const int lanes = LANES == 0 ? 1 << p.lane_bits : LANES, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const i64 number = static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x;  // of the block of threads
-  const i64 group = LANES == 0 ? number * threads + threadIdx.x >> p.lane_bits : number;
+  const i64 group = LANES == 0 ? (number * threads + threadIdx.x) >> p.lane_bits : number;
   const bool mine = group < p.rows;  // all threads of a warp stay, as they exchange
   i64 at[4];
   row_offsets<4>(p, mine ? group : 0, at);

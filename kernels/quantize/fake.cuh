@@ -18,9 +18,4 @@ template <class T, int V, class Own> struct FakeChunk {
   }
 };
 
-// Whether all of a chunk have the scale and the zero point of its first element.
-template <class M> BARACUDA_D bool shares(const M& place) {
-  return place.splat >> at_scale & place.splat >> at_zero & 1;
-}
-
 }  // namespace baracuda::affine

@@ -1,7 +1,7 @@
 // quantize   y = clamp(round(x / scale) + zero), or x / scale as a small float; schedule map over blocks.
 //
-// A thread takes 32 bytes of x, twice that where blocks are several, or a byte of two codes; where neighbouring elements
-// have scales of their own, two chunks of half as many. Each element is made alone, so that no layout changes a bit. STOCHASTIC: quotients are rounded up or down at
+// A thread takes a chunk of 32 bytes of x, two where blocks are several, of half as many where neighbouring elements have
+// scales of their own, or a byte of two codes. Each element is made alone, so that no layout changes a bit. STOCHASTIC: quotients are rounded up or down at
 // random, by the word of the element's row-major number in a Philox stream.
 #include "quantize/codes.cuh"
 #include "random/draws.cuh"
@@ -101,17 +101,20 @@ template <class T, bool STOCHASTIC> struct QuantizeBytes {
   }
 };
 
+template <bool STOCHASTIC> constexpr int chunks_each = STOCHASTIC ? 1 : 2;  // draws of two are many registers
+
 }  // namespace affine
 
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_flat(const QuantizeParams& p) {
   map_chunks<Flat<affine::chunk_width<T>>, affine::places>(p, affine::QuantizeOp<T, true, false, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_groups(const QuantizeParams& p) {
-  map_chunks<Strided<affine::chunk_width<T>, 2>, affine::places>(p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});
+  map_chunks<Strided<affine::chunk_width<T>, affine::chunks_each<STOCHASTIC>>, affine::places>(
+      p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_columns(const QuantizeParams& p) {
-  map_chunks<Strided<affine::chunk_width<T> / 2, 2>, affine::places>(p,
-                                                                     affine::QuantizeOp<T, false, true, STOCHASTIC>{p});
+  map_chunks<Strided<affine::chunk_width<T> / 2, affine::chunks_each<STOCHASTIC>>, affine::places>(
+      p, affine::QuantizeOp<T, false, true, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_one(const QuantizeParams& p) {
   map_chunks<affine::Single, affine::places>(p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});

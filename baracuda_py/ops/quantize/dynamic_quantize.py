@@ -137,7 +137,8 @@ def _held(p: Problem, box: Box) -> tuple[Step, str] | None:
     whole = goal.is_integer
     start = (*box.start[:-1], box.start[-1] // 2) if goal in PACKED else box.start
     values = {
-        **found.params(), "chunks": chunks, "lane_bits": group.bit_length() - 1, "run": list(divider(inner.shape[-1] // width)),
+        **found.params(), "chunks": chunks, "lane_bits": group.bit_length() - 1,
+        "run": list(divider(inner.shape[-1] // width)),
         "code": CODES.index(goal), "low": int(goal.limits.min) if whole else 0,
         "high": int(goal.limits.max) if whole else 0, "scale_kind": int(desc.scale_element is E.E8M0),
         "largest": goal.limits.max, "y": place("y", p.y, start), "x": place("x", p.x, box.start),
