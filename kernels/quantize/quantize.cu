@@ -1,8 +1,9 @@
 // quantize   y = clamp(round(x / scale) + zero), or x / scale as a small float; schedule map over blocks.
 //
 // A thread takes a chunk of 32 bytes of x, two where blocks are several, of half as many where neighbouring elements have
-// scales of their own, or a byte of two codes. Each element is made alone, so that no layout changes a bit. STOCHASTIC: quotients are rounded up or down at
-// random, by the word of the element's row-major number in a Philox stream.
+// scales of their own, or a byte of two codes. Each element is made alone, so that no layout changes a bit. STOCHASTIC:
+// quotients are rounded up or down at random, by the word of the element's row-major number in a Philox stream, and a
+// thread takes one chunk.
 #include "quantize/codes.cuh"
 #include "random/draws.cuh"
 #include "random/stochastic_code.cuh"

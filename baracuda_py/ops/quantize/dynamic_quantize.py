@@ -31,7 +31,7 @@ from .quantize import launch as quantize_launch
 
 E = ElementKind
 HELD = ((0, 4), (128, 4), (256, 8), (512, 8))
-"""Threads of a block (0: up to a warp), and chunks of 16 bytes that each holds, by growing block."""
+"""Threads of a block (0: up to a warp), and chunks of 16 bytes that each holds at most, by growing block."""
 
 
 @dataclass(frozen=True, kw_only=True)
