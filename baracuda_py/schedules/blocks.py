@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ..core.element import ElementKind
@@ -111,6 +111,7 @@ class BlockMap:
     split_columns: bool = False
     kept: str | None = None  # the shared operand that is at byte 0 of the workspace, if one is
     beside: str | None = None  # a further operand of an item each, in the place of the numbers
+    each: Mapping[str, int] = field(default_factory=dict)  # chunks of a thread by wide layout, where it is not one
 
     def launches(self, values: Mapping[str, Any], kernel: Kernels = _plain) -> Geometry | str:
         """A launch for each box. values: the op's own constants; kernel: the kernel of a layout, and its axes."""
@@ -178,7 +179,7 @@ class BlockMap:
         if not (found.inner and found.groups[0].shape[-1] % width == 0 and found.access(width)):
             return None
         name = "strided" if not self.split_columns else "groups" if still else "columns"
-        return self._launch(kernel(name), found, width, 1, constants)
+        return self._launch(kernel(name), found, width, self.each.get(name, 1), constants)
 
     def _single(self, box: Box, values: Mapping[str, Any], kernel: Kernels) -> Geometry | str:
         """Elements one by one, of any strides; of packed ones a thread has the two of a byte."""

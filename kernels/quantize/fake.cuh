@@ -1,15 +1,19 @@
 #pragma once
-// fake       what fake quantisers read of a chunk: x, and on the way back dy, which has the place of the number beside it.
-#include "quantize/affine.cuh"
+// fake       what fake quantisers read of a chunk: x, what its first element shares, and on the way back dy, which has the
+//            place of the number beside it.
+#include "quantize/codes.cuh"
 
 namespace baracuda::affine {
 
-template <class T, int V> struct FakeChunk {
-  Vec<T, V> x, dy;
-  template <bool BACKWARD, class P> static BARACUDA_D FakeChunk read(const P& p, const MapPlace<V, places>& place) {
+template <class T, int V, class Own> struct FakeChunk {
+  MapHeld<T, V> x, dy;
+  Own shared;
+  template <bool FLAT, bool BACKWARD, class P>
+  static BARACUDA_D FakeChunk read(const P& p, const MapPlace<V, places>& place) {
     FakeChunk chunk;
-    chunk.x = place.load(static_cast<const T*>(p.x), at_x);
-    if constexpr (BACKWARD) chunk.dy = place.load(static_cast<const T*>(p.dy), at_number);
+    chunk.x = MapHeld<T, V>::load(static_cast<const T*>(p.x), place, at_x);
+    if constexpr (BACKWARD) chunk.dy = MapHeld<T, V>::load(static_cast<const T*>(p.dy), place, at_number);
+    chunk.shared = Own::template read<FLAT>(p, place);
     return chunk;
   }
 };

@@ -1,9 +1,10 @@
 // quantize   y = clamp(round(x / scale) + zero), or x / scale as a small float; schedule map over blocks.
 //
-// A thread takes 32 bytes of x, half as many where neighbouring elements have scales of their own, or a byte of two
-// codes. Each element is made alone, so that no layout changes a bit. STOCHASTIC: quotients are rounded up or down at
-// random, by the word of the element's row-major number in a Philox stream.
-#include "quantize/affine.cuh"
+// A thread takes a chunk of 32 bytes of x, two where blocks are several, of half as many where neighbouring elements have
+// scales of their own, or a byte of two codes. Each element is made alone, so that no layout changes a bit. STOCHASTIC:
+// quotients are rounded up or down at random, by the word of the element's row-major number in a Philox stream, and a
+// thread takes one chunk.
+#include "quantize/codes.cuh"
 #include "random/draws.cuh"
 #include "random/stochastic_code.cuh"
 
@@ -16,13 +17,13 @@ template <class T, bool FLAT, bool COLUMNS, bool STOCHASTIC> struct QuantizeOp {
   const QuantizeParams& p;
   template <int V> using OfChunk = Shared<A, (COLUMNS ? V : 1)>;
   template <int V> struct Chunk {
-    Vec<T, V> x;
+    MapHeld<T, V> x;
     OfChunk<V> shared;
   };
 
   template <int V> BARACUDA_D Chunk<V> read(const MapPlace<V, places>& place) const {
     Chunk<V> chunk;
-    chunk.x = place.load(static_cast<const T*>(p.x), at_x);
+    chunk.x = MapHeld<T, V>::load(static_cast<const T*>(p.x), place, at_x);
     chunk.shared = OfChunk<V>::template read<FLAT>(p, place);
     return chunk;
   }
@@ -50,7 +51,14 @@ template <class T, bool FLAT, bool COLUMNS, bool STOCHASTIC> struct QuantizeOp {
   template <int V> BARACUDA_D void write(const MapPlace<V, places>& place, const Chunk<V>& chunk, bool wanted) const {
     if (!wanted) return;
     const i64 at = place.at[at_y], number = place.at[at_number];
-    const auto q = codes(quotients(to_acc(chunk.x), chunk.shared.scale), chunk.shared.zero, number);
+    const auto x = widened(chunk.x.elements(place, at_x));
+    if constexpr (is_same<A, float> && V >= 4 && !STOCHASTIC) {
+      if (divides(chunk.shared.scale, quantize::most_of(x, V)) && p.code != code_i32) {
+        const auto v = near_quotients(x, chunk.shared.scale);
+        return with_codes(p, [&](auto codes) { codes.store(p, at, v, chunk.shared.zero); });
+      }
+    }
+    const auto q = codes(quotients(x, chunk.shared.scale), chunk.shared.zero, number);
     if (V > 1 || !is_packed(p.code)) {
       store_codes(p.y, p.code, at, q);
     } else if constexpr (FLAT) {  // of a tail: the thread of a pair's first element makes both
@@ -94,17 +102,20 @@ template <class T, bool STOCHASTIC> struct QuantizeBytes {
   }
 };
 
+template <bool STOCHASTIC> constexpr int chunks_each = STOCHASTIC ? 1 : 2;  // draws of two are many registers
+
 }  // namespace affine
 
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_flat(const QuantizeParams& p) {
   map_chunks<Flat<affine::chunk_width<T>>, affine::places>(p, affine::QuantizeOp<T, true, false, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_groups(const QuantizeParams& p) {
-  map_chunks<Strided<affine::chunk_width<T>, 1>, affine::places>(p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});
+  map_chunks<Strided<affine::chunk_width<T>, affine::chunks_each<STOCHASTIC>>, affine::places>(
+      p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_columns(const QuantizeParams& p) {
-  map_chunks<Strided<affine::chunk_width<T> / 2, 1>, affine::places>(p,
-                                                                     affine::QuantizeOp<T, false, true, STOCHASTIC>{p});
+  map_chunks<Strided<affine::chunk_width<T> / 2, affine::chunks_each<STOCHASTIC>>, affine::places>(
+      p, affine::QuantizeOp<T, false, true, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_one(const QuantizeParams& p) {
   map_chunks<affine::Single, affine::places>(p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});

@@ -98,7 +98,7 @@ def _single(packed: bool) -> Any:
 
 KERNELS = (
     Kernel("flat", "dequantize_flat<{FROM}, {WIDTH}>", PARAMS, _from, threads=THREADS),
-    Kernel("strided", "dequantize_strided<{FROM}, {WIDTH}>", PARAMS, _from, threads=THREADS),
+    Kernel("strided", "dequantize_strided<{FROM}, {WIDTH}>", PARAMS, _from, threads=THREADS, min_blocks=4),
     Kernel("one", "dequantize_one<{FROM}>", PARAMS, _single(False), threads=THREADS),
     Kernel("bytes", "dequantize_bytes<{FROM}>", PARAMS, _single(True), threads=THREADS),
 )
@@ -107,7 +107,7 @@ KERNELS = (
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     packed = "x" if desc.element in PACKED else None
-    made = BlockMap(desc.shape, desc.block, {"y": p.y, "x": p.x}, shared_views(p), "y", 16, packed)
+    made = BlockMap(desc.shape, desc.block, {"y": p.y, "x": p.x}, shared_views(p), "y", 16, packed, each={"strided": 2})
     source, width = CODES.index(desc.element), desc.to_element.itemsize
 
     def kernel(layout: str) -> tuple[str, dict[str, int]]:

@@ -30,8 +30,8 @@ from .quantize import kernels as quantize_kernels
 from .quantize import launch as quantize_launch
 
 E = ElementKind
-HELD = ((0, 4), (128, 4), (512, 4), (512, 8))
-"""Threads of a block (0: up to a warp), and chunks of 16 bytes that each holds, by growing block."""
+HELD = ((0, 4), (128, 4), (256, 8), (512, 8))
+"""Threads of a block (0: up to a warp), and chunks of 16 bytes that each holds at most, by growing block."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ def reference(desc: DynamicQuantizeDescriptor, *, x: Any, wanted: set[str]) -> M
 
 PARAMS = Params(
     "DynamicQuantizeParams", y="ptr", x="ptr", scales="ptr", zero_points="ptr", **row_params(4), chunks="i32",
-    lanes="i32", run="u32[3]", code="i32", low="i32", high="i32", scale_kind="i32", largest="f32",
+    lane_bits="i32", run="u32[3]", code="i32", low="i32", high="i32", scale_kind="i32", largest="f32",
 )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def _kernels(kind: RangeKind) -> tuple[Kernel, ...]:
     held = tuple(
         Kernel(
             f"held_{lanes}x{chunks}", f"dynamic_quantize<{{T}}, {{KIND}}, {lanes}, {chunks}>", PARAMS,
-            threads=lanes or 128,
+            threads=lanes or 128, min_blocks={256: 4, 512: 2}.get(lanes, 0),
         )
         for lanes, chunks in HELD
     )  # fmt: skip
@@ -137,7 +137,8 @@ def _held(p: Problem, box: Box) -> tuple[Step, str] | None:
     whole = goal.is_integer
     start = (*box.start[:-1], box.start[-1] // 2) if goal in PACKED else box.start
     values = {
-        **found.params(), "chunks": chunks, "lanes": group, "run": list(divider(inner.shape[-1] // width)),
+        **found.params(), "chunks": chunks, "lane_bits": group.bit_length() - 1,
+        "run": list(divider(inner.shape[-1] // width)),
         "code": CODES.index(goal), "low": int(goal.limits.min) if whole else 0,
         "high": int(goal.limits.max) if whole else 0, "scale_kind": int(desc.scale_element is E.E8M0),
         "largest": goal.limits.max, "y": place("y", p.y, start), "x": place("x", p.x, box.start),

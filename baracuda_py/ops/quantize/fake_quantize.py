@@ -22,6 +22,7 @@ from ...schedules.map import THREADS, map_params
 from .affine import AffineFields, affine_params, draw_scope, infer_block_shape, random_zeros, shared, shared_views, wide
 
 E = ElementKind
+EACH = {"strided": 2}  # chunks of a thread
 
 
 def check_range(desc: Any) -> None:
@@ -119,7 +120,7 @@ def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     dense = {"y": p.y, "x": p.x} | ({} if p.mask is None else {"mask": p.mask})
     beside = None if p.mask is None else "mask"
-    made = BlockMap(desc.shape, desc.block, dense, shared_views(p), "x", 16, beside=beside)
+    made = BlockMap(desc.shape, desc.block, dense, shared_views(p), "x", 16, beside=beside, each=EACH)
     ends: dict[str, Any] = {"low": desc.quant_min, "high": desc.quant_max, "whole": True, "divided": False}
     ends |= dict.fromkeys(("mask", "dx", "dy"), "@null")
     return made.launches({**affine_params(desc), **ends})
@@ -273,7 +274,7 @@ def backward_reference(
 def _backward_geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     dense = {"dx": p.dx, "x": p.x, "dy": p.dy}
-    made = BlockMap(desc.shape, desc.block, dense, shared_views(p), "x", 16, beside="dy")
+    made = BlockMap(desc.shape, desc.block, dense, shared_views(p), "x", 16, beside="dy", each=EACH)
     ends: dict[str, Any] = {"low": desc.quant_min, "high": desc.quant_max, "whole": desc.whole, "divided": desc.divided}
     ends |= dict.fromkeys(("y", "mask"), "@null")
     return made.launches({**affine_params(desc), **ends})

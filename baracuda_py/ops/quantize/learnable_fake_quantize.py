@@ -25,7 +25,7 @@ from ...schedules.reduce import reduce_kernels, reduce_params
 from ..elementwise.cast import CODES
 from .affine import BlockFields, draw_runs, draw_scope, infer_block_shape, over_blocks
 from .block_sums import finish, finish_kernel, finish_params, over_blocks_sums, sums_of_blocks
-from .fake_quantize import check_range
+from .fake_quantize import EACH, check_range
 
 E = ElementKind
 _D = TypeVar("_D")
@@ -126,7 +126,7 @@ def _values(desc: Any) -> dict[str, Any]:
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
-    made = BlockMap(desc.shape, desc.block, {"y": p.y, "x": p.x}, _shared(p), "x", 16)
+    made = BlockMap(desc.shape, desc.block, {"y": p.y, "x": p.x}, _shared(p), "x", 16, each=EACH)
     return made.launches({**_values(desc), "dx": "@null", "dy": "@null"})
 
 
@@ -281,7 +281,7 @@ def _backward_geometry(p: Problem) -> Geometry | str:
         layout = "contiguous" if p.dy.dense and p.x.dense else "inner_contiguous" if sums.coalesced else "strided"
     if p.dx is not None:
         dense = {"dx": p.dx, "x": p.x, "dy": p.dy}
-        blocks = BlockMap(desc.shape, desc.block, dense, _shared(p), "x", 16, beside="dy")
+        blocks = BlockMap(desc.shape, desc.block, dense, _shared(p), "x", 16, beside="dy", each=EACH)
         made = blocks.launches({**_values(desc), "y": "@null"})
         if isinstance(made, str):
             return made
