@@ -1,7 +1,7 @@
 // quantize   y = clamp(round(x / scale) + zero), or x / scale as a small float; schedule map over blocks.
 //
-// A thread takes a chunk of 32 bytes of x, two where blocks are several, of half as many where neighbouring elements have
-// scales of their own, or a byte of two codes. Each element is made alone, so that no layout changes a bit. STOCHASTIC:
+// A thread takes a chunk of 32 bytes of x, two where blocks are several, one of half as many where neighbouring elements
+// have scales of their own, or a byte of two codes. Each element is made alone, so that no layout changes a bit. STOCHASTIC:
 // quotients are rounded up or down at random, by the word of the element's row-major number in a Philox stream, and a
 // thread takes one chunk.
 #include "quantize/codes.cuh"
@@ -114,8 +114,8 @@ template <class T, bool STOCHASTIC> BARACUDA_D void quantize_groups(const Quanti
       p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_columns(const QuantizeParams& p) {
-  map_chunks<Strided<affine::chunk_width<T> / 2, affine::chunks_each<STOCHASTIC>>, affine::places>(
-      p, affine::QuantizeOp<T, false, true, STOCHASTIC>{p});
+  map_chunks<Strided<affine::chunk_width<T> / 2, 1>, affine::places>(p,
+                                                                     affine::QuantizeOp<T, false, true, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_one(const QuantizeParams& p) {
   map_chunks<affine::Single, affine::places>(p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});

@@ -3,21 +3,24 @@
 //
 // t is the root of a convex, falling function, and Newton's steps from -1, left of it, rise to it without passing it.
 // Each at least quarters the product of value and slope, so that some 50 suffice for any row; they end where a step no
-// longer rises, for sparsemax at the exact mean over the support. Sums are in double: in order over a thread's
-// elements, then a tree over the threads.
+// longer rises, for sparsemax at the exact mean over the support. Rows in registers take the steps in A first, which end
+// near the root on either side of it; from either side a step of a convex function ends left of the root, where those
+// in double go on. Their sums are in order over a thread's elements, then a tree over the threads.
 // sparsemax_rows: a group of G threads holds a row in registers, K chunks a thread: one read. sparsemax_long: a block
 // for each row, which every step reads again.
 #include "softmax/terms.cuh"
 
 namespace baracuda {
 
-// What a Newton step needs: the function less its target and the slope, both of the elements above t.
-struct Excess {
-  double value, slope;
+// What a Newton step needs: the function and its slope, both of the elements above t.
+template <class A> struct Excess {
+  A value, slope;
 };
 struct AddExcess {
   static constexpr bool symmetric = true;
-  static BARACUDA_D Excess apply(Excess a, Excess b) { return {a.value + b.value, a.slope + b.slope}; }
+  template <class A> static BARACUDA_D Excess<A> apply(Excess<A> a, Excess<A> b) {
+    return {a.value + b.value, a.slope + b.slope};
+  }
 };
 
 // t or the next number below: what is not above it is not above t either. Few elements of a row are, and to ask in A first
@@ -29,7 +32,7 @@ template <class A> BARACUDA_D A at_most(double t) {
 
 // `most`: the largest element of z.
 template <bool SQUARE, class A, int V>
-BARACUDA_D void add_excess(Excess& sum, const Vec<A, V>& z, A most, double t, A low) {
+BARACUDA_D void add_excess(Excess<double>& sum, const Vec<A, V>& z, A most, double t, A low) {
   if (!(most > low)) return;
 #pragma unroll
   for (int k = 0; k < V; ++k) {
@@ -43,14 +46,33 @@ BARACUDA_D void add_excess(Excess& sum, const Vec<A, V>& z, A most, double t, A 
   }
 }
 
+// The same in A, of all elements.
+template <bool SQUARE, class A, int V> BARACUDA_D void add_near(Excess<A>& sum, const Vec<A, V>& z, A most, A t) {
+  if (!(most > t)) return;
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    const A above = math::maximum(z[k] - t, A(0));
+    sum.value = SQUARE ? math::fma(above, above, sum.value) : sum.value + above;
+    sum.slope += SQUARE ? above : z[k] > t ? A(1) : A(0);
+  }
+}
+
 constexpr int most_steps = 100;
+constexpr int most_near_steps = 12;  // those in double end what these have not
 
 // One Newton step from t, where the row's excess is e; whether it rises. A NaN does not.
-BARACUDA_D bool rise(double& t, Excess e) {
-  const double next = t + (e.value - 1) / e.slope;
+template <class A> BARACUDA_D bool rise(A& t, Excess<A> e) {
+  const A next = t + (e.value - 1) / e.slope;
   const bool higher = next > t;
   if (higher) t = next;
   return higher;
+}
+
+// The step from where those in A ended, either side of the root, to its left; -1 is there in any case.
+BARACUDA_D bool left_of_root(double& t, Excess<double> e) {
+  const double next = t + (e.value - 1) / e.slope;
+  t = next > -1.0 ? next : -1.0;
+  return true;
 }
 
 template <class T, bool SQUARE, bool WHOLE> struct SparseRow {
@@ -123,17 +145,29 @@ template <class T, bool SQUARE, bool WHOLE, int G, int K> BARACUDA_D void sparse
   A most[K];
 #pragma unroll
   for (int j = 0; j < K; ++j) z[j] = sparse.shifted(z[j], top), most[j] = tree_reduce<Max>(z[j]);
-  double t = -1;
+  A near = -1;
+#pragma unroll 1
+  for (int step = 0, more = sizeof(A) == 4; more && step < most_near_steps; ++step) {
+    Excess<A> sum{0, 0};
+#pragma unroll
+    for (int j = 0; j < K; ++j) add_near<SQUARE>(sum, z[j], most[j], near);
+    sum = row_reduce<AddExcess, G>(sum);
+    if (SQUARE) sum.slope *= 2;
+    more = rise(near, sum);
+    if constexpr (G < group_block(G)) more = __any_sync(full_warp, more);
+  }
+  double t = near;
 #pragma unroll 1
   for (int step = 0, more = 1; more && step < most_steps; ++step) {
-    Excess sum{0, 0};
+    Excess<double> sum{0, 0};
     const A low = at_most<A>(t);
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       forget(z[j]);  // doubles are made of those above t alone, and not of all before the first step
       add_excess<SQUARE>(sum, z[j], most[j], t, low);
     }
-    more = rise(t, row_reduce<AddExcess, G>(sum));
+    sum = row_reduce<AddExcess, G>(sum);
+    more = step == 0 ? left_of_root(t, sum) : rise(t, sum);
     if constexpr (G < group_block(G)) more = __any_sync(full_warp, more);  // a warp's rows step together
   }
 #pragma unroll
@@ -157,7 +191,7 @@ template <class T, bool SQUARE, bool WHOLE> BARACUDA_D void sparsemax_long(const
   double t = -1;
 #pragma unroll 1
   for (int step = 0, more = 1; more && step < most_steps; ++step) {
-    Excess sum{0, 0};
+    Excess<double> sum{0, 0};
     const A low = at_most<A>(t);
 #pragma unroll 2
     for (i64 col = first; col < cols; col += G * V) {

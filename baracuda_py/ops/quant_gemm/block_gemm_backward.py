@@ -118,7 +118,7 @@ class BlockGemmBackwardPlan(Plan):
         Variant(
             row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), ROUND),
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
-            prelude=format_header, guarantee=Guarantee(Relative(4, mean=3)),
+            prelude=format_header, guarantee=Guarantee(Relative(4, mean=3), order=row.name),
             refuses=refuses(row),
         )
         for row in DENSE

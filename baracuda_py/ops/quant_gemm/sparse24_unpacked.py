@@ -102,6 +102,6 @@ def unpacked_rows(args: type[Args], halves: tuple[ElementKind, ...], guarantee: 
     """The rows of a plan with operands `args`: of 16-bit elements, with this guarantee, and of int8, exact."""
     exact = Guarantee(Exact(), math="int8")
     return (
-        *(_row(row, args, halves, guarantee) for row in DENSE if row.name != "simt"),
+        *(_row(row, args, halves, replace(guarantee, order=row.name)) for row in DENSE if row.name != "simt"),
         *(_row(row, args, (E.I8,), exact) for row in _INTEGERS),
     )

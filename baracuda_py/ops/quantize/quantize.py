@@ -141,7 +141,7 @@ def launch(
         formed |= {"fraction": codes["fraction"], "least": codes["least"], "top": codes["max_code"]}
     packed = "y" if goal in PACKED else None
     dense, stochastic = {"y": y, "x": x}, getattr(desc, "stochastic", False)
-    each = {} if stochastic else {"groups": 2, "columns": 2}  # chunks of a thread
+    each = {} if stochastic else {"groups": 2}  # chunks of a thread
     made = BlockMap(desc.shape, desc.block, dense, shared, "x", 32, packed, stochastic, True, kept, each=each)
     prefix = "stochastic_" if stochastic else ""
     return made.launches({**formed, **values}, lambda layout: (prefix + layout, {}))
