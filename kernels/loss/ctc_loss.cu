@@ -2,12 +2,17 @@
 //
 // alpha[t, s] = log p[t, s] + log_sum(alpha[t - 1, s], alpha[t - 1, s - 1], alpha[t - 1, s - 2] where that may be skipped)
 // (Graves et al. 2006, Connectionist Temporal Classification). A block for each sequence, a thread for some states; the
-// two rows in turn are in shared memory, or in the workspace where they do not fit. A state's sum has three terms in this
-// order, so that nothing but the sequence itself fixes the bits. The losses are added by the schedule reduce.
+// two rows in turn are in shared memory, or in the workspace where they do not fit. A thread keeps the classes of its
+// first states in registers and asks for their probabilities some steps before it needs them, as a step is far shorter
+// than an access of memory. A state's sum has three terms in this order, so that nothing but the sequence itself fixes
+// the bits. The losses are added by the schedule reduce.
 #include "loss/ctc.cuh"
 #include "loss/loss_shares.cuh"
 
 namespace baracuda {
+
+constexpr int ctc_held = 4;   // states of a thread whose classes are in registers
+constexpr int ctc_ahead = 4;  // steps whose probabilities are on their way
 
 template <class T, class P> BARACUDA_D void ctc_alpha(const P& p) {
   using A = acc_t<T>;
@@ -18,22 +23,49 @@ template <class T, class P> BARACUDA_D void ctc_alpha(const P& p) {
   A* const rows = p.staged ? held : static_cast<A*>(p.rows) + n * 2 * p.states;
   A* const kept = p.log_alpha == nullptr ? nullptr : static_cast<A*>(p.log_alpha) + n * p.steps * p.states;
   const i64 states = item.states(), own = threadIdx.x;
-  A ahead = own < states && item.steps > 0 ? item.log_prob(0, item.of_state(own)) : none;
-  for (i64 t = 0; t < item.steps; ++t) {
-    const A* const before = rows + (t + 1) % 2 * p.states;
-    A* const now = rows + t % 2 * p.states;
-    for (i64 s = own; s < p.states; s += ctc_threads) {
-      A made = none;
-      if (s < states) {
-        const A here = s == own ? ahead : item.log_prob(t, item.of_state(s));
-        if (t == 0) made = s < 2 ? here : none;
-        else made = here + log_sum(before[s], s > 0 ? before[s - 1] : none, item.skips(s) ? before[s - 2] : none);
+  i32 of[ctc_held];
+  u32 skips = 0;
+  A ahead[ctc_ahead][ctc_held];
+#pragma unroll
+  for (int h = 0; h < ctc_held; ++h) {
+    const i64 s = own + h * ctc_threads;
+    const i64 label = s < states ? item.of_state(s) : -1;
+    of[h] = label >= 0 && label < p.classes ? static_cast<i32>(label) : -1;
+    if (s < states && item.skips(s)) skips |= 1u << h;
+#pragma unroll
+    for (int d = 0; d < ctc_ahead; ++d) ahead[d][h] = d < item.steps ? item.log_prob(d, of[h]) : none;
+  }
+#pragma unroll 1
+  for (i64 start = 0; start < item.steps; start += ctc_ahead) {
+#pragma unroll
+    for (int d = 0; d < ctc_ahead; ++d) {
+      const i64 t = start + d;
+      if (t >= item.steps) break;
+      const A* const before = rows + (t + 1) % 2 * p.states;
+      A* const now = rows + t % 2 * p.states;
+      auto advance = [&](i64 s, bool skip, A here) {
+        A made = none;
+        if (s < states) {
+          if (t == 0) made = s < 2 ? here : none;
+          else made = here + log_sum(before[s], s > 0 ? before[s - 1] : none, skip ? before[s - 2] : none);
+        }
+        now[s] = made;
+        if (kept != nullptr) kept[t * p.states + s] = made;
+      };
+#pragma unroll
+      for (int h = 0; h < ctc_held; ++h) {
+        const i64 s = own + h * ctc_threads;
+        if (s >= p.states) continue;
+        const A here = ahead[d][h];
+        if (t + ctc_ahead < item.steps) ahead[d][h] = item.log_prob(t + ctc_ahead, of[h]);
+        advance(s, skips >> h & 1, here);
       }
-      now[s] = made;
-      if (kept != nullptr) kept[t * p.states + s] = made;
+      for (i64 s = own + ctc_held * ctc_threads; s < p.states; s += ctc_threads) {
+        const bool real = s < states;
+        advance(s, real && item.skips(s), real ? item.log_prob(t, item.of_state(s)) : none);
+      }
+      __syncthreads();
     }
-    if (own < states && t + 1 < item.steps) ahead = item.log_prob(t + 1, item.of_state(own));  // on its way meanwhile
-    __syncthreads();
   }
   if (kept != nullptr) {
     for (i64 k = item.steps * p.states + own; k < p.steps * p.states; k += ctc_threads) kept[k] = none;
