@@ -1,4 +1,4 @@
-"""Rows that are runs of memory at any alignment: which launch takes them, its bits, and that nothing else is touched."""
+"""Rows that are runs of memory at any alignment: which launch takes them, its bits, and that no other byte changes."""
 
 from typing import Any
 
