@@ -128,7 +128,8 @@ template <class T, bool BACKWARD, class P> BARACUDA_D void finite_gradient(const
 }
 
 // Chunks of V elements, at rows and places `at` of U chunks: along an axis of which they share one place, so that
-// neighbours are chunks too (ALONG false), or along the axis itself, whose elements are one apart.
+// neighbours are chunks too (ALONG false), or along the axis itself, whose elements are one apart. There an element that
+// takes slopes at the ends is left to another launch, for a few lanes' divisions would hold up every block.
 template <class T, int V, bool BACKWARD, bool ALONG, class P> BARACUDA_D void finite_gradient_chunks(const P& p) {
   constexpr int U = 2;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * U) + threadIdx.x;
@@ -155,7 +156,8 @@ template <class T, int V, bool BACKWARD, bool ALONG, class P> BARACUDA_D void fi
   for (int u = 0; u < U; ++u) {
     if (first + u * map_threads >= p.chunks) break;
     T* const to = static_cast<T*>(p.y) + at[u][0];
-    bool plain = is_inside<BACKWARD>(p, at[u][2]) && (!ALONG || is_inside<BACKWARD>(p, at[u][2] + V - 1));
+    const bool inside = is_inside<BACKWARD>(p, at[u][2]) && (!ALONG || is_inside<BACKWARD>(p, at[u][2] + V - 1));
+    bool finite = true;
     Vec<T, V> y;
     double last = cast<double>(behind[u][0]), here = cast<double>(before[u][0]);  // ALONG: x[k - 1] and x[k]
 #pragma unroll
@@ -168,16 +170,22 @@ template <class T, int V, bool BACKWARD, bool ALONG, class P> BARACUDA_D void fi
       } else {
         found = central<BACKWARD>(cast<double>(before[u][k]), cast<double>(behind[u][k]), each);
       }
-      plain = plain && math::isfinite(found);
+      finite = finite && math::isfinite(found);
       y[k] = cast<T>(found);
     }
-    if (plain) {
+    if (finite && inside) {
       store(to, y);
+    } else if (ALONG && finite) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        if (is_inside<BACKWARD>(p, at[u][2] + k)) to[k] = y[k];
+      }
     } else {
       const T* const row = static_cast<const T*>(p.x) + at[u][1];
 #pragma unroll 1
       for (int k = 0; k < V; ++k) {
-        to[k] = element_of<T, BACKWARD>(p, ALONG ? row : row + k, ALONG ? at[u][2] + k : at[u][2], each);
+        const i64 i = ALONG ? at[u][2] + k : at[u][2];
+        if (!ALONG || is_inside<BACKWARD>(p, i)) to[k] = element_of<T, BACKWARD>(p, ALONG ? row : row + k, i, each);
       }
     }
   }

@@ -137,7 +137,9 @@ class DiffPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> DiffDescriptor:
-        shape, n = draw.shape(1, 4, 0, 9), draw.integer(0, 3)
+        few = draw.flag()
+        shape = draw.shape(1, 4, 0, 9) if few else (draw.integer(1, 3), draw.sizes(70, 131, 600))
+        n = draw.integer(0, 3)
         return DiffDescriptor(
             shape=shape, axis=draw.integer(0, len(shape) - 1), n=n, before=draw.integer(0, 2) if n else 0,
             after=draw.integer(0, 2) if n else 0, element=draw.element,

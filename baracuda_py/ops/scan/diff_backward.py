@@ -14,7 +14,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.variant import Step
 from .diff import DiffDescriptor, DiffPlan, diff_bound
-from .differences import KERNELS, Levels, copied, in_a_row, subtract
+from .differences import KERNELS_BACKWARD, Levels, copied, in_a_row, subtract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class DiffBackwardPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "map", _geometry, source="scan/difference.cu", kernels=KERNELS,
+            "map", _geometry, source="scan/difference.cu", kernels=KERNELS_BACKWARD,
             guarantee=Guarantee(diff_bound, batch_invariant=True),
         ),
     )  # fmt: skip

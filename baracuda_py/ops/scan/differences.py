@@ -11,8 +11,10 @@ from ...core import ElementKind, Geometry, Kernel, Params, Problem
 from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Step, aligned
 from ...schedules.map import map_geometry, map_kernels, map_params, widths
+from ...schedules.runs import run_kernel, run_params, run_step
 
 PARAMS = Params("DifferenceParams", y="ptr", a="ptr", b="ptr", plus="i32", minus="i32", **map_params(3))
+RUN_PARAMS = Params("DifferenceRunsParams", y="ptr", x="ptr", **run_params(2))
 _HALVES = (ElementKind.F16, ElementKind.BF16)
 
 
@@ -25,10 +27,18 @@ def _kernels(name: str, to: str, source: str) -> tuple[Kernel, ...]:
     return tuple(replace(kernel, name=f"{name}{kernel.name}") for kernel in made)
 
 
-KERNELS = (
-    *map_kernels("difference<{T}, {T}, {LAYOUT}>", PARAMS), *_kernels("first_", "{A}", "{T}"),
-    *_kernels("middle_", "{A}", "{A}"), *_kernels("last_", "{T}", "{A}"),
+def _single(down: bool) -> tuple[Kernel, ...]:
+    """Of one difference, or of several without a wider accumulator."""
+    sign = "true" if down else "false"
+    runs = run_kernel(f"difference_runs<{{T}}, {sign}>", RUN_PARAMS, source="scan/difference_runs.cu")
+    return *map_kernels("difference<{T}, {T}, {LAYOUT}>", PARAMS), runs
+
+
+SINGLE, SINGLE_BACKWARD = _single(down=False), _single(down=True)
+_SEVERAL = (
+    *_kernels("first_", "{A}", "{T}"), *_kernels("middle_", "{A}", "{A}"), *_kernels("last_", "{T}", "{A}"),
 )  # fmt: skip
+KERNELS, KERNELS_BACKWARD = (*SINGLE, *_SEVERAL), (*SINGLE_BACKWARD, *_SEVERAL)
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,9 @@ def subtract(p: Problem, axis: int, y: Sequence[Piece], x: Sequence[Piece], by: 
     for piece in y:
         if piece.view is None:
             continue
+        if (step := _along_runs(p, axis, piece, x, by)) is not None:
+            steps.append(step)
+            continue
         cuts = sorted({piece.start, piece.stop, *(n for n in edges if piece.start < n < piece.stop)})
         for first, stop in pairwise(cuts):
             found = _run(p, axis, piece, x, first, stop - first, by)
@@ -101,6 +114,21 @@ def subtract(p: Problem, axis: int, y: Sequence[Piece], x: Sequence[Piece], by: 
                 return found
             steps.extend(found.steps)
     return steps
+
+
+def _along_runs(p: Problem, axis: int, y: Piece, x: Sequence[Piece], by: int) -> Step | None:
+    """One launch of neighbours' differences, ends and all, where x is one piece and rows are runs of memory.
+
+    by is 1 in a plan of SINGLE, -1 in one of SINGLE_BACKWARD.
+    """
+    if abs(by) != 1 or len(x) != 1:
+        return None
+    (source,) = x
+    out, less = y.view, source.view
+    if out is None or less is None or not out.element is less.element is p.desc.element:
+        return None
+    values = {"y": (y.where, y.base), "x": (source.where, source.base)}
+    return run_step("runs", out, less, axis, shift=y.start - source.start + min(by, 0), values=values)
 
 
 def copied(p: Problem, axis: int, y: Sequence[Piece], x: Sequence[Piece]) -> list[Any] | str:

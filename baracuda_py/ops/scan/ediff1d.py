@@ -18,7 +18,7 @@ from ...core.keywords import entry, unexpected
 from ...core.tensor import View
 from ..reduce.reduce_kinds import NUMBERS
 from .diff import diff_bound
-from .differences import KERNELS, Piece, copied, in_a_row, subtract
+from .differences import SINGLE, SINGLE_BACKWARD, Piece, copied, in_a_row, subtract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class Ediff1dPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "map", _geometry, source="scan/difference.cu", elements=NUMBERS, kernels=KERNELS[:2],
+            "map", _geometry, source="scan/difference.cu", elements=NUMBERS, kernels=SINGLE,
             guarantee=Guarantee(diff_bound, batch_invariant=True),
         ),
     )  # fmt: skip
@@ -201,7 +201,7 @@ class Ediff1dBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "map", _backward_geometry, source="scan/difference.cu", kernels=KERNELS[:2],
+            "map", _backward_geometry, source="scan/difference.cu", kernels=SINGLE_BACKWARD,
             guarantee=Guarantee(diff_bound, batch_invariant=True),
         ),
     )  # fmt: skip

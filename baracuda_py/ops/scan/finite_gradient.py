@@ -100,27 +100,45 @@ PARAMS = Params(
 )  # fmt: skip
 
 
-def _launch(p: Problem, y: View, x: View, names: Mapping[str, str]) -> Geometry | str:
-    """Elements equally apart by chunks, along another axis or the axis itself; else, and by places, one by one."""
+def _launch(p: Problem, y: View, x: View, names: Mapping[str, str], room: int) -> Geometry | str:
+    """Elements equally apart by chunks, along another axis or the axis itself; else, and by places, one by one.
+
+    room: how many elements at either end are not as those inside.
+    """
     desc, along = p.desc, p.desc.axis
     row = View(x.ptr, x.shape, tuple(0 if a == along else s for a, s in enumerate(x.strides)), x.element)
     numbers = View(0, x.shape, tuple(int(a == along) for a in range(len(x.shape))), ElementKind.BOOL)
     merged = lay_out((y, row, numbers))
     if isinstance(merged, str):
         return merged
-    places, step = p.places, x.strides[along]
+    places = p.places
     wide = 16 // x.element.itemsize
-    kernel, vec, each = "elements", 1, 4  # chunks a thread: `Strided` of one element
-    if places is None and (made := _chunks(merged, y, x, numbers, step, wide)) is not None:
-        (merged, kernel), vec, each = made, wide, 2
     constants = {
-        **chunked(merged, vec), **names, "extent": desc.extent, "step": step,
-        "place_step": 0 if places is None else places.strides[0], "edge_order": desc.edge_order,
+        **names, "extent": desc.extent, "step": x.strides[along], "edge_order": desc.edge_order,
+        "place_step": 0 if places is None else places.strides[0],
     }  # fmt: skip
-    blocks = max(1, -(-(y.size // vec) // (THREADS * each)))
-    return Geometry(
-        (Step(kernel, (blocks, 1, 1), constants, {"VEC": vec} if vec > 1 else {}, THREADS),), layout="strided"
-    )
+    made = None if places is not None else _chunks(merged, y, x, numbers, x.strides[along], wide)
+    steps = [] if made is None else [_step(made[1], made[0], wide, 2, constants)]
+    if made is not None and made[1] == "along":
+        ends = lay_out([_ends(view, along, room) for view in (y, row, numbers)])
+        if isinstance(ends, str) or desc.extent < 2 * room:
+            steps.clear()
+        else:
+            steps.append(_step("elements", ends, 1, 4, constants))
+    return Geometry(tuple(steps or [_step("elements", merged, 1, 4, constants)]), layout="strided")
+
+
+def _step(kernel: str, merged: Merged, vec: int, each: int, constants: Mapping[str, Any]) -> Step:
+    """A launch with `each` chunks of `vec` elements a thread."""
+    blocks = max(1, -(-(merged.groups[0].count // vec) // (THREADS * each)))
+    params = {**constants, **chunked(merged, vec)}
+    return Step(kernel, (blocks, 1, 1), params, {"VEC": vec} if vec > 1 else {}, THREADS)
+
+
+def _ends(view: View, axis: int, room: int) -> View:
+    """`room` elements at either end of an axis, both of which are an axis in front."""
+    shape = (2, *view.shape[:axis], room, *view.shape[axis + 1 :])
+    return View(view.ptr, shape, ((view.shape[axis] - room) * view.strides[axis], *view.strides), view.element)
 
 
 def _chunks(merged: Merged, y: View, x: View, numbers: View, step: int, vec: int) -> tuple[Merged, str] | None:
@@ -159,7 +177,7 @@ def _kernels(backward: bool) -> tuple[Kernel, ...]:
                 PARAMS,
                 vec,
                 threads=THREADS,
-                min_blocks=2,
+                min_blocks=3,
             )
             for way, along in (("across", "false"), ("along", "true"))
         ),
@@ -202,7 +220,7 @@ class FiniteGradientPlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "map", lambda p: _launch(p, p.y, p.x, {}), source="scan/finite_gradient.cu",
+            "map", lambda p: _launch(p, p.y, p.x, {}, 1), source="scan/finite_gradient.cu",
             kernels=_kernels(False), guarantee=Guarantee(Relative(4), math="float64", batch_invariant=True),
         ),
     )  # fmt: skip
@@ -255,7 +273,7 @@ class FiniteGradientBackwardPlan(Plan):
     reference = staticmethod(backward_reference)
     variants = (
         Variant(
-            "map", lambda p: _launch(p, p.dx, p.dy, {"x": "dy", "y": "dx"}),
+            "map", lambda p: _launch(p, p.dx, p.dy, {"x": "dy", "y": "dx"}, 3),
             source="scan/finite_gradient.cu", kernels=_kernels(True),
             guarantee=Guarantee(Relative(4), math="float64", batch_invariant=True),
         ),

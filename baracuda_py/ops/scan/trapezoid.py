@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View
 from ...core.element import HALVES
-from ...core.variant import Spills
+from ...core.variant import Kernel, Spills
 from ...interop.arrays import read
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
@@ -103,12 +103,34 @@ def _ends(p: Problem) -> tuple[dict[str, View], dict[str, Any]]:
 
 PARAMS = reduce_params("TrapezoidParams", ("low", "high"), ("y",), spacing="scalar")
 SPACED_PARAMS = reduce_params("SpacedTrapezoidParams", ("low", "high", "left", "right"))
+ROWS_PARAMS = reduce_params("TrapezoidRowsParams", ("low",), ("y",), spacing="scalar")
 _SOURCE = "Mapped<Panels<{T}>, {T}, {T}>"
 _SPACED_SOURCE = "Mapped<SpacedPanels<{T}>, {T}, {T}, {T}, {T}>"
 
 
+def _rows_kernels() -> tuple[Kernel, ...]:
+    """Of rows that are read once, in aligned chunks: the others read two views."""
+    made = reduce_kernels("kinds::Sum<{T}>", ROWS_PARAMS, source="PanelRow<{T}>", prefix="run_")
+    return tuple(replace(k, source="scan/trapezoid_rows.cu") for k in made if k.name in ("run_rows", "run_partials"))
+
+
+def _along_rows(p: Problem, low: View) -> Geometry | None:
+    """The launches where rows of y are runs of aligned chunks, None where they are not."""
+    if p.y.strides[p.desc.axis] != 1:
+        return None
+    values = {"low": "y", "y": "area"}
+    found = reduce_launches(
+        p.device, (low,), (p.area,), (p.desc.axis,), mapped=True, values=values, prefix="run_"
+    )  # fmt: skip
+    if isinstance(found, str) or found.steps[0].kernel != "run_rows":
+        return None
+    return Geometry(found.steps, found.used, "inner_contiguous")
+
+
 def _geometry(p: Problem) -> Geometry | str:
     views, places = _ends(p)
+    if "left" not in views and (rows := _along_rows(p, views["low"])) is not None:
+        return rows
     found = reduce_launches(
         p.device, tuple(views.values()), (p.area,), (p.desc.axis,), mapped=True, values={**places, "y": "area"},
         prefix="spaced_" if "left" in views else "",
@@ -188,6 +210,7 @@ class TrapezoidPlan(Plan):
                     "kinds::Sum<{T}>", SPACED_PARAMS, _SPILLING_SPACED_SUM,
                     source=_SPACED_SOURCE, prefix="spaced_",
                 ),
+                *_rows_kernels(),
             ),
             guarantee=Guarantee(Relative(4), batch_invariant=True),
         ),

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, functional, operand,
+    Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar, Variant, functional, operand,
     output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape, View
+from ...core.variant import Step
 from ...schedules.reduce import Launches, reduce_kernels, reduce_launches, reduce_params
+from ...schedules.runs import run_kernel, run_params, run_step
 from .differences import Piece
 from .linear_scan_backward import away_from, kept_view
 from .trapezoid import TrapezoidDescriptor, TrapezoidPlan
@@ -69,7 +71,16 @@ PARAMS = reduce_params(
 )
 
 
-_KERNELS = reduce_kernels("kinds::Sum<{T}>", PARAMS, source="Mapped<Shares<{T}>, {T}, {T}, {T}>")
+RUN_PARAMS = Params(
+    "TrapezoidRunsParams", y="ptr", x="ptr", darea="ptr", rising="i32", spacing="scalar", **run_params(3)
+)
+_KERNELS = (
+    *reduce_kernels("kinds::Sum<{T}>", PARAMS, source="Mapped<Shares<{T}>, {T}, {T}, {T}>"),
+    *(
+        run_kernel(f"trapezoid_{name}<{{T}}>", RUN_PARAMS, "scan/trapezoid_runs.cu", name, blocks)
+        for name, blocks in (("sides", 4), ("steps", 6))
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,9 @@ def _geometry(p: Problem) -> Geometry | str:
         if p.views[name] is None:
             continue
         given = p.views[source]
+        if (step := _along_runs(p, name, source)) is not None:
+            steps.append(step)
+            continue
         shares = _shares(n, None if given is None else signs)
         if name == "dx" and _still(p):
             shares = iter((_Share(0, n),))
@@ -115,6 +129,20 @@ def _geometry(p: Problem) -> Geometry | str:
                 return found
             steps, used, coalesced = [*steps, *found.steps], found.used, coalesced and found.coalesced
     return Geometry(tuple(steps), used, "inner_contiguous" if coalesced else "strided")
+
+
+def _along_runs(p: Problem, name: str, source: str) -> Step | None:
+    """One launch of the whole gradient `name`, where nothing is summed and rows are runs of memory."""
+    desc, given, out = p.desc, p.views[source], p.views[name]
+    assert out is not None
+    if desc.shape[desc.axis] < 2 or (name == "dx" and away_from(p.x.shape, desc.shape)):
+        return None
+    x = None if given is None else given.broadcast_to(desc.shape)
+    # An output of x's shape that nothing is summed into has y's extents, but may lack its first axes of extent 1.
+    y = out.broadcast_to(desc.shape)
+    values = {"y": name, "x": "@null" if x is None else source, "rising": name == "dy"}
+    kernel = "steps" if x is None else "sides"
+    return run_step(kernel, y, x, desc.axis, shift=-1, each=(p.darea,), values=values)
 
 
 def _still(p: Problem) -> bool:
