@@ -85,7 +85,7 @@ def _places(found: Reading, element: ElementKind) -> tuple[tuple[int, ...], tupl
     count = element.itemsize // found.element.itemsize
     if count == 1:
         return found.shape, found.strides
-    if found.shape[-1:] != (count,) or found.strides[-1] != 1:
+    if found.shape[-1:] != (count,) or (found.strides[-1] != 1 and 0 not in found.shape):
         raise InvalidProblemError(
             f"x must have a dense last axis of {count}, got shape {found.shape} with strides {found.strides}"
         )
