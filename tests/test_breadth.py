@@ -97,6 +97,16 @@ def test_choice_writes_what_is_given() -> None:
     assert sorted(bc.choice(CUBE, 4, axis=2, replace=False, seed=4)[0, 0]) == [0, 1, 2, 3]
 
 
+def test_nothing_is_seen_as_complex_numbers() -> None:
+    """Strides of arrays without elements say nothing: NumPy's are torch's 0, and slices have others."""
+    torch = pytest.importorskip("torch")
+    for x in (np.ones((2, 0, 2)), np.ones((2, 0, 4))[..., ::2], np.ones((2, 2, 0)).transpose(0, 2, 1)):
+        assert bc.view_as_complex(x).shape == bc.view_as_complex(torch.from_numpy(x)).shape == (2, 0)
+        assert bc.view_as_complex(torch.from_numpy(x)).dtype == torch.complex128
+    with pytest.raises(InvalidProblemError, match="dense last axis of 2"):
+        bc.view_as_complex(np.ones((0, 3)))
+
+
 def test_unbind_copy_of_nothing_writes_nothing() -> None:
     assert bc.unbind_copy(np.ones((0, 3)), out=[]) == []
 
