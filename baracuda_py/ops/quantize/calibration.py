@@ -76,7 +76,8 @@ def hqq_quantize(
     or infinity makes NaN of its group.
 
     kind: uint8, uint4, uint3 or uint2. scale_element: float32, float16 or bfloat16; zero_element one of these. For
-    `block_dequantize`, `block_gemm` and others. Two launches an iteration. There is no gradient.
+    `block_dequantize`, `block_gemm` and others. Two launches an iteration that read x, and three of a number for each
+    group. There is no gradient.
     """
     form = kind_of(kind)
     if form not in _BITS:
