@@ -1218,7 +1218,7 @@ def cast(x: Array, to_element: DType, *, saturate: bool = False, element: DType 
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
 def cat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
-def categorical(logits: Array, *, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def categorical(logits: Array, axis: int = -1, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...]."""
 def cauchy(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution cauchy of loc, scale, numbers or arrays."""
@@ -1262,7 +1262,7 @@ def chi_square(df: Array | float, *, shape: int | Sequence[int] | None = None, s
     """Draws of the distribution chi square of df, numbers or arrays."""
 def chisquare(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution chi square of df, numbers or arrays."""
-def choice(a: Array | int, shape: int | Sequence[int] = ..., *, replace: bool = True, p: Any = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def choice(a: Array | int, shape: int | Sequence[int] = ..., *, replace: bool = True, p: Any = None, axis: int = 0, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice)."""
 def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
@@ -1893,7 +1893,7 @@ def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def gumbel(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution gumbel of loc, scale, numbers or arrays."""
-def gumbel_softmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar, offset: Scalar = 0, return_soft: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def gumbel_softmax(x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_soft: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
 def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
@@ -1985,6 +1985,8 @@ def histogram_counts(x: Array, edges: Array | None = None, *, shape: int | Seque
     """y[b] = how many elements of x are in bin b (numpy.histogram, torch.histogram, torch.histc)."""
 def histogramdd(x: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Counts of points by bins along every axis, and a tuple of the edges along each (torch.histogramdd)."""
+def hqq_quantize(x: Array, *, kind: Any = 'uint4', group: int = 64, iterations: int = 20, p: float = 0.7, beta: float = 10.0, kappa: float = 1.01, scale_element: Any = 'float32', zero_element: Any = 'float32', stream: Any = None) -> tuple[Any, Any, Any]:
+    """(codes, scales, zeros) of x [*, n, k] as `block_quantize` makes them, with zero points that HQQ finds."""
 def hsplit(x: Array, indices_or_sections: Any) -> list[Array]:
     """Equal views of x, or cut at indices, along axis 1, of a vector along its axis (torch.hsplit, numpy.hsplit)."""
 def hstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2221,8 +2223,8 @@ def linear_cross_entropy(x: Array, weight: Array, targets: Array, bias: Array | 
     """cross_entropy of x @ weightᵀ + bias (torch.nn.functional.linear_cross_entropy), whose logits are never whole in memory: x [*, hidden], weight [classes, hidden], targets [*]. See `LinearCrossEntropyPlan`."""
 def linear_cross_entropy_backward(dloss: Array, x: Array, weight: Array, targets: Array, lse: Array, bias: Array | None = None, class_weight: Array | None = None, total_weight: Array | None = None, dlse: Array | None = None, dtarget_logit: Array | None = None, *, rows: int = ..., hidden: int = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', logits_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx, dweight and dbias of linear_cross_entropy."""
-def linear_kl(x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, rows: int = ..., hidden: int = ..., teacher_hidden: int = ..., num_classes: int = ..., divergence: Literal['forward', 'reverse', 'jsd'] = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: Literal['none', 'mean', 'sum'] = 'mean', chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The divergence of softmax(x Wᵀ + b) from a teacher's, by chunks of rows, with its gradients on request."""
+def linear_kl(x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, divergence: str = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: str = 'mean', chunk: int = 0, math_precision: str = 'element', return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The divergence of softmax(x @ weightᵀ + bias) from a teacher's, whose logits are never whole in memory either."""
 def linear_kl_backward(dloss: Array, x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, rows: int = ..., hidden: int = ..., teacher_hidden: int = ..., num_classes: int = ..., divergence: Literal['forward', 'reverse', 'jsd'] = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: Literal['none', 'mean', 'sum'] = 'mean', chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx, dweight and dbias of linear_kl, whose logits are made again."""
 def linear_log_prob(x: Array, weight: Array, targets: Array, bias: Array | None = None, *, ignore_index: int = -100, softcap: float = 0.0, chunk: int = 0, math_precision: str = 'element', logits_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2791,6 +2793,8 @@ def quantize_per_group(x: Array, scale: Array, zero_points: Array | None = None,
     """x with a scale, and a zero point, for each group of `group_size` neighbours along the last axis; see `quantize`."""
 def quantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with one scale and zero point, numbers or 0-d arrays (torch.quantize_per_tensor); see `quantize`."""
+def quantize_per_tensor_dynamic(x: Array, to_element: DType = 'int8', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, scale, zero_point) of x by its whole range, int8 or uint8 (torch.quantize_per_tensor_dynamic)."""
 def quantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with a scale, and a zero point, for each row along the last axis; see `quantize`."""
 def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, code: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2947,6 +2951,8 @@ def rms_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, b
     """act(rms_norm(x, norm_weight) @ weightᵀ + bias) + residual: x [*, in], weight [out, in], norm_weight [in]."""
 def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(y, scales): rms_norm(x + residual) in 8 or 4 bits, with a scale for each row or block."""
+def rng_bit_generator(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'uint32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
 def rng_uniform(low: Scalar, high: Any, shape: int | Sequence[int] | None = None, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`uniform` in the order of parameters of jax.lax.rng_uniform."""
 def rnnt_loss(logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, *, blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2990,6 +2996,10 @@ def running_statistics(mean: Array, var: Array, running_mean: Array | None = Non
 def sample(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, seed: Scalar = None, offset: Scalar = 0, top_n: int = 0, probabilities: bool = False, index_element: DType = 'int64', return_logprob: bool = False, return_probs: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """A token id for each row of logits [B, V], or of probabilities where `probabilities` says so; see `SamplingPlan`."""
 scaled_add: Expression  # x + alpha * y
+def scaled_grouped_mm(a: Array, b: Array, scale_a: Array, scale_b: Array, offsets: Array, *, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = scale_a[r] a[r] @ (scale_b[g] b[g]) in bfloat16 of fp8, rows r in groups g that end at `offsets`."""
+def scaled_matmul(a: Array, b: Array, scale_a: Array, scale_b: Array, *, kind: FormatKind | str = 'mxfp8_e4m3', out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A @ Bᵀ of two matrices [*, m, k] and [*, n, k] of blocks with scales (jax.nn.scaled_matmul, float32 results)."""
 def scaled_mm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None, scale_result: Array | None = None, out_element: DType = 'bfloat16', use_fast_accum: bool = False, element: DType | None = None, b_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(scale_a · a) @ (scale_b · b) + bias of fp8 (torch._scaled_mm, torch.nn.functional.scaled_mm): see `Fp8GemmPlan`."""
 def scaled_modified_bessel_k0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3016,9 +3026,17 @@ def scatter_amax(x: Array, index: Array, src: Array, *, shape: int | Sequence[in
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def scatter_amin(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_apply(x: Array, index: Array, func: Callable[[Any], Any], *, axis: int, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
+    """x with func of its elements at positions along `axis` (jax.lax.scatter_apply), by `gather` and `scatter`."""
 def scatter_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., return_dx: bool = True, return_dsrc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = dy, and dsrc[…, l, …] = dy[…, index[…, l, …], …]; for set only of the token that won, and dx is 0 there."""
+def scatter_max(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def scatter_mean(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_min(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
+def scatter_mul(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def scatter_nd(x: Array, indices: Array, updates: Array, reduction: str = 'none', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with updates[i…] at x[indices[i…]]: slices written, or combined, by coordinates (ONNX ScatterND)."""
@@ -3030,6 +3048,8 @@ def scatter_reduce_backward(dy: Array, x: Array, index: Array, src: Array, y: Ar
     """(dx, dsrc) of `scatter_reduce`; y is its result, which amax and amin need."""
 def scatter_slices(x: Array, indices: Array, updates: Array, reduction: str = 'none', *, update_window_dims: Sequence[int], inserted_window_dims: Sequence[int] = ..., scatter_dims_to_operand_dims: Sequence[int], operand_batching_dims: Sequence[int] = ..., scatter_indices_batching_dims: Sequence[int] = ..., mode: str = 'fill', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with windows written, or combined, where indices say that they begin (jax.lax.scatter, scatter_add, …)."""
+def scatter_sub(x: Array, index: Array, src: Array, *, axis: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x less the tokens of src at positions along `axis` (jax.lax.scatter_sub): `scatter_add` of -src."""
 def scatter_sum(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar = 0, offset: Scalar = 0, scores_stage: str = 'raw', layout: str = 'bhsd', return_attn: bool = False, return_scores: bool = False, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -3172,6 +3192,8 @@ def smooth_l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array
     """The gradients of smooth_l1_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def smooth_quant_linear(x: Array, weight: Array, act_scale: Array, weight_scale: Array, bias: Array | None = None, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """act_scale · weight_scale · (x @ weightᵀ) + bias of int8 x [*, in] and weights [out, in] (W8A8, static)."""
+def smooth_quant_scales(x: Array, weight: Array, alpha: float = 0.5, *, stream: Any = None) -> Any:
+    """SmoothQuant's factors of columns, s = max |x|^alpha / max |weight|^(1 - alpha), [in] in float32."""
 def soft_margin_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """soft_margin_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
 def soft_margin_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

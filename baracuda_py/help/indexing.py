@@ -30,6 +30,7 @@ y = bc.gather_slices(x, indices, offset_dims=(1, 2), start_index_map=(0, 1), sli
     "scatter_slices": f"""{_X}indices, windows = np.array([[0, 1], [1, 2]]), np.ones((2, 2, 2), np.float32)
 axes = {{"update_window_dims": (1, 2), "scatter_dims_to_operand_dims": (0, 1)}}
 y = bc.scatter_slices(x, indices, windows, "add", **axes)""",
+    "scatter_sub": f"{_X}y = bc.scatter_sub(x, np.array([[2, 0, 2, 1]]), np.ones((1, 4), np.float32), axis=0)",
     "take_along_axis": f"{_X}y = bc.take_along_axis(x, np.array([[0], [3], [1]]), 1)",
     "take_along_dim": f"{_X}y = bc.take_along_dim(x, np.array([[0], [3], [1]]), 1)",
     "trim_zeros": "x = np.array([0, 0, 3, 0, 4, 0])\nvalues, number = bc.trim_zeros(x)",

@@ -18,6 +18,13 @@ q, k, v = bc.qkv_project(x, w, w, w, kind="nf4")""",
     "matmul_w4a8": f"""{_W}q, q_scale = bc.dynamic_quantize(x, scope="token")
 codes, scales = bc.block_quantize(x, kind="int4", group=32)
 y = bc.matmul_w4a8(q, codes, scales, x_scale=q_scale)""",
+    "quantize_per_tensor_dynamic": f"{_W}y, scale, zero_point = bc.quantize_per_tensor_dynamic(x)",
+    "scaled_matmul": f"""{_W}codes, scales = bc.block_quantize(x, kind="mxfp8_e4m3")
+y = bc.scaled_matmul(codes, codes, scales, scales)""",
+    "scaled_grouped_mm": """a, w = (np.arange(n, dtype=np.uint8) for n in (64, 96))
+a, w = a.reshape(4, 16), w.reshape(2, 3, 16)
+scale_a, scale_b, offsets = np.ones(4, np.float32), np.ones((2, 3), np.float32), np.array([1, 4])
+y = bc.scaled_grouped_mm(a, w.swapaxes(1, 2), scale_a, scale_b, offsets, element="float8_e4m3fn")""",
     "matmul_int4": f"{_INT4}y = bc.matmul_int4(x, w, s)",
     "qkv_project_int4": f"{_INT4}q, k, v = bc.qkv_project_int4(x, w, w, w, s, s, s)",
     "qkv_project_int8": """x, w = np.ones((2, 4), np.float16), np.arange(12, dtype=np.int8).reshape(4, 3)

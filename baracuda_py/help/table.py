@@ -139,6 +139,7 @@ q, k, v, dy = (rng.standard_normal(shape, dtype=np.float32) for _ in range(4))
 bounds = np.array([0, 3, 7], dtype=np.int32)
 y, lse = bc.flash_sdpa_varlen(q, k, v, bounds, bounds, is_causal=True, return_lse=True)
 dq, dk, dv = bc.flash_sdpa_varlen_backward(q, k, v, y, lse, dy, bounds, bounds, is_causal=True)""",
+    "gumbel_softmax": f"{_X}y = bc.gumbel_softmax(x, tau=0.5, seed=7)",
     "gumbel_softmax_backward": f"""{_X}y = bc.gumbel_softmax(x, seed=7)
 dx = bc.gumbel_softmax_backward(np.ones_like(y), y)""",
     "lerp": f"{_AB}y = bc.lerp(a, b, 0.25)",

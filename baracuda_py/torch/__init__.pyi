@@ -889,6 +889,7 @@ from baracuda_py import quantize_per_block as quantize_per_block
 from baracuda_py import quantize_per_channel as quantize_per_channel
 from baracuda_py import quantize_per_group as quantize_per_group
 from baracuda_py import quantize_per_tensor as quantize_per_tensor
+from baracuda_py import quantize_per_tensor_dynamic as quantize_per_tensor_dynamic
 from baracuda_py import quantize_per_token as quantize_per_token
 from baracuda_py import quantized_embedding as quantized_embedding
 from baracuda_py import quantized_embedding_bag as quantized_embedding_bag
@@ -959,6 +960,7 @@ from baracuda_py import rms_norm as rms_norm
 from baracuda_py import rms_norm_backward as rms_norm_backward
 from baracuda_py import rms_norm_linear as rms_norm_linear
 from baracuda_py import rms_norm_quantize as rms_norm_quantize
+from baracuda_py import rng_bit_generator as rng_bit_generator
 from baracuda_py import rng_uniform as rng_uniform
 from baracuda_py import rnnt_loss as rnnt_loss
 from baracuda_py import rnnt_loss_backward as rnnt_loss_backward
@@ -979,6 +981,8 @@ from baracuda_py import run_index as run_index
 from baracuda_py import running_statistics as running_statistics
 from baracuda_py import sample as sample
 from baracuda_py import scaled_add as scaled_add
+from baracuda_py import scaled_grouped_mm as scaled_grouped_mm
+from baracuda_py import scaled_matmul as scaled_matmul
 from baracuda_py import scaled_mm as scaled_mm
 from baracuda_py import scaled_modified_bessel_k0 as scaled_modified_bessel_k0
 from baracuda_py import scaled_modified_bessel_k0_backward as scaled_modified_bessel_k0_backward
@@ -992,12 +996,16 @@ from baracuda_py import scatter_add_backward as scatter_add_backward
 from baracuda_py import scatter_amax as scatter_amax
 from baracuda_py import scatter_amin as scatter_amin
 from baracuda_py import scatter_backward as scatter_backward
+from baracuda_py import scatter_max as scatter_max
 from baracuda_py import scatter_mean as scatter_mean
+from baracuda_py import scatter_min as scatter_min
+from baracuda_py import scatter_mul as scatter_mul
 from baracuda_py import scatter_nd as scatter_nd
 from baracuda_py import scatter_prod as scatter_prod
 from baracuda_py import scatter_reduce as scatter_reduce
 from baracuda_py import scatter_reduce_backward as scatter_reduce_backward
 from baracuda_py import scatter_slices as scatter_slices
+from baracuda_py import scatter_sub as scatter_sub
 from baracuda_py import scatter_sum as scatter_sum
 from baracuda_py import sdpa as sdpa
 from baracuda_py import sdpa_backward as sdpa_backward

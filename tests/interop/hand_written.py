@@ -155,6 +155,7 @@ _OF_INDICES: dict[str, Callable[[], Call]] = {
     "put": lambda: ([made(3, 4), np.array([0, 5, -1]), made(3, seed=1)], {}),
     "put_along_axis": lambda: ([made(3, 4), np.array([[1], [0], [3]]), made(3, 1, seed=1), 1], {}),
     "ravel_multi_index": lambda: ([[_TWO, _TWO]], {"dims": (3, 4)}),
+    "scatter_sub": lambda: ([made(3, 4), made_index(3, 2), made(3, 2, seed=1)], {"axis": 1}),
     "scatter_nd": lambda: ([made(3, 4), _TWO[:, None], made(2, 4, seed=1), "add"], {}),
     **dict.fromkeys(("take_along_axis", "take_along_dim"), lambda: ([made(3, 4), np.array([[1], [0], [3]]), 1], {})),
 }
@@ -216,6 +217,16 @@ GIVEN: dict[str, Callable[[], Call]] = {
     **dict.fromkeys(
         ("linear_cross_entropy", "linear_log_prob"),
         lambda: ([made(8, 6), made(10, 6, seed=1), np.arange(8), made(10)], {}),
+    ),
+    "linear_kl": lambda: ([made(8, 6), made(10, 6, seed=1), made(8, 4, seed=2), made(10, 4, seed=3)], {}),
+    "gumbel_softmax": lambda: ([made(4, 6)], {"seed": 3}),
+    "quantize_per_tensor_dynamic": lambda: ([made(4, 6)], {}),
+    "scaled_matmul": lambda: (
+        [_codes(3, 32) % 120, _codes(5, 32) % 120, *(np.full((n, 1), 127, np.uint8) for n in (3, 5))], {}
+    ),
+    "scaled_grouped_mm": lambda: (
+        [_codes(4, 16) % 120, (_codes(2, 5, 16) % 120).swapaxes(1, 2), made(4), made(2, 5), np.array([1, 4])],
+        {"element": "float8_e4m3fn"},
     ),
     **dict.fromkeys(("int_mm", "matmul_int8", "matmul_integer"), lambda: ([*_bytes()], {})),
     "quantized_matmul": lambda: ([made(2, 64), _codes(3, 32), made(3, 2, seed=1)], {"kind": "int4"}),
@@ -402,7 +413,9 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "randint_like": lambda: ([made(4, 6), 7], {"seed": 3}),
     "rademacher": lambda: ([], {"like": made(4, 6), "shape": (4, 6), "seed": 3}),
     "randint": lambda: ([0, 7], {"like": made(4, 6), "shape": (4, 6), "seed": 3}),
-    **{name: lambda: ([(4, 6)], {"like": made(4, 6), "seed": 3}) for name in ("rand", "randn", "bits")},
+    **dict.fromkeys(
+        ("rand", "randn", "bits", "rng_bit_generator"), lambda: ([(4, 6)], {"like": made(4, 6), "seed": 3})
+    ),
     **{
         name: lambda kind=kind: (_parameters(kind), {"seed": 3})
         for kind in RandomKind

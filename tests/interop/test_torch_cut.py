@@ -40,6 +40,7 @@ APART = {  # operands whose values are not in the result, or not in each of seve
 WHOLE = {
     "one_hot",
     "packbits",
+    "scaled_matmul",
     "swizzle_scales",
     "ternary_unpack",
     "unpack_signs",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
+
 from ...core import ElementKind, TensorRef
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError, UnsupportedError
@@ -63,10 +65,14 @@ def _seen(array: Any, found: Reading, element: ElementKind, instead: str) -> Any
         return TensorRef(found.ptr, shape, strides, element, device=found.device)
     if package == "torch":
         dtype = getattr(sys.modules["torch"], str(element))
+        if 0 in found.shape:  # without elements strides are any, of which torch's view is particular
+            return array.new_empty(shape, dtype=dtype)
         if element.itemsize < found.element.itemsize:
             return array.unsqueeze(-1).view(dtype)
         return array.view(dtype) if element.itemsize == found.element.itemsize else array.view(dtype).squeeze(-1)
     if package == "numpy":
+        if 0 in found.shape:
+            return np.empty(shape, element.dtype)
         if element.itemsize < found.element.itemsize:
             return array[..., None].view(element.dtype)
         seen = array.view(element.dtype)
@@ -85,7 +91,7 @@ def _places(found: Reading, element: ElementKind) -> tuple[tuple[int, ...], tupl
     count = element.itemsize // found.element.itemsize
     if count == 1:
         return found.shape, found.strides
-    if found.shape[-1:] != (count,) or found.strides[-1] != 1:
+    if found.shape[-1:] != (count,) or (found.strides[-1] != 1 and 0 not in found.shape):
         raise InvalidProblemError(
             f"x must have a dense last axis of {count}, got shape {found.shape} with strides {found.strides}"
         )

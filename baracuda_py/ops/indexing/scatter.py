@@ -283,3 +283,4 @@ scatter_prod = functional(ScatterPlan, "scatter_prod", kind=ScatterKind.PROD)
 scatter_amax = functional(ScatterPlan, "scatter_amax", kind=ScatterKind.AMAX)
 scatter_amin = functional(ScatterPlan, "scatter_amin", kind=ScatterKind.AMIN)
 scatter_mean = functional(ScatterPlan, "scatter_mean", kind=ScatterKind.MEAN)
+scatter_mul, scatter_max, scatter_min = scatter_prod, scatter_amax, scatter_amin  # JAX's names

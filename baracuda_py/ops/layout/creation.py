@@ -7,6 +7,7 @@ there is none. `element` is any dtype-like; its defaults are PyTorch's (float32,
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.tensor import Shape
 from ...core.views import permuted, shape_of, with_axis
+from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
 from ..elementwise.binary_functions import pow as power
 from ..elementwise.cast import cast
@@ -189,8 +191,12 @@ def logspace(
     start: Scalar, stop: Scalar, num: int = 50, base: Scalar = 10.0, element: Any = None, *, endpoint: bool = True,
     like: Any = None, out: Any = None,
 ) -> Array:  # fmt: skip
-    """base to the power of the numbers of `linspace` (torch.logspace, numpy.logspace)."""
-    return _spaced("powers", start, stop, num, element, endpoint, like, out, base)
+    """base to the power of the numbers of `linspace` (torch.logspace, numpy.logspace).
+
+    Integers are those of float64 without their fractions, and saturate; a number within 10⁻¹⁵ of an integer, relative
+    to it, counts as that, so that no rounding error of a power takes one away.
+    """
+    return _grown("powers", start, stop, num, element, endpoint, like, out, base)
 
 
 @exported
@@ -198,10 +204,28 @@ def geomspace(
     start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None,
     out: Any = None,
 ) -> Array:  # fmt: skip
-    """num numbers from start to stop, each the one before times the same factor (numpy.geomspace); of one sign."""
+    """num numbers from start to stop, each the one before times the same factor (numpy.geomspace); of one sign.
+
+    Integers are made as those of `logspace`.
+    """
     if all(isinstance(one, (int, float)) for one in (start, stop)) and not start * stop > 0:
         raise InvalidProblemError(f"start and stop must have one sign and not be 0, got {start} and {stop}")
-    return _spaced("ratio", start, stop, num, element, endpoint, like, out)
+    return _grown("ratio", start, stop, num, element, endpoint, like, out)
+
+
+def _grown(form: str, *given: Any) -> Array:
+    """`_spaced` of powers or ratios, whose integers are cut from numbers in float64."""
+    start, stop, num, element, endpoint, like, out, *base = given
+    kind = kind_of(element, F32 if out is None else read(out, "out").element)
+    if not kind.is_integer:
+        return _spaced(form, start, stop, num, element, endpoint, like, out, *base)
+    values = _spaced(form, start, stop, num, ElementKind.F64, endpoint, like if out is None else out, None, *base)
+    return _whole(str(kind))(v=values, out=out)
+
+
+@cache
+def _whole(element: str) -> Any:
+    return elementwise(f"{element}(v if abs(v - rint(v)) > 1e-15 * abs(v) else rint(v))")
 
 
 @exported

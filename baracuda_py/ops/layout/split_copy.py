@@ -10,7 +10,6 @@ import numpy as np
 
 from ...core import Args, Array, Exact, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output
 from ...core.benchmark import BYTES, Benchmark
-from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...core.views import shape_of, with_axis, without_axes
@@ -129,13 +128,14 @@ split_with_sizes_copy = split_copy
 def unbind_copy(
     x: Array, axis: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
 ) -> Any:
-    """Copies of the slices of x at each index of an axis (torch.unbind_copy), in one launch; `unbind` has views."""
+    """Copies of the slices of x at each index of an axis (torch.unbind_copy), in one launch; `unbind` has views.
+
+    Of an axis of extent 0 there are none.
+    """
     if unknown:
         raise unexpected(unbind_copy, unknown)
     shape, options = shape_of(x, "x"), {"stream": stream, "preference": preference}
     at, out = place(axis, len(shape)), _listed(out)
-    if not shape[at]:
-        raise InvalidProblemError(f"x of shape {shape} has no slices along axis {axis}")
     held = None if out is None else [with_axis(one, at, "out") for one in each_of(out, shape[at])]
-    made = _copied(x, split(x, 1, at), at, held, options)
+    made = _copied(x, split(x, 1, at) if shape[at] else [], at, held, options)
     return list(each_of(out, shape[at])) if out is not None else [without_axes(one, (at,), "y") for one in made]

@@ -342,5 +342,4 @@ class LinearKlBackwardPlan(Plan):
             raise InvalidProblemError("every output is None; give one of them at least")
 
 
-linear_kl = functional(LinearKlPlan)
 linear_kl_backward = functional(LinearKlBackwardPlan)

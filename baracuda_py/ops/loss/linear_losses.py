@@ -1,4 +1,4 @@
-"""Losses of a layer's logits without the logits: linear_cross_entropy and linear_log_prob of arrays of any axes."""
+"""Losses of a layer's logits without the logits: linear_cross_entropy, linear_kl and linear_log_prob of any axes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from ...core.keywords import entry, unexpected
 from ...core.views import reshaped, shape_of
 from ..elementwise.unary import neg  # type: ignore[attr-defined]
 from .linear_cross_entropy import LinearCrossEntropyPlan
+from .linear_kl import LinearKlPlan
 
-_forward = functional(LinearCrossEntropyPlan)
+_forward, _kl = functional(LinearCrossEntropyPlan), functional(LinearKlPlan)
 _PER_ROW = ("lse", "target_logit")
 
 
@@ -44,14 +45,19 @@ def linear_cross_entropy(
     }  # fmt: skip
     facts |= {} if logits_element is None else {"logits_element": ElementKind.of(logits_element)}
     whole = shape_of(x, "x")
-    lead = whole[:-1]
     if len(whole) == 2:
         return _forward(x, weight, targets, bias, class_weight, out=out, **facts)
     _check(whole, shape_of(targets, "targets"), out)
-    rows = math.prod(lead)
+    rows = math.prod(whole[:-1])
     made = _forward(
         _rows(x, (rows, whole[-1]), "x"), weight, _rows(targets, (rows,), "targets"), bias, class_weight, **facts
     )
+    return _of_rows(made, whole, reduction, flags, bias)
+
+
+def _of_rows(made: Any, whole: tuple[int, ...], reduction: str, flags: dict[str, bool], bias: Any) -> Any:
+    """The results for rows of x in the shape of x, `whole`; flags: which others than the loss there are."""
+    lead = whole[:-1]
     names = ["loss", *(name for name, flag in flags.items() if flag and (name != "dbias" or bias is not None))]
     shapes = dict.fromkeys(_PER_ROW, lead) | {"dx": whole} | ({"loss": lead} if reduction == "none" else {})
     results = [
@@ -59,6 +65,41 @@ def linear_cross_entropy(
         for name, one in zip(names, made if isinstance(made, tuple) else (made,), strict=True)
     ]
     return results[0] if len(results) == 1 else tuple(results)
+
+
+@entry(LinearKlPlan)
+def linear_kl(
+    x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None,
+    bias: Array | None = None, teacher_bias: Array | None = None, *, divergence: str = "forward", beta: float = 0.5,
+    temperature: float = 1.0, ignore_index: int = -100, reduction: str = "mean", chunk: int = 0,
+    math_precision: str = "element", return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """The divergence of softmax(x @ weightᵀ + bias) from a teacher's, whose logits are never whole in memory either.
+
+    x [*, hidden], weight [classes, hidden], teacher_x [*, its own], teacher_weight likewise, targets [*]. See
+    `LinearKlPlan`. return_dx, return_dweight, return_dbias: the gradients for an upstream gradient of 1, too.
+    """
+    if unknown:
+        raise unexpected(linear_kl, unknown)
+    flags = {"dx": return_dx, "dweight": return_dweight, "dbias": return_dbias}
+    facts = {
+        "divergence": divergence, "beta": beta, "temperature": temperature, "ignore_index": ignore_index,
+        "reduction": reduction, "chunk": chunk, "math_precision": math_precision, "stream": stream,
+        "preference": preference, **{f"return_{name}": flag for name, flag in flags.items()},
+    }  # fmt: skip
+    whole = shape_of(x, "x")
+    if len(whole) == 2:
+        return _kl(x, weight, teacher_x, teacher_weight, targets, bias, teacher_bias, out=out, **facts)
+    _check(whole, whole[:-1] if targets is None else shape_of(targets, "targets"), out)
+    taught, rows = shape_of(teacher_x, "teacher_x"), math.prod(whole[:-1])
+    if taught[:-1] != whole[:-1]:
+        raise InvalidProblemError(f"teacher_x must have the leading axes of x, {whole[:-1]}, got shape {taught}")
+    made = _kl(
+        _rows(x, (rows, whole[-1]), "x"), weight, _rows(teacher_x, (rows, taught[-1]), "teacher_x"), teacher_weight,
+        None if targets is None else _rows(targets, (rows,), "targets"), bias, teacher_bias, **facts,
+    )  # fmt: skip
+    return _of_rows(made, whole, reduction, flags, bias)
 
 
 def _rows(x: Any, shape: tuple[int, ...], name: str) -> Any:

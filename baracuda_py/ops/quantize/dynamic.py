@@ -95,3 +95,16 @@ def choose_qparams(
         stream=stream, preference=preference,
     )  # fmt: skip
     return _called(_choose, x, symmetric, facts)
+
+
+@entry(DynamicQuantizePlan)
+def quantize_per_tensor_dynamic(
+    x: Array, to_element: Any = "int8", *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+) -> Any:
+    """(y, scale, zero_point) of x by its whole range, int8 or uint8 (torch.quantize_per_tensor_dynamic).
+
+    It is `dynamic_quantize(x, symmetric=False)`: scale and zero_point have x's rank.
+    """
+    if unknown:
+        raise unexpected(quantize_per_tensor_dynamic, unknown)
+    return dynamic_quantize(x, symmetric=False, to_element=to_element, out=out, stream=stream, preference=preference)

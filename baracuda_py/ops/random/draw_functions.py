@@ -12,9 +12,10 @@ from ...core import Array, ElementKind, Scalar, functional, registry
 from ...core.checked import real, truth, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.views import constant, shape_of, with_axis
+from ...core.views import constant, reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
+from ..layout.views import broadcast_to, movedim
 from .draws import flattened, is_array
 from .multinomial import MultinomialPlan
 from .permutation import PermutationPlan
@@ -93,12 +94,13 @@ def multinomial(
 
 @entry(MultinomialPlan)
 def choice(
-    a: Array | int, shape: Any = (), *, replace: bool = True, p: Any = None, seed: Scalar = None, offset: Scalar = 0,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    a: Array | int, shape: Any = (), *, replace: bool = True, p: Any = None, axis: int = 0, seed: Scalar = None,
+    offset: Scalar = 0, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice).
 
-    replace: whether one may come more than once. out must be dense.
+    Of an array of more axes the parts along `axis`, whose place in the result the axes of `shape` take. replace:
+    whether one may come more than once. out must be dense.
     """
     if unknown:
         raise unexpected(choice, unknown)
@@ -106,13 +108,18 @@ def choice(
     extents = shape_given(shape)
     count, options = math.prod(extents), {"stream": stream, "preference": preference}
     drawn: dict[str, Any] = {"seed": seeded("choice", seed), "offset": offset, **options}
-    if not number and len(read(a, "a").shape) != 1:
-        raise InvalidProblemError(f"choice takes an array of one axis or a number, got shape {read(a, 'a').shape}")
-    n = int(a) if number else read(a, "a").shape[0]
+    own = (int(a),) if number else shape_of(a, "a")
+    if not own:
+        raise InvalidProblemError("choice takes an array of one axis at least or a number, got shape ()")
+    axis = whole("axis", axis, -len(own), len(own) - 1) % len(own)
+    n, lead, tail = own[axis], own[:axis], own[axis + 1 :]
     if p is not None and shape_of(p, "p") != (n,):
         raise InvalidProblemError(f"choice: p must have a weight for each of the {n}, got shape {shape_of(p, 'p')}")
     like = p if p is not None else None if number else a
-    flat = flattened(out, extents, count)
+    extents, flat = (*lead, *extents, *tail), None
+    if out is not None:
+        flattened(out, extents, math.prod(extents))
+        flat = reshaped(out, (*lead, count, *tail), "out")
     drawn["out"] = flat if number else None
     if p is not None:
         at = multinomial(p, count, replace, **drawn)
@@ -120,27 +127,39 @@ def choice(
         at = randint(0, n if count else 1, shape=(count,), like=like, **drawn)
     else:
         at = _order(n, count, like, drawn)
-    made = at if number else registry.public("index_select")(a, at, axis=0, out=flat, **options)
+    made = at if number else registry.public("index_select")(a, at, axis=axis, out=flat, **options)
     return registry.public("reshape")(made, extents) if out is None else out
 
 
 @entry(SamplingPlan)
 def categorical(
-    logits: Array, *, seed: Scalar = None, offset: Scalar = 0, index_element: Any = "int64", out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    logits: Array, axis: int = -1, *, shape: Any = None, seed: Scalar = None, offset: Scalar = 0,
+    index_element: Any = "int64", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...]."""
+    """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...].
+
+    Rows lie along `axis`; where it is not the last one, they are copied to be contiguous. shape: of the result, to
+    which that of the rows broadcasts, each id a draw of its own; the rows are then copied as often as they are drawn
+    from.
+    """
     if unknown:
         raise unexpected(categorical, unknown)
-    shape = read(logits, "logits").shape
-    if not shape or not shape[-1]:
-        raise InvalidProblemError(f"logits must have shape [..., V] with V >= 1, got {shape}")
-    count, reshape = math.prod(shape[:-1]), registry.public("reshape")
-    rows = reshape(logits, (count, shape[-1])) if len(shape) != 2 else logits
+    given = read(logits, "logits").shape
+    if not given or not given[whole("axis", axis, -len(given), len(given) - 1)]:
+        raise InvalidProblemError(f"logits must have shape [..., V] with V >= 1, got {given}")
+    if axis % len(given) != len(given) - 1:
+        logits = movedim(logits, axis, -1)
+        given = shape_of(logits, "logits")
+    if shape is not None:
+        logits = broadcast_to(logits, (*shape_given(shape), given[-1]))
+        given = shape_of(logits, "logits")
+    lead = given[:-1]
+    count, reshape = math.prod(lead), registry.public("reshape")
+    rows = reshape(logits, (count, given[-1])) if len(given) != 2 or shape is not None else logits
     options = {"index_element": index_element, "stream": stream, "preference": preference}
-    flat = flattened(out, shape[:-1], count)
+    flat = flattened(out, lead, count)
     made = sample(rows, seed=seed, offset=offset, out=flat, **options)
-    return reshape(made, shape[:-1]) if out is None else out
+    return reshape(made, lead) if out is None else out
 
 
 @entry(RandomPlan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -11,12 +12,17 @@ import numpy as np
 
 from ...core import ElementKind, Scalar
 from ...core.checked import real, shown, whole
+from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import allocating, ordinal
 from ...core.views import constant, diagonal, transposed, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import package_name
+from ..elementwise.binary_functions import mul, ne
+from ..elementwise.complex_pair import complex as joined
+from ..elementwise.ternary_functions import where
+from ..elementwise.unary import sgn  # type: ignore[attr-defined]
 from .distributions import RandomKind
 from .random_fill import RandomPlan
 from .random_functions import randn, seeded, shape_given
@@ -34,7 +40,9 @@ def orthogonal(
     [*shape, max(n, m), min(n, m)], which are those of `randn` of this seed and offset, times the signs of R's diagonal
     (Mezzadri 2007), times gain; for n < m transposed. m is n where it is not given.
 
-    The element is a float; float16 and bfloat16 are computed in float32 and rounded once. like: an array whose package
+    The element is a float; float16 and bfloat16 are computed in float32 and rounded once. Of complex64 and complex128
+    they are unitary: rows or columns are orthonormal under the conjugate transpose, real and imaginary parts of the
+    normal numbers are those of `randn` [2, ...], and phases take the part of signs. like: an array whose package
     and device the result has. The factorisation is that of the package, `numpy.linalg.qr`, `cupy.linalg.qr`,
     `torch.linalg.qr` or `jax.numpy.linalg.qr`: LAPACK on the host and cuSOLVER on a GPU, whose results differ by
     rounding errors, and which allocate memory of their own. There is no gradient.
@@ -46,19 +54,39 @@ def orthogonal(
     lead, gain, kind = shape_given(shape), real("gain", gain), ElementKind.of(element)
     if not math.isfinite(gain):
         raise InvalidProblemError(f"orthogonal: gain must be finite, got {shown(gain)}")
-    if kind not in RandomKind.NORMAL.row.elements:
-        raise UnsupportedError(f"orthogonal of {kind} is not drawn; it may be float32, float64, float16, bfloat16")
+    if kind not in (*RandomKind.NORMAL.row.elements, *COMPLEX):
+        raise UnsupportedError(
+            f"orthogonal of {kind} is not drawn; it may be float32, float64, float16, bfloat16, complex64, complex128"
+        )
     like = out if like is None else like
     drawn = {"seed": seeded("orthogonal", seed), "offset": offset, "stream": stream, "preference": preference,
              "like": None if like is None else constant(like)}  # fmt: skip
+    options = {"stream": stream, "preference": preference}
+    z = _normal((*lead, max(n, m), min(n, m)), kind, drawn)
     if 0 in (*lead, n, m):
-        return randn((*lead, n, m), element=kind, out=out, **drawn)
-    wide = ElementKind.F64 if kind is ElementKind.F64 else ElementKind.F32
-    q, r = _factors(randn((*lead, max(n, m), min(n, m)), element=wide, **drawn), stream)
+        none = transposed(z, "z") if n < m else z
+        return _scaled(kind, none, none, gain, out, options)
+    q, r = _factors(z, stream)
     signs = with_axis(diagonal(r, len(lead), len(lead) + 1, "R"), -2, "R")
     if n < m:
         q, signs = transposed(q, "Q"), transposed(signs, "R")
-    return _signed(str(kind))(q=q, r=signs, gain=gain, out=out, stream=stream, preference=preference)
+    return _scaled(kind, q, signs, gain, out, options)
+
+
+def _normal(shape: Sequence[int], kind: ElementKind, drawn: dict[str, Any]) -> Any:
+    """Normal numbers in the element of the factorisation."""
+    if kind in COMPLEX:
+        both = randn((2, *shape), element=kind.part, **drawn)
+        return joined(both[0], both[1], stream=drawn["stream"], preference=drawn["preference"])
+    return randn(shape, element=ElementKind.F64 if kind is ElementKind.F64 else ElementKind.F32, **drawn)
+
+
+def _scaled(kind: ElementKind, q: Any, r: Any, gain: float, out: Any, options: dict[str, Any]) -> Any:
+    """Q times the signs or phases of R's diagonal, times gain."""
+    if kind not in COMPLEX:
+        return _signed(str(kind))(q=q, r=r, gain=gain, out=out, **options)
+    phases = where(ne(r, 0.0, **options), sgn(r, **options), 1.0, **options)
+    return mul(q, mul(phases, gain, **options), out=out, **options)
 
 
 @cache

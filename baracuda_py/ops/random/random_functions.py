@@ -287,7 +287,10 @@ def bits(
     shape: Any = (), *, seed: Scalar = None, offset: Scalar = 0, element: Any = "uint32", like: Any = None,
     out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
+    """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves.
+
+    jax.lax.rng_bit_generator is it as well, without the next state, which here is the caller's next offset.
+    """
     if unknown:
         raise unexpected(bits, unknown)
     kind = ElementKind.of(element)
@@ -297,6 +300,9 @@ def bits(
     given = {"seed": seed, "offset": offset, "element": kind, "like": like, "out": out, "stream": stream,
              "preference": preference}  # fmt: skip
     return fill(K.RANDINT, ends, shape, given)
+
+
+rng_bit_generator = bits
 
 
 @entry(RandomPlan, kind=K.UNIFORM)

@@ -20,13 +20,16 @@ from ...core import (
     element, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.checked import real, shown
 from ...core.descriptor import axis, flag
 from ...core.element import cast
 from ...core.errors import InvalidProblemError
+from ...core.keywords import entry, unexpected
 from ...schedules.row_slopes import slope_geometry, slope_kernels
 from ...schedules.row_terms import last_axis, term_geometry, term_kernels, term_params
-from ..random.draws import numbered, streams
+from ..random.draws import is_array, numbered, streams
 from ..random.philox import philox_uniform
+from ..random.random_functions import seeded
 from .masked_softmax import rows_of
 
 _HALF = 2.0**-25
@@ -44,7 +47,7 @@ class GumbelSoftmaxDescriptor(Descriptor):
 
 @dataclass(slots=True, kw_only=True)
 class GumbelSoftmaxArgs(Args):
-    """seed and offset are 64-bit, see `DropoutPlan`; tau > 0 is the temperature: 0 makes NaN, as in PyTorch."""
+    """seed and offset are 64-bit, see `DropoutPlan`; tau > 0 is the temperature: a 0 on the device makes NaN."""
 
     x: Array = operand("*shape")
     y: Array = output("*shape", inplace=("x",))
@@ -229,5 +232,28 @@ def _torch_backward(torch: Any, desc: Any, dy: Any, y: Any, soft: Any, tau: Any)
     return torch.ops.aten._softmax_backward_data(dy, saved, desc.axis, dy.dtype) / tau
 
 
-gumbel_softmax = functional(GumbelSoftmaxPlan)
+_forward = functional(GumbelSoftmaxPlan)
+
+
+@entry(GumbelSoftmaxPlan)
+def gumbel_softmax(
+    x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0,
+    return_soft: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+) -> Any:  # fmt: skip
+    """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot
+    (torch.nn.functional.gumbel_softmax; the draws are those of our own stream).
+
+    tau: a number above 0, or a 0-d array on the device. seed, offset: integers or 0-d arrays. return_soft: the soft
+    sample beside a hard one, whose gradient it has. See `GumbelSoftmaxPlan`.
+    """
+    if unknown:
+        raise unexpected(gumbel_softmax, unknown)
+    if not is_array(tau) and not real("tau", tau) > 0:
+        raise InvalidProblemError(f"tau must be above 0, got {shown(tau)}")
+    return _forward(
+        x, axis=axis, hard=hard, tau=tau, seed=seeded("gumbel_softmax", seed), offset=offset, return_soft=return_soft,
+        out=out, stream=stream, preference=preference,
+    )  # fmt: skip
+
+
 gumbel_softmax_backward = functional(GumbelSoftmaxBackwardPlan)

@@ -32,8 +32,7 @@ def test_slices_of_an_axis() -> None:
         for one, want in zip(bc.unbind_copy(X, axis), np.moveaxis(X, axis, 0), strict=True):
             np.testing.assert_array_equal(one, want)
             assert not np.shares_memory(one, X)
-    with pytest.raises(InvalidProblemError, match="no slices"):
-        bc.unbind_copy(np.zeros((0, 3)))
+    assert bc.unbind_copy(np.zeros((0, 3))) == []
 
 
 def test_gradients() -> None:
