@@ -52,7 +52,7 @@ template <class T, bool FLAT, bool COLUMNS, bool STOCHASTIC> struct QuantizeOp {
     if (!wanted) return;
     const i64 at = place.at[at_y], number = place.at[at_number];
     const auto x = widened(chunk.x.elements(place, at_x));
-    if constexpr (is_same<A, float> && V >= 4 && !STOCHASTIC) {
+    if constexpr (is_same<A, float> && V >= 4 && !STOCHASTIC && !COLUMNS) {
       if (divides(chunk.shared.scale, quantize::most_of(x, V)) && p.code != code_i32) {
         const auto v = near_quotients(x, chunk.shared.scale);
         return with_codes(p, [&](auto codes) { codes.store(p, at, v, chunk.shared.zero); });
