@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -132,6 +132,9 @@ _TILE = Kernel(
 _SHORT = Kernel(  # of 128 threads: bounds of more leave registers for seven blocks
     "short", "hadamard_tile<{T}, {E}, 1, {WIDE}>", PARAMS, lambda e: {"E": tiles.held_by(e)[:-1], "WIDE": WIDE}, 896, 1,
 )  # fmt: skip
+_PART_TILE = replace(  # parts of 16 bits are short
+    _TILE, axes=lambda e: {"E": () if e in HALVES else tiles.held_by(e), "WIDE": WIDE}
+)
 _BASE = Kernel(
     "base", "hadamard_tile<{T}, {E}, {BASE}, {WIDE}>", PARAMS,
     lambda e: {"E": tiles.held_by(e)[:1], "BASE": BASES, "WIDE": WIDE}, MOST["base"], resident(3),
@@ -243,7 +246,7 @@ def variants_of(names: Names) -> tuple[Variant, ...]:
     source = "quantize/hadamard.cu"
     return (
         Variant("tile", _tiled(names), source=source, kernels=(_TILE, _SHORT, _BASE), guarantee=_BOUND),
-        Variant("parts", _parted(names), source=source, kernels=(_TILE, _SHORT, _COLUMNS), guarantee=_BOUND,
+        Variant("parts", _parted(names), source=source, kernels=(_PART_TILE, _SHORT, _COLUMNS), guarantee=_BOUND,
                 refuses=_whole),
     )  # fmt: skip
 
