@@ -12,7 +12,7 @@ import numpy as np
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
     Relative, Scalar, Step, Variant, View, Vjp, derived, element, extents, flag, functional, integer, operand, output,
-    scalar, where,
+    scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import truth, whole
@@ -138,7 +138,6 @@ _PART_TILE = replace(  # parts of 16 bits are short
 _BASE = Kernel(
     "base", "hadamard_tile<{T}, {E}, {BASE}, {WIDE}>", PARAMS,
     lambda e: {"E": tiles.held_by(e)[:1], "BASE": BASES, "WIDE": WIDE}, MOST["base"], resident(3),
-    spills=where(element=HALVES, BASE=28),
 )  # fmt: skip
 _COLUMNS = Kernel(
     "columns", "hadamard_columns<{T}, {RADIX}, {WIDE}>", COLUMNS, {"RADIX": (16, *BASES), "WIDE": WIDE},

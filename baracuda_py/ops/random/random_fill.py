@@ -26,6 +26,8 @@ K = RandomKind
 _CODES = {ElementKind.F32: 0, ElementKind.F64: 1, ElementKind.F16: 2, ElementKind.BF16: 3, ElementKind.I64: 4,
           ElementKind.I32: 5}  # fmt: skip
 _NARROW_SPILLS = where(kind=K.TRIANGULAR, element=(ElementKind.F32, ElementKind.F16, ElementKind.BF16))
+# Four logarithms of probabilities in double at once, once in some tries.
+_DENSITY_SPILLS = where(kind=K.BINOMIAL)
 _BLOCKS = 32  # of a dense array, for each multiprocessor
 EVERY = (*FLOATS, *INTS, ElementKind.BOOL, *COMPLEX)
 WIDE = (K.UNIFORM, K.NORMAL, K.BERNOULLI)
@@ -204,7 +206,7 @@ def _rows() -> tuple[Variant, ...]:
         ):  # fmt: skip
             if own := tuple(k for k in kinds if k.row.op == op):
                 rows.append(_row(op[:-2].lower() + end, geometry, kernels, own))
-    each = Kernel("each", _template("TriesOp", "Strided<1, 1>"), PARAMS, {}, threads=THREADS)
+    each = Kernel("each", _template("TriesOp", "Strided<1, 1>"), PARAMS, {}, threads=THREADS, spills=_DENSITY_SPILLS)
     return (*rows, _row("tries", _alone_geometry, (each,), ALONE))
 
 
