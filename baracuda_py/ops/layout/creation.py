@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...core import Array, ElementKind, Scalar
-from ...core.checked import real, shown, whole, wholes
+from ...core.checked import real, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.tensor import Shape
@@ -26,7 +26,6 @@ from ..elementwise.fill import fill
 from .concat import stack
 from .generate import generate
 from .made import kind_of, new, number_kind
-from .views import broadcast_to, ravel
 
 F32, I64 = ElementKind.F32, ElementKind.I64
 
@@ -142,12 +141,14 @@ def arange(
 def _counted(count: int, start: Any, step: Any, kind: ElementKind, like: Any, out: Any = None) -> Array:
     whole_ = not kind.is_inexact
     numbers = {"first": int(start), "stride": int(step)} if whole_ else {"begin": float(start), "end": float(step)}
-    return _generated((count,), (1,), "counted", kind, like, out, **numbers)
+    return generated((count,), (1,), "counted", kind, like, out, **numbers)
 
 
-def _generated(
+def generated(
     shape: Shape, steps: Shape, form: str, kind: ElementKind, like: Any, out: Any = None, **facts: Any
 ) -> Array:
+    """The numbers of a form of `GeneratePlan`, whose index grows by `steps` along the axes; in `out` if given."""
+
     def write(y: Array) -> None:
         generate(y, steps=steps, form=form, element=kind, **facts)
 
@@ -183,7 +184,7 @@ def _spaced(
 ) -> Array:
     count = whole("num", num, 0)
     facts = {"begin": start, "end": stop, "base": base, "last": max(count - bool(endpoint), 0), "ends": bool(endpoint)}
-    return _generated((count,), (1,), form, kind_of(element, F32), like, out, **facts)
+    return generated((count,), (1,), form, kind_of(element, F32), like, out, **facts)
 
 
 @exported
@@ -234,7 +235,7 @@ def broadcasted_iota(element: Any, shape: Any, dimension: int, *, like: Any = No
     sizes = _shape(shape)
     at = whole("dimension", dimension, 0, max(len(sizes) - 1, 0))
     steps = tuple(int(a == at) for a, _ in enumerate(sizes))
-    return _generated(sizes, steps, "counted", ElementKind.of(element), like)
+    return generated(sizes, steps, "counted", ElementKind.of(element), like)
 
 
 @exported
@@ -260,7 +261,7 @@ def indices(dimensions: Any, element: Any = None, *, like: Any = None) -> Array:
 def eye(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
     """An n × m matrix, of n columns where m is None, with ones on diagonal k (torch.eye, numpy.eye)."""
     shape = (whole("n", n, 0), whole("n", n, 0) if m is None else whole("m", m, 0))
-    return _generated(shape, (-1, 1), "equal", kind_of(element, F32), like, out, diagonal=whole("k", k))
+    return generated(shape, (-1, 1), "equal", kind_of(element, F32), like, out, diagonal=whole("k", k))
 
 
 @exported
@@ -273,7 +274,7 @@ def identity(n: int, element: Any = None, *, like: Any = None) -> Array:
 def tri(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None) -> Array:
     """An n × m matrix with ones on and below diagonal k (numpy.tri)."""
     shape = (whole("n", n, 0), whole("n", n, 0) if m is None else whole("m", m, 0))
-    return _generated(shape, (-1, 1), "below", kind_of(element, F32), like, diagonal=whole("k", k))
+    return generated(shape, (-1, 1), "below", kind_of(element, F32), like, diagonal=whole("k", k))
 
 
 @exported
@@ -296,129 +297,7 @@ def vander(x: Array, n: int | None = None, increasing: bool = False) -> Array:
 def hilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n matrix 1 / (i + j + 1) (scipy.linalg.hilbert)."""
     shape = (whole("n", n, 0),) * 2
-    return _generated(shape, (1, 1), "reciprocal", kind_of(element, F32), like)
-
-
-# ---- products ------------------------------------------------------------------------------------------------------
-
-
-@exported
-def meshgrid(*arrays: Array, indexing: str = "ij", sparse: bool = False) -> list[Array]:
-    """Vectors as views of the grid that they span (torch.meshgrid, numpy.meshgrid).
-
-    indexing: "ij", vector a runs along axis a, or "xy", with the first two axes exchanged. NumPy's default is "xy".
-    sparse: each keeps an extent of 1 along the axes of the others.
-    """
-    given = list(arrays[0]) if len(arrays) == 1 and isinstance(arrays[0], (list, tuple)) else list(arrays)
-    if indexing not in ("ij", "xy"):
-        raise InvalidProblemError(f'indexing must be "ij" or "xy", got {shown(indexing)}')
-    sizes = []
-    for i, x in enumerate(given):
-        shape = shape_of(x, f"arrays[{i}]")
-        if len(shape) > 1:
-            raise InvalidProblemError(f"arrays[{i}] must be a vector or a number, got shape {shape}")
-        sizes.append(shape[0] if shape else 1)
-    order = [a for a, _ in enumerate(given)]
-    if indexing == "xy" and len(given) > 1:
-        order[:2] = [1, 0]
-    whole_shape = tuple(sizes[a] for a in order)
-    made = []
-    for i, x in enumerate(given):
-        seen = x if shape_of(x, "arrays") else with_axis(x, 0, "arrays")
-        for axis, _ in enumerate(given):
-            seen = seen if order[axis] == i else with_axis(seen, axis, "arrays")
-        made.append(seen if sparse else broadcast_to(seen, whole_shape))
-    return made
-
-
-@exported
-def ix_(*arrays: Array) -> list[Array]:
-    """Vectors as views of one axis each, so that they index a grid together (numpy.ix_); bool ones are refused."""
-    for i, x in enumerate(arrays):
-        if read(x, f"arrays[{i}]").element is ElementKind.BOOL:
-            raise InvalidProblemError(f"arrays[{i}] is bool; how many hold is on the device: give indices")
-    return meshgrid(*arrays, sparse=True)
-
-
-@exported
-def cartesian_prod(*arrays: Array) -> Array:
-    """All tuples of one element of each vector, as rows (torch.cartesian_prod); of one vector itself."""
-    if len(arrays) == 1:
-        return arrays[0]
-    return stack([ravel(x) for x in meshgrid(*arrays)], axis=1)
-
-
-@exported
-def tril_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
-    """Rows and columns, [2, count] int64, of what lies on and below diagonal k of an n × m matrix, row by row.
-
-    torch.tril_indices; numpy.tril_indices when unpacked.
-    """
-    return _triangle_indices("lower", n, m, k, like)
-
-
-@exported
-def triu_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
-    """Rows and columns, [2, count] int64, of what lies on and above diagonal k of an n × m matrix, row by row.
-
-    torch.triu_indices; numpy.triu_indices when unpacked.
-    """
-    return _triangle_indices("upper", n, m, k, like)
-
-
-def _triangle_indices(form: str, n: Any, m: Any, k: Any, like: Any) -> Array:
-    rows = whole("n", n, 0)
-    columns = rows if m is None else whole("m", m, 0)
-    diagonal = min(max(whole("k", k), -rows - 1), columns + 1)
-    below = _below(rows, columns, diagonal if form == "lower" else diagonal - 1)
-    count = below if form == "lower" else rows * columns - below
-    facts = {"diagonal": diagonal, "columns": columns, "last": count}
-    return _generated((2, count), (count, 1), form, I64, like, **facts)
-
-
-def _below(rows: int, columns: int, k: int) -> int:
-    """Elements on and below diagonal k."""
-    first, full_ = max(0, -k), min(max(columns - k - 1, 0), rows)  # rows before have none, rows from there have all
-    first = min(first, rows)
-    rising = max(full_ - first, 0)
-    return rising * (first + k + 1) + rising * (rising - 1) // 2 + (rows - max(full_, first)) * columns
-
-
-@exported
-def tril_indices_from(x: Array, k: int = 0) -> Array:
-    """`tril_indices` of a matrix of x's shape (numpy.tril_indices_from)."""
-    n, m = _matrix(x)
-    return tril_indices(n, m, k, like=x)
-
-
-@exported
-def triu_indices_from(x: Array, k: int = 0) -> Array:
-    """`triu_indices` of a matrix of x's shape (numpy.triu_indices_from)."""
-    n, m = _matrix(x)
-    return triu_indices(n, m, k, like=x)
-
-
-def _matrix(x: Array) -> Shape:
-    shape = shape_of(x, "x")
-    if len(shape) != 2:
-        raise InvalidProblemError(f"x must be a matrix, got shape {shape}")
-    return shape
-
-
-@exported
-def diag_indices(n: int, ndim: int = 2, *, like: Any = None) -> list[Array]:
-    """The indices of the main diagonal along each of `ndim` axes (numpy.diag_indices)."""
-    one = iota(I64, n, like=like)
-    return [one] * whole("ndim", ndim, 0)
-
-
-@exported
-def diag_indices_from(x: Array) -> list[Array]:
-    """`diag_indices` of an array whose axes are of one extent (numpy.diag_indices_from)."""
-    shape = shape_of(x, "x")
-    if len(shape) < 2 or len(set(shape)) > 1:
-        raise InvalidProblemError(f"x must have two axes at least, of one extent, got shape {shape}")
-    return diag_indices(shape[0], len(shape), like=x)
+    return generated(shape, (1, 1), "reciprocal", kind_of(element, F32), like)
 
 
 range = range_closed

@@ -18,7 +18,7 @@ from ...core.tensor import Shape
 from ...core.views import broadcast, shape_of, with_axis
 from ..indexing.take import TakePlan, take
 from .concat import ConcatPlan, concat
-from .creation import tril_indices, triu_indices
+from .grids import tril_indices, triu_indices
 from .made import from_host
 from .pad import PadPlan, pad
 from .parts import unbind
