@@ -1,6 +1,8 @@
 // dequantize   y = (x - zero) scale of codes x; schedule map over blocks.
 //
-// A thread makes 16 bytes of y, twice that where blocks are several, an element, or the two of a byte. What x holds is a constant, what y holds a parameter. Differences are exact, of int32 in double; products are rounded in acc_t<T> (of int32 in double), then to T.
+// A thread makes 16 bytes of y, twice that where blocks are several, an element, or the two of a byte. What x holds is a
+// constant, what y holds a parameter. Differences are exact, of int32 in double; products are rounded in acc_t<T> (of
+// int32 in double), then to T.
 #include "quantize/codes.cuh"
 
 namespace baracuda {

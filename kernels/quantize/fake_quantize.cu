@@ -1,7 +1,7 @@
 // fake_quantize   y = (clamp(round(x / scale) + zero, low, high) - zero) scale, and dx = dy where x is in the range.
 //
-// Schedule map over blocks: a thread takes 16 bytes of x, twice that where blocks are several, or single elements. Each element is made alone, in acc_t<T>.
-// `mask` says of which elements dx is dy.
+// Schedule map over blocks: a thread takes 16 bytes of x, twice that where blocks are several, or single elements. Each
+// element is made alone, in acc_t<T>. `mask` says of which elements dx is dy.
 // BACKWARD: what is made is dx; `divided`: dx is dy / scale, of a quantiser. `whole`: quotients are rounded before they are
 // compared with the ends, as integers are.
 #include "quantize/fake.cuh"

@@ -1,7 +1,8 @@
 // learnable_fake_quantize  y = clamp(round(x / scale), low, high) scale with learned scales and zero points, and
 //                          dx = dy where the integer of x is in the range.
 //
-// Schedule map over blocks: a thread takes 16 bytes of x, twice that where blocks are several, or single elements. Each element is made alone, in acc_t<T>.
+// Schedule map over blocks: a thread takes 16 bytes of x, twice that where blocks are several, or single elements. Each
+// element is made alone, in acc_t<T>.
 // BACKWARD: what is made is dx.
 #include "quantize/fake.cuh"
 #include "quantize/learnable.cuh"

@@ -4,8 +4,8 @@
 // TERMS is a functor of one row, made of (p, row): `element` (which fixes the chunks), `read(col)`, what lies in memory at
 // the columns col …, of type Raw, `terms(col, raw)`, their z, with -inf beyond the row's end, and `put(col, y, first)`,
 // which writes results; `first` is the first column of the largest z where `hard()` asks for it. To read is apart from
-// the rest so that all chunks of a thread are on their way before the first is used. P has the fields of `term_params`, and log and safe: whether a row of only
-// -inf is zeros (log: -inf) instead of NaN.
+// the rest so that all chunks of a thread are on their way before the first is used. P has the fields of `term_params`,
+// and log and safe: whether a row of only -inf is zeros (log: -inf) instead of NaN.
 // terms_rows: a group of G threads holds a row in registers, K chunks a thread: one read. terms_long: a block for each
 // row, an online softmax, then the terms again. Sums are a tree within a chunk, in order over a thread's chunks, then a
 // tree over the threads.
