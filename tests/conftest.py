@@ -76,6 +76,15 @@ def devices() -> int:
     return driver_device_count()
 
 
+@pytest.fixture(autouse=True)
+def _first_device(request: pytest.FixtureRequest) -> None:
+    """JAX leaves the last of several GPUs current; tests make their arrays on the first."""
+    if request.node.get_closest_marker("gpu"):
+        from cupy.cuda import runtime
+
+        runtime.setDevice(0)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `gpu` are skipped, with what to type, where there is no device; those seen to pass are left out."""
     file = Path(config.option.unseen or os.devnull)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -74,7 +75,7 @@ class Plan(Spec):
             variant, geometry, _ = self.plan_layout(args)
         except BaracudaError as error:
             return Verdict(error=error)
-        return Verdict(self._sku(variant, geometry.layout))
+        return Verdict(self._sku(variant, geometry))
 
     def workspace_size(self, args: Args | None = None) -> int:
         """Bytes of workspace `run` needs (256-byte aligned): exact for `args`, else the most for dense operands."""
@@ -104,7 +105,7 @@ class Plan(Spec):
     def announce(self, variant: Variant, geometry: Geometry) -> None:
         """Log the SKU of a layout seen for the first time (logger `baracuda_py.sku`, level INFO)."""
         if _log.isEnabledFor(logging.INFO):
-            _log.info("%s", self._sku(variant, geometry.layout))
+            _log.info("%s", self._sku(variant, geometry))
 
     def __call__(self, *, workspace: Any = None, stream: Any = None, **arrays: Any) -> None:
         """`run` with the operands as keywords."""
@@ -142,7 +143,7 @@ class Plan(Spec):
     def sku(self) -> KernelSku:
         """The kernel that dense operands take."""
         variant, geometry = self._choose(self._dense)
-        return self._sku(variant, geometry.layout)
+        return self._sku(variant, geometry)
 
     @cached_property
     def precision_guarantee(self) -> PrecisionGuarantee:
@@ -177,12 +178,14 @@ class Plan(Spec):
             lines.append(f"  {variant.name:<20} {variant.design.value:<6} {variant.backend.value:<8} {why}")
         return "\n".join(lines)
 
-    def _sku(self, variant: Variant, layout: str) -> KernelSku:
+    def _sku(self, variant: Variant, geometry: Geometry) -> KernelSku:
         element = self.desc.element
         promise = variant.guarantee.of(element, self.kind)
+        if geometry.order:
+            promise = replace(promise, order=geometry.order)
         aux = getattr(self.desc, "aux_element", None)
         return KernelSku(
-            self.op, variant.name, element, layout, variant.design, variant.backend, promise,
+            self.op, variant.name, element, geometry.layout, variant.design, variant.backend, promise,
             None if self.kind is None else self.kind.value, aux,
         )  # fmt: skip
 

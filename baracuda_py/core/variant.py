@@ -122,11 +122,15 @@ class LibraryStep:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What a row does with a layout: its steps in order, workspace bytes, and the layout class for the SKU."""
+    """What a row does with a layout: its steps in order, workspace bytes, and the layout class for the SKU.
+
+    order: what the order of sums is called where the layout decides it, in place of the guarantee's.
+    """
 
     steps: tuple[Step | LibraryStep, ...]
     workspace: int = 0
     layout: str = "contiguous"
+    order: str = ""
 
 
 def aligned(nbytes: int) -> int:

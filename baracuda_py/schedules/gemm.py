@@ -125,6 +125,14 @@ def product_kernels(row: Variant) -> tuple[Kernel, ...]:
     )
 
 
+def mixed_order(served: Sequence[str]) -> str:
+    """What the order of sums is called, by the rows that the products of a launch went to; nothing where all are one.
+
+    Which of them go to a second row is a matter of their strides, and so are the bits.
+    """
+    return " ".join(served) if len(set(served)) > 1 else ""
+
+
 def ungated(kernel: Kernel) -> Kernel:
     """A kernel of which there are no instances with a second product."""
 

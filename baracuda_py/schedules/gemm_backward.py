@@ -15,7 +15,7 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, LibraryStep, Problem, Step, Variant, aligned
-from .gemm import ACTIVATIONS, Operand, product_steps
+from .gemm import ACTIVATIONS, Operand, mixed_order, product_steps
 from .products import Place
 
 _THREADS = 256
@@ -46,7 +46,7 @@ class Launches:
         self._count = math.prod(self._lead)
         self._steps: list[Step | LibraryStep] = []
         self._used = self._scratch = 0  # of the workspace; of products, which take turns
-        self._served: set[str] = set()
+        self._served: list[str] = []
 
     def geometry(self) -> Geometry | str:
         """All launches, or why there are none."""
@@ -63,7 +63,8 @@ class Launches:
         if self._rows[0].name not in self._served and len(self._rows) > 1:
             return f"{self._rows[0].name} takes none of the products"
         dense = all(view.dense for view in p.flat())
-        return Geometry(tuple(self._steps), self._used + self._scratch, "contiguous" if dense else "strided")
+        layout = "contiguous" if dense else "strided"
+        return Geometry(tuple(self._steps), self._used + self._scratch, layout, mixed_order(self._served))
 
     def _reserve(self, nbytes: int) -> Place:
         place = Place("@workspace", self._used)
@@ -156,7 +157,7 @@ class Launches:
         steps, nbytes, name = found
         self._steps.extend(steps)
         self._scratch = max(self._scratch, nbytes)
-        self._served.add(name)
+        self._served.append(name)
         return None
 
     def _add(self, g: Operand | None, b: Operand, h: Operand | None, up: Operand) -> str | None:

@@ -15,7 +15,7 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, LibraryStep, Problem, Step, Variant, aligned
-from .gemm import Operand, product_steps
+from .gemm import Operand, mixed_order, product_steps
 from .products import Place
 from .row_groups import LONG, SLAB, slabs
 
@@ -62,7 +62,7 @@ class Chunks:
         self.cols = p.weight.shape[0]
         self.chunk, self.used, self.scratch = chunk, start, 0
         self.steps: list[Step | LibraryStep] = []
-        self.served: set[str] = set()
+        self.served: list[str] = []
 
     @property
     def firsts(self) -> range | Sequence[int]:
@@ -97,7 +97,7 @@ class Chunks:
         steps, nbytes, name = found
         self.steps.extend(steps)
         self.scratch = max(self.scratch, nbytes)
-        self.served.add(name)
+        self.served.append(name)
         return None
 
     def run(
@@ -179,7 +179,8 @@ class Chunks:
         if self.rows[0].name not in self.served and len(self.rows) > 1:
             return f"{self.rows[0].name} takes none of the products"
         dense = all(view.dense for view in self.p.flat())
-        return Geometry(tuple(self.steps), self.used + self.scratch, "contiguous" if dense else "strided")
+        layout = "contiguous" if dense else "strided"
+        return Geometry(tuple(self.steps), self.used + self.scratch, layout, mixed_order(self.served))
 
 
 def _first(matrix: Operand, rows: int) -> Operand:

@@ -16,7 +16,7 @@ from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.core.preference import PlanPreference
 from baracuda_py.core.sku import BackendKind
-from baracuda_py.core.tensor import View, dense_strides
+from baracuda_py.core.tensor import TensorRef, View, dense_strides
 from baracuda_py.core.variant import LibraryStep
 from baracuda_py.testing.places import call
 
@@ -232,6 +232,26 @@ def test_each_product_takes_the_library_where_its_strides_do() -> None:
     assert launched(("da", "db", "dbias"), "cublas", activation="gelu") == ["gradients", "bias", "cublas", "cublas"]
     assert "takes none" in str(launched(("dbias",), "cublas"))
     assert launched(("da",), "cublas_tf32", math_precision="tf32") == ["cublas"]
+
+
+def test_a_mixture_of_rows_promises_bits_of_its_own() -> None:
+    """Where strides send one product to another row, the order of sums is called after both, in their order."""
+    desc = bc.GemmBackwardDescriptor(m=8, n=16, k=32, element="bfloat16")
+    plan = bc.GemmBackwardPlan.select(desc, SIMT, device=H200)
+
+    def promised(**strides: tuple[int, int]) -> Any:
+        shapes = {"dy": (8, 16), "a": (8, 32), "b": (32, 16), "da": (8, 32), "db": (32, 16)}
+        given = {
+            name: TensorRef(i << 20, shape, strides.get(name, dense_strides(shape)), ElementKind.BF16)
+            for i, (name, shape) in enumerate(shapes.items(), 1)
+        }
+        sku = plan.can_implement(bc.GemmBackwardArgs(**given)).sku
+        assert sku is not None and sku.variant.startswith("wgmma")
+        return sku.precision_guarantee
+
+    dense, of_b, of_a = promised(), promised(b=(32, 2)), promised(a=(64, 2))
+    assert len({dense, of_b, of_a}) == 3 and dense == promised(b=(64, 1))
+    assert dense.error == of_b.error and dense.math_precision == of_a.math_precision
 
 
 @pytest.mark.parametrize("device_scalars", [False, True])
