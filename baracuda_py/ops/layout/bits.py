@@ -6,6 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.checked import shown, whole
+from ...core.outputs import beside
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
 from ...core.memo import memo
@@ -81,7 +82,8 @@ def unpackbits(
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
     steps = (7, -1, -1) if _big(bitorder) else (0, 8, 1)
-    shifts = arange(*steps, element=U8, like=x)
+    with beside(x, stream):
+        shifts = arange(*steps, element=U8, like=x)
     order = [*range(at + 1), len(shape), *range(at + 1, len(shape))]
     bits = permuted(_unpacking()(x=with_axis(x, -1, "x"), s=shifts, **more), order, "bits")
     made = reshape(bits, (*shape[:at], 8 * shape[at], *shape[at + 1 :]))

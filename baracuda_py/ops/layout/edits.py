@@ -138,7 +138,7 @@ def combinations(
         raise InvalidProblemError(f"x must be a vector, got shape {shape}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = np.array(list(choose(range(shape[0]), whole("r", r, 1))), np.int64).reshape(-1, r)
-    return take(x, from_host(rows, x), axis=0, out=out, stream=stream, preference=preference)
+    return take(x, from_host(rows, x, stream), axis=0, out=out, stream=stream, preference=preference)
 
 
 @entry(ConcatPlan)

@@ -18,6 +18,7 @@ from ...core.element import encode
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.keywords import entry, unexpected
+from ...core.outputs import beside
 from ...core.views import shape_of, with_axis
 from ...interop.arrays import read
 from ..elementwise.binary_functions import div, sub
@@ -130,7 +131,11 @@ def companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any 
         raise InvalidProblemError(f"a must have two coefficients at least, got shape {shape}")
     negated: Any = registry.public("neg")
     row = negated(div(part(a, 0, 1, shape[0]), part(a, 0, 0, 1), **more), **more)
-    return leslie(row, ones((shape[0] - 2,), kind, like=a), out=out, **more) if shape[0] > 2 else with_axis(row, 0, "a")
+    if shape[0] == 2:
+        return with_axis(row, 0, "a")
+    with beside(a, stream):
+        below = ones((shape[0] - 2,), kind, like=a)
+    return leslie(row, below, out=out, **more)
 
 
 @entry(TakePlan)
@@ -153,8 +158,10 @@ def fiedler_companion(a: Array, *, out: Any = None, stream: Any = None, preferen
     held[np.arange(0, n - 1, 2), np.arange(1, n, 2)] = np.arange(1, n, 2)
     held[np.arange(0, n - 2, 2), np.arange(2, n, 2)] = one
     held[:2, 0] = (0, one)[: min(n, 2)]
-    values = concat([scaled, zeros((1,), kind, like=a), ones((1,), kind, like=a)], **more)
-    return take(values, from_host(held, a), axis=0, out=out, **more)
+    with beside(a, stream):
+        ends = [zeros((1,), kind, like=a), ones((1,), kind, like=a)]
+    values = concat([scaled, *ends], **more)
+    return take(values, from_host(held, a, stream), axis=0, out=out, **more)
 
 
 def _counted(values: Any, element: Any, like: Any) -> Array:
