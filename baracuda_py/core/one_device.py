@@ -15,8 +15,8 @@ from ..interop.ordinals import ordinal
 from .device import driver_device_count
 from .errors import DeviceMismatchError
 
-_ON_DEVICE = ("cupy", "torch", "jax")
-_is_array: dict[type, bool] = {}  # whether values of a type may be on a GPU
+_PACKAGES = ("cupy", "torch", "jax")
+_known: dict[type, bool] = {}  # whether values of a type may be on a GPU
 
 
 def check_one_device(signature: inspect.Signature, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
@@ -25,14 +25,22 @@ def check_one_device(signature: inspect.Signature, args: tuple[Any, ...], given:
     Host memory is left to the plans: some operands may be numbers of the host.
     """
     first = -1
-    for array in _arrays((*args, *given.values())):
-        at = _place(array)
-        if first < 0 <= at:
-            if not several():
-                return
-            first = at
-        elif first != at >= 0:
-            raise _mismatch(signature, args, given)
+    for value in (*args, *given.values()):
+        kind = type(value)
+        if kind is list or kind is tuple or kind is dict:
+            held: Iterable[Any] = _arrays((value,))
+        elif _may_be_on_a_gpu(kind):
+            held = (value,)
+        else:
+            continue
+        for array in held:
+            at = _place(array)
+            if first < 0 <= at:
+                if not several():
+                    return
+                first = at
+            elif first != at >= 0:
+                raise _mismatch(signature, args, given)
 
 
 def several() -> bool:
@@ -41,19 +49,19 @@ def several() -> bool:
 
 
 def _arrays(values: Iterable[Any]) -> Iterator[Any]:
+    """Arrays that may be on a GPU, also those in lists of lists and in dicts."""
     for value in values:
-        kind = type(value)
-        if kind is list or kind is tuple:
-            yield from _arrays(value)
-        elif _is_array.get(kind, True) and _known(kind):
+        if isinstance(value, (list, tuple, dict)):
+            yield from _arrays(value.values() if isinstance(value, dict) else value)
+        elif _may_be_on_a_gpu(type(value)):
             yield value
 
 
-def _known(kind: type) -> bool:
-    found = _is_array.get(kind)
+def _may_be_on_a_gpu(kind: type) -> bool:
+    found = _known.get(kind)
     if found is None:
-        is_array = package_name(kind) in _ON_DEVICE and hasattr(kind, "shape") and hasattr(kind, "dtype")
-        found = _is_array[kind] = is_array
+        is_array = package_name(kind) in _PACKAGES and hasattr(kind, "shape") and hasattr(kind, "dtype")
+        found = _known[kind] = is_array
     return found
 
 

@@ -84,9 +84,9 @@ class Devices:
             cupy.cuda.UnownedMemory(memory.ctypes.data, max(nbytes, 1), memory, self.current), 0
         )
 
-    def array(self, values: Any, ordinal: int) -> Any:
-        """The values of host arrays on a device."""
-        return moved(values, lambda array: _on(array, ordinal))
+    def array(self, values: Any, ordinal: int, apart: int = 1) -> Any:
+        """The values of host arrays on a device, dense or some elements apart along each axis."""
+        return moved(values, lambda array: _on(array, ordinal, apart))
 
 
 class _Context:
@@ -153,10 +153,12 @@ def two_devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[Devices]:
         forget()
 
 
-def _on(values: np.ndarray, ordinal: int) -> Any:
-    held = np.array(values.view(ElementKind.of(values.dtype).carrier), order="C")
-    memory = aligned_bytes(max(held.nbytes, 1))
-    made = memory[: held.nbytes].view(held.dtype).reshape(held.shape)
+def _on(values: np.ndarray, ordinal: int, apart: int) -> Any:
+    held = values.view(ElementKind.of(values.dtype).carrier)
+    shape = tuple(apart * n for n in held.shape)
+    nbytes = int(np.prod(shape)) * held.itemsize
+    made = aligned_bytes(max(nbytes, 1))[:nbytes].view(held.dtype).reshape(shape)
+    made = made[tuple(slice(None, None, apart) for _ in shape)] if shape else made
     made[...] = held
     return pointer_view(made, ordinal)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core.errors import DeviceMismatchError
+from baracuda_py.core.errors import DeviceMismatchError, InvalidProblemError, UnsupportedError
 from baracuda_py.interop import arrays, jax_arrays
 from baracuda_py.jit import launch
 from baracuda_py.jit.capture import Captured
@@ -67,6 +67,18 @@ def test_all_is_made_and_launched_where_the_operands_are(case: str, devices: Dev
         assert devices.current == here
         assert {a.data.device_id for a in spread(made)} <= {there}
         assert devices.places() <= {(there, STREAM + there if stream is None else stream)}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_copies_of_strided_operands_are_made_there_too(case: str, devices: Devices) -> None:
+    """In the order of the stream that is given."""
+    function: Any = getattr(bc, case)
+    if "stream" not in inspect.signature(function).parameters:
+        return
+    given, facts = devices.array(list(GIVEN[case]()), 1, apart=2)
+    with contextlib.suppress(InvalidProblemError, UnsupportedError):  # some refuse strides
+        function(*given, **facts, stream=0x777)
+    assert devices.current == 0 and devices.places() <= {(1, 0x777)}
 
 
 def test_a_library_is_called_there_too(devices: Devices) -> None:
