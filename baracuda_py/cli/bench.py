@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..core.device import resolve_device
+from ..core.device import in_use, resolve_device
 from ..core.errors import BaracudaError
 from ..measure import problems, results
 from ..measure.timing import copy_bandwidth, interleaved, on_host
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         return _compare(options.compare[0], options.compare[1], options.tolerance)
     if options.rounds < 1:
         raise BaracudaError(f"--rounds must be at least 1, got {options.rounds}")
-    device = resolve_device(device_of(options.device))
+    device = in_use(resolve_device(device_of(options.device)))
     chosen = chosen_problems(options, device.kind == "cpu")
     if options.list:
         print("\n".join(f"{p.plan.op:<40} {p.label}" for p in chosen))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core import registry
 from ..core.args import arrays_of
-from ..core.device import resolve_device
+from ..core.device import in_use, resolve_device
 from ..core.element import ElementKind, cast, decode
 from ..core.plan import Plan
 from ..core.report import environment
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     for name in _FACTS:
         value = facts[name]
         print(f"{name:<12} {'; '.join(map(str, value)) if isinstance(value, list) else value}")
-    device = resolve_device(device_of(options.device))
+    device = in_use(resolve_device(device_of(options.device)))
     print(f"{'device':<12} {device} ({device.name})\n")
     plans = chosen()
     lines, failed = [], 0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core import registry
-from ..core.device import resolve_device
+from ..core.device import in_use, resolve_device
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError
 from ..core.watch import described
@@ -78,7 +78,7 @@ class Reader:
 
     def __init__(self, arrays: Mapping[str, np.ndarray], device: str | None) -> None:
         self.arrays = arrays
-        self.cuda = resolve_device(device).kind == "cuda"
+        self.cuda = in_use(resolve_device(device)).kind == "cuda"
 
     def value(self, said: Any) -> Any:
         if isinstance(said, list):

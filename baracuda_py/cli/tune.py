@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import tuned
-from ..core.device import resolve_device
+from ..core.device import in_use, resolve_device
 from ..core.errors import BaracudaError
 from ..measure import problems
 from ..measure.tuner import autotune
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         for key, times in table.entries().items():
             print(f"{', '.join(f'{name} {us:.1f} us' for name, us in sorted(times.items(), key=_second))}  {key}")
         return 0
-    device = resolve_device(device_of(options.device))
+    device = in_use(resolve_device(device_of(options.device)))
     if device.kind != "cuda" or device.fake:
         raise BaracudaError(f"rows are measured on a CUDA device, this is {device.name}; --list shows what is known")
     found = chosen_problems(options, small=False)

@@ -196,3 +196,12 @@ def resolve_device(device: Any = None) -> Device:
             f"{chosen.name} has compute capability {chosen.cc[0]}.{chosen.cc[1]}; 8.0 or newer is needed"
         )
     return chosen
+
+
+def in_use(device: Device) -> Device:
+    """The device, made the current one of this thread where it is a GPU that is there: arrays are then made on it."""
+    if device.kind == "cuda" and not device.fake:
+        from cupy.cuda import runtime
+
+        runtime.setDevice(device.ordinal)
+    return device

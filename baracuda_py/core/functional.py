@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from ..interop.arrays import package_name, read
 from ..interop.jax_arrays import staged
+from ..interop.ordinals import ordinal
 from . import config
 from .args import Operand, arrays_of, scalars_of
 from .device import resolve_device
@@ -24,7 +25,7 @@ from .errors import InvalidProblemError, RecordedError
 from .execution import MISS, Direct, bridge, nothing, staged_for
 from .keywords import marked, traced, unexpected
 from .memo import keep, records
-from .outputs import allocating, channels_last, handed, make_all, maker, ordinal
+from .outputs import allocating, channels_last, handed, make_all, maker
 from .plan import Plan
 from .problem import asked_for
 from .signatures import NAMES, returned, taken

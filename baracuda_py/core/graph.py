@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..interop.arrays import package_name
+from ..interop.ordinals import ordinal
 from .checked import shown
 from .device import Device, resolve_device
 from .errors import InvalidProblemError, UnsupportedError
 from .execution import graph_for
-from .outputs import ordinal
 
 
 class Graph:
@@ -32,7 +32,7 @@ class Graph:
         return self._held.outputs
 
     def replay(self, stream: Any = None) -> Any:
-        """One launch of everything captured, on `stream` (default: CuPy's current one); asynchronous."""
+        """One launch of everything captured, on `stream` (default: CuPy's current one of the device); asynchronous."""
         return self._held.replay(stream)
 
     __call__ = replay

@@ -18,6 +18,7 @@ from .doc import Doc
 from .dump import dumped
 from .errors import BaracudaError, UnknownKeywordError
 from .misfits import misfit
+from .one_device import check_one_device
 from .signatures import completed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -204,6 +205,7 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
                 for flag in flags:
                     if flag in given:
                         given[flag] = truth(flag, given[flag])
+                check_one_device(shown, args, given)
                 return function(*args, **given)
             except Exception as error:
                 try:

@@ -4,53 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..interop import jax_arrays, torch_rules
-from ..interop.arrays import package_name, read
+from ..interop.arrays import package_name
+from ..interop.ordinals import ordinal
 from ..jit.launch import on_stream
 from .checked import shown
 from .dispatch import dense_view
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .intake import stream_pointer
-
-
-def _cupy_ordinal(array: Any) -> int:
-    return array.data.device_id  # type: ignore[no-any-return]
-
-
-def _jax_ordinal(array: Any) -> int:
-    """The CUDA ordinal of a JAX array, without reading its memory, which would order a stream.
-
-    Tracers and deleted arrays are refused later, with the operand's name.
-    """
-    if isinstance(array, sys.modules["jax"].core.Tracer) or array.is_deleted():
-        return -1
-    device = next(iter(array.devices()))
-    return -1 if device.platform == "cpu" else int(device.local_hardware_id)
-
-
-_ORDINALS: dict[type, Callable[[Any], int]] = {}
-
-
-def ordinal(array: Any) -> int:
-    """The CUDA ordinal of an array, -1 on the host."""
-    getter = _ORDINALS.get(type(array))
-    if getter is None:
-        package = package_name(type(array))
-        known: dict[str, Callable[[Any], int]] = {
-            "cupy": _cupy_ordinal,
-            "numpy": lambda a: -1,
-            "torch": lambda a: int(a.get_device()),
-            "jax": _jax_ordinal,
-        }
-        getter = _ORDINALS[type(array)] = known.get(package, lambda a: read(a).device)
-    return getter(array)
 
 
 def each_of(out: Any, count: int) -> tuple[Any, ...]:
@@ -135,11 +103,33 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int, last:
 
 
 def allocating(package: str, device: int, stream: Any) -> Any:
-    """A context in which a package's outputs come from the memory of the stream they are written on."""
-    if stream is None or device < 0:
+    """A context in which a package's outputs come from the device and the memory of the stream they are written on.
+
+    Without a stream it is the device's current one, which torch finds by the device that it is told for each tensor.
+    """
+    if device < 0 or (stream is None and package == "torch"):
         return contextlib.nullcontext()
+    if stream is None:
+        import cupy
+
+        return cupy.cuda.Device(device)
     at = stream_pointer(stream)
     return torch_rules.on_stream(at, device) if package == "torch" else on_stream(at, device)
+
+
+@contextlib.contextmanager
+def beside(like: Any, stream: Any = None) -> Iterator[None]:
+    """A context in which the package of `like` makes arrays on its device, in the order of a stream.
+
+    torch is told the device for each tensor.
+    """
+    package = package_name(type(like))
+    if package == "jax":
+        with jax_arrays.beside(like):
+            yield
+    else:
+        with allocating(package, ordinal(like), stream):
+            yield
 
 
 def handed(value: Any, kind: ElementKind, like: Any) -> Any:

@@ -99,7 +99,8 @@ def _read_jax(a: Any) -> Reading:
         return _read_numpy(np.asarray(a))._replace(readonly=True, owner=a)
     import cupy
 
-    memory = jax_arrays.locate(a, cupy.cuda.get_current_stream().ptr)
+    with cupy.cuda.Device(jax_arrays.hardware_id(a)):  # each has a current stream of its own
+        memory = jax_arrays.locate(a, cupy.cuda.get_current_stream().ptr)
     strides = dense_strides(a.shape) if memory.strides is None else memory.strides
     return Reading(memory.ptr, a.shape, strides, ElementKind.of(a.dtype), memory.device, True, memory.capsule)
 
@@ -150,7 +151,7 @@ def _read_exchange(a: Any) -> Reading:
         return Reading(found.ptr, found.shape, strides, found.element, -1, found.readonly, held)
     if place not in _DLPACK_CUDA:
         raise UnsupportedError(f"its memory is on a device of DLPack type {place}; copy it to the host or to CUDA")
-    _order_after(found.stream)
+    _order_after(found.stream, ordinal)
     return Reading(found.ptr, found.shape, strides, found.element, ordinal, found.readonly, found.owner)
 
 
@@ -183,15 +184,16 @@ def _read_cai(a: Any) -> Reading:
     if not isinstance(data, tuple) or len(data) != 2 or not isinstance(data[1], (bool, np.bool_)):
         raise InvalidProblemError(f"data must be a tuple (pointer, read-only), got {shown(data)}")
     pointer = whole("the pointer", data[0] or 0, 0, 2**64 - 1)
-    _order_after(facts.get("stream"))
-    return Reading(pointer, shape, steps, element, _device_of(pointer), bool(data[1]), a)
+    device = _device_of(pointer)
+    _order_after(facts.get("stream"), device)
+    return Reading(pointer, shape, steps, element, device, bool(data[1]), a)
 
 
 _FAR = 2**63 - 1
 
 
-def _order_after(stream: int | None) -> None:
-    """The current stream waits for the producer's (CUDA array interface v3), by event and not by the host.
+def _order_after(stream: int | None, device: int) -> None:
+    """The device's current stream waits for the producer's (CUDA array interface v3), by event and not by the host.
 
     A stream that is being captured cannot wait for one that is not: what a graph reads is there before its replay.
     """
@@ -199,13 +201,14 @@ def _order_after(stream: int | None) -> None:
         return
     producer = 0 if stream == 1 else whole("the stream", stream, 0, 2**64 - 1)
     cupy = _cupy()
-    current, capturing = cupy.cuda.get_current_stream(), cupy.cuda.runtime.streamIsCapturing
-    # Stream 0 never is captured, and may not be asked while another stream is.
-    inside, captured = (bool(at and capturing(at)) for at in (producer, current.ptr))
-    if producer != current.ptr and inside >= captured:
-        event = cupy.cuda.Event(disable_timing=True)
-        event.record(cupy.cuda.Stream.from_external(_Stream(producer)))
-        current.wait_event(event)
+    with cupy.cuda.Device(device):  # that an event is recorded on, and whose default stream 0 is
+        current, capturing = cupy.cuda.get_current_stream(), cupy.cuda.runtime.streamIsCapturing
+        # Stream 0 never is captured, and may not be asked while another stream is.
+        inside, captured = (bool(at and capturing(at)) for at in (producer, current.ptr))
+        if producer != current.ptr and inside >= captured:
+            event = cupy.cuda.Event(disable_timing=True)
+            event.record(cupy.cuda.Stream.from_external(_Stream(producer)))
+            current.wait_event(event)
 
 
 class _Stream:

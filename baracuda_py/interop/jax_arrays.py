@@ -59,6 +59,11 @@ def place(array: Any) -> str:
     return platform
 
 
+def hardware_id(array: Any) -> int:
+    """The CUDA ordinal of a concrete array that is on a GPU."""
+    return int(next(iter(array.devices())).local_hardware_id)
+
+
 def is_traced(kind: type) -> bool:
     """Whether arrays of this type are stand-ins inside jit, grad or vmap."""
     return issubclass(kind, sys.modules["jax"].core.Tracer)
@@ -138,11 +143,30 @@ def array(buffer: Any, kind: ElementKind, like: Any) -> Any:
     """A JAX array over a buffer nobody else writes, on the device of `like`.
 
     As everywhere in JAX, 64-bit elements become 32-bit ones unless jax_enable_x64 is set. To be called with CuPy's
-    current stream the one that the buffer is written on.
+    current stream of the buffer's device the one that the buffer is written on.
     """
     jax = sys.modules["jax"]
-    if 0 in buffer.shape:
-        made = jax.numpy.zeros(buffer.shape, kind.dtype if kind.bits >= 8 else kind.carrier)
-    else:
-        made = jax.dlpack.from_dlpack(_Export(buffer, kind))
-    return made if made.devices() == like.devices() else jax.device_put(made, next(iter(like.devices())))
+    with _current_device_of(buffer):
+        if 0 in buffer.shape:
+            made = jax.numpy.zeros(buffer.shape, kind.dtype if kind.bits >= 8 else kind.carrier)
+        else:
+            made = jax.dlpack.from_dlpack(_Export(buffer, kind))
+        return made if made.devices() == like.devices() else jax.device_put(made, next(iter(like.devices())))
+
+
+def _current_device_of(buffer: Any) -> Any:
+    """A context in which a buffer's GPU is current: CuPy exports an array as written on that one's current stream, and
+    JAX may leave another one current."""
+    if isinstance(buffer, np.ndarray):
+        return contextlib.nullcontext()
+    return sys.modules["cupy"].cuda.Device(buffer.data.device_id)
+
+
+def beside(like: Any) -> Any:
+    """A context in which JAX makes arrays on the device of `like`, which otherwise are on its first one.
+
+    A stand-in in a trace has none: what is made is a constant of the trace. Nor does one spread over several.
+    """
+    if is_traced(type(like)) or len(like.devices()) != 1:
+        return contextlib.nullcontext()
+    return sys.modules["jax"].default_device(next(iter(like.devices())))

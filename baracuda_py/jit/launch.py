@@ -121,7 +121,7 @@ class Cuda:
 
     def on_stream(self, stream: int) -> Any:
         """A context in which CuPy's current stream is `stream`: its pool, and what packages hand over, follow it."""
-        return contextlib.nullcontext() if stream == self.current_stream() else external_stream(stream)
+        return contextlib.nullcontext() if stream == self.current_stream() else on_stream(stream, self.current_device())
 
     def keep(self, stream: int, owners: Any) -> None:
         """Hold `owners` until the work now on `stream` is done; what is done is let go at the next call.
@@ -172,11 +172,17 @@ def external_stream(stream: int) -> Any:
 
 @contextlib.contextmanager
 def on_stream(stream: int, device: int) -> Iterator[None]:
-    """A context in which a device's current stream for CuPy is `stream` (its pool then orders memory on it)."""
+    """A context in which a device's current stream for CuPy is `stream` (its pool then orders memory on it).
+
+    CuPy gives the stream that was before to the device that is current then, and JAX may have made another one so.
+    """
     import cupy
 
     with cupy.cuda.Device(device), external_stream(stream):
-        yield
+        try:
+            yield
+        finally:
+            cupy.cuda.runtime.setDevice(device)
 
 
 def _current_stream_getter(cupy: Any) -> Callable[[], int]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from baracuda_py.core import device as module
-from baracuda_py.core.device import CPU, cuda_device, fake_device, resolve_device
+from baracuda_py.core.device import CPU, Device, cuda_device, fake_device, in_use, resolve_device
 from baracuda_py.core.errors import DeviceMismatchError, InvalidProblemError, UnsupportedError
 
 
@@ -108,3 +108,13 @@ def test_fake_devices(cc: Any, pair: tuple[int, int], target: str, kilobytes: in
     fake = fake_device(cc)
     assert (fake.cc, fake.target, fake.smem) == (pair, target, kilobytes * 1024) and fake.sms > 0 and fake.fake
     assert resolve_device(fake) is fake and str(fake) == "cuda:0" and str(CPU) == "cpu"
+
+
+def test_the_device_in_use_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cupy.cuda import runtime
+
+    used: list[int] = []
+    monkeypatch.setattr(runtime, "setDevice", used.append)
+    for device in (CPU, fake_device(9.0, ordinal=2), Device("cuda", 1, (9, 0))):
+        assert in_use(device) is device
+    assert used == [1]

@@ -106,10 +106,10 @@ def test_the_cuda_array_interface_is_read(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_producer_on_another_stream_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(arrays, "_device_of", lambda pointer: 0)
-    monkeypatch.setattr(arrays, "_order_after", seen.append)
+    monkeypatch.setattr(arrays, "_order_after", lambda *given: seen.append(given))
     read(Exporter(np.zeros(2, np.float32), stream=5))
     read(Exporter(np.zeros(2, np.float32)))
-    assert seen == [5, None]
+    assert seen == [(5, 0), (None, 0)]
 
 
 def test_package_names() -> None:

@@ -136,10 +136,10 @@ def test_dense_arrays_and_offsets() -> None:
 
 def test_a_device_array_orders_our_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[Any] = []
-    monkeypatch.setattr(arrays, "_order_after", waited.append)
+    monkeypatch.setattr(arrays, "_order_after", lambda *given: waited.append(given))
     made = producer()
     got = read(made(np.ones(3), device=(2, 1)))
-    assert got.device == 1 and waited == [77] and made.asked == [(2, 1)]  # type: ignore[attr-defined]
+    assert got.device == 1 and waited == [(77, 1)] and made.asked == [(2, 1)]  # type: ignore[attr-defined]
     assert read(made(np.ones(3), device=(13, 0))).device == 0
     read(made(np.ones(3), device=(3, 0)))
     assert len(waited) == 2, "pinned memory of the host has no stream"

@@ -6,6 +6,7 @@ writes what is not there yet or no longer.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 import threading
@@ -200,10 +201,13 @@ def test_the_current_stream_waits_for_a_producer_unless_it_is_captured(
     cuda = SimpleNamespace(
         get_current_stream=lambda: current, runtime=SimpleNamespace(streamIsCapturing=lambda s: int(s in captured)),
         Event=lambda disable_timing: event, Stream=SimpleNamespace(from_external=lambda stream: stream),
+        Device=lambda ordinal: contextlib.nullcontext(devices.append(ordinal)),
     )  # fmt: skip
+    devices: list[int] = []
     monkeypatch.setattr(arrays, "_cupy", lambda: SimpleNamespace(cuda=cuda))
-    arrays._order_after(producer)
+    arrays._order_after(producer, 3)
     assert log == ([0 if producer == 1 else producer, "wait"] if waits else [])
+    assert devices == ([] if producer is None else [3]), "an event is of the device that is current when it is made"
 
 
 # -- memory ---------------------------------------------------------------------------------------------------------

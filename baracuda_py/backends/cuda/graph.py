@@ -24,15 +24,14 @@ class CudaGraph:
         return self._captured.nbytes
 
     def replay(self, stream: Any) -> Any:
-        runtime = self._runtime
-        at = runtime.current_stream() if stream is None else stream_pointer(stream)
+        runtime, given = self._runtime, None if stream is None else stream_pointer(stream)
         previous = runtime.current_device()
-        if previous == self._ordinal:
-            self._captured.launch(at)
-            return self.outputs
-        runtime.use_device(self._ordinal)
+        elsewhere = previous != self._ordinal
+        if elsewhere:
+            runtime.use_device(self._ordinal)
         try:
-            self._captured.launch(at)
+            self._captured.launch(runtime.current_stream() if given is None else given)  # each device has its own
         finally:
-            runtime.use_device(previous)
+            if elsewhere:
+                runtime.use_device(previous)
         return self.outputs

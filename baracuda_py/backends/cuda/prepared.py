@@ -12,7 +12,7 @@ from typing import Any
 from ...core.args import Args, Operand, arrays_of, operands_of, scalars_of
 from ...core.device import mark_used, refuse_forked
 from ...core.dispatch import host_number
-from ...core.errors import NotPreparedError
+from ...core.errors import DeviceMismatchError, NotPreparedError
 from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
 from ...core.tuned import on_tuning
@@ -212,8 +212,13 @@ class Layouts:
         self.plan.plan_layout(args)
 
     def there(self, act: Callable[..., Any], *given: Any) -> Any:
-        """Call with the plan's device current."""
+        """Call with the plan's device current. A function that is being captured has made its own device current."""
         previous = self.runtime.current_device()
+        if previous != self.ordinal and for_graph():
+            raise DeviceMismatchError(
+                f"{self.plan.op} would run on {self.device} and not become part of the graph, which is captured on "
+                f"cuda:{previous}; give graph(…, device={self.ordinal})"
+            )
         self.runtime.use_device(self.ordinal)
         try:
             return act(*given)

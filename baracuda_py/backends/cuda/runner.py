@@ -92,7 +92,13 @@ class CudaRunner(Layouts):
             self.runtime.keep(at, held)
 
     def prepare(self, args: Args) -> None:
-        """Validate, choose, compile and load this layout, and remember it where `run` will look."""
+        """Validate, choose, compile and load this layout, and remember it where `run` will look.
+
+        The plan's device is current: arrays are read in the order of its stream, and rows may be measured there.
+        """
+        if self.several and self.runtime.current_device() != self.ordinal:
+            self.there(self.prepare, args)
+            return
         self.plan.plan_layout(args)
         kind = self.kind(args)
         package, held = package_name(kind), None

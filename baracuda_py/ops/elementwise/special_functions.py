@@ -9,7 +9,7 @@ from ...core import Array, functional, registry
 from ...core.checked import real, shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
-from ...core.outputs import each_of
+from ...core.outputs import beside, each_of
 from ...core.views import constant, shape_of, with_axis
 from ...interop.arrays import read
 from ..reduce.norm import sum_to_size
@@ -305,7 +305,8 @@ def bessel_jn(x: Array, v: int, *, out: Any = None, stream: Any = None, preferen
     if unknown:
         raise unexpected(bessel_jn, unknown)
     shape, element = shape_of(x, "x"), read(x, "x").element
-    orders = registry.public("arange")(whole("v", v, 0) + 1, element=element, like=constant(x))
+    with beside(x, stream):
+        orders = registry.public("arange")(whole("v", v, 0) + 1, element=element, like=constant(x))
     for _ in shape:
         orders = with_axis(orders, -1, "orders")
     options = {"out": out, "stream": stream, "preference": preference}

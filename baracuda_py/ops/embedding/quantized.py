@@ -10,6 +10,7 @@ import numpy as np
 
 from ...core import Array, ElementKind
 from ...core.checked import shown, whole
+from ...core.outputs import beside
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import reshaped, shape_of, with_axis
@@ -74,7 +75,7 @@ def quantized_embedding(
     if code is not None:
         number = _HALVES[code]
         facts = {name: with_axis(one, -1, name) for name, one in facts.items()}
-        facts["s"] = from_host(np.array([0, 4], np.uint8), weight)
+        facts["s"] = from_host(np.array([0, 4], np.uint8), weight, stream)
         q = with_axis(q, -1, "weight")
         to = None if out is None else _dense(out, (*shape_of(out, "out")[:-1], dim // 2, 2))
     wide = element.acc
@@ -116,7 +117,9 @@ def quantized_embedding_bag(
         raise InvalidProblemError("indices must be one run of memory, got other strides; copy them to a dense array")
     known = "i >= 0 and i < n" + ("" if padding_idx is None else " and i != p")
     spared = {} if padding_idx is None else {"p": whole("padding_idx", padding_idx, -rows, rows - 1) % max(rows, 1)}
-    places = _formula(f"k if {known} else -1")(i=flat, k=arange(count, like=indices), n=rows, **spared, **options)
+    with beside(indices, stream):
+        numbers = arange(count, like=indices)
+    places = _formula(f"k if {known} else -1")(i=flat, k=numbers, n=rows, **spared, **options)
     table = quantized_embedding(flat, weight, scale, zero_point, code=code, **options)
     own = reshaped(places, shape, "indices") if len(shape) != 1 else places
     given = {"mode": mode, "include_last_offset": include_last_offset, "out": out, **options}

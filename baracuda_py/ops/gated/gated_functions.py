@@ -11,7 +11,8 @@ from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.keywords import entry
-from ...core.outputs import maker, ordinal
+from ...core.outputs import beside, maker
+from ...interop.ordinals import ordinal
 from ...interop.arrays import package_name, read
 from ..elementwise.unary_fields import fixed_for
 from .gated_activation import GatedActivationPlan
@@ -111,7 +112,7 @@ def _backward_function(name: str, doc: str, **fixed: Any) -> Any:
         if any(rest.pop(name, True) is not True for name in ("return_dgate", "return_dup")):
             raise InvalidProblemError("both halves of one gradient are written; give gate and up apart to have one")
         out = rest.pop("out", None)
-        whole = _like(gate) if out is None else out
+        whole = _like(gate, rest.get("stream")) if out is None else out
         of = usual_order(fixed.get("kind", rest.get("kind")), order)
         apart(dy, *halves(gate, of, axis), out=list(halves(whole, of, axis)), **rest)
         return whole
@@ -119,12 +120,13 @@ def _backward_function(name: str, doc: str, **fixed: Any) -> Any:
     return _shown(made, apart, doc, fixed)
 
 
-def _like(x: Array) -> Array:
-    """An empty array of x's package, shape and element."""
+def _like(x: Array, stream: Any) -> Array:
+    """An empty array of x's package, shape and element, in the order of a stream."""
     if package_name(type(x)) == "jax":
         raise UnsupportedError("halves of a JAX array are no views to write to; give gate and up apart")
     found = read(x, "x")
-    return maker(x, found.shape, found.element, ordinal(x))()
+    with beside(x, stream):
+        return maker(x, found.shape, found.element, ordinal(x))()
 
 
 _OF = "y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."

@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.outputs import ordinal
+from ...interop.ordinals import ordinal
 from ...core.views import halves, shape_of, transposed, with_axis
 from ...interop.arrays import package_name
 from ..elementwise.binary_numbers import element_of

@@ -9,7 +9,7 @@ from ...core.args import broadcasts_to
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.outputs import ordinal
+from ...interop.ordinals import ordinal
 from ...core.tensor import broadcast_shape
 from ...core.views import broadcast, rows_of, shape_of, with_axis
 from ...interop.arrays import package_name, read

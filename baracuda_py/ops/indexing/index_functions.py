@@ -74,7 +74,8 @@ def _put(kind: ScatterKind, x: Any, key: Any, values: Any, size: int | None, **o
     said = Key.of(x, key, size, bounded=True)
     if None in [item if item is None else 0 for item in said.items]:
         raise InvalidProblemError("key must name axes of x, got None: give values the axes of the others")
-    values = number_like(x, values)
+    stream = options["stream"]
+    values = number_like(x, values, stream=stream)
     own = broadcast_together([shape_of(array, "key") for array in said.arrays])
     # Axes taken in part, and their axes in the result, which has those of the indices in one place.
     ranges = {
@@ -93,10 +94,10 @@ def _put(kind: ScatterKind, x: Any, key: Any, values: Any, size: int | None, **o
         if is_array(item):
             keys.append(trailing(item, len(partial)))
         elif isinstance(item, int):
-            keys.append(numbers_like(x, range(item, item + 1)).reshape(()))
+            keys.append(numbers_like(x, range(item, item + 1), stream).reshape(()))
         elif a in partial:
             at = partial.index(a)
-            keys.append(trailing(numbers_like(x, ranges[a]), len(partial) - 1 - at))
+            keys.append(trailing(numbers_like(x, ranges[a], stream), len(partial) - 1 - at))
         else:
             continue
         axes.append(a)
@@ -116,7 +117,7 @@ def put(
         raise unexpected(put, unknown)
     options = {"stream": stream, "preference": preference}
     shape, places = shape_of(x, "x"), shape_of(indices, "indices")
-    values = number_like(x, values)
+    values = number_like(x, values, stream=stream)
     values = broadcast_to(values, places, "values")
     kind = _PUT[ScatterKind.ADD if accumulate else ScatterKind.SET]
     size = (math.prod(shape),)
@@ -265,7 +266,7 @@ def put_along_axis(
     """x with `values` at positions along `axis` (numpy.put_along_axis, whose result is in place); see `scatter`."""
     if unknown:
         raise unexpected(put_along_axis, unknown)
-    values = number_like(x, values)
+    values = number_like(x, values, stream=stream)
     shape = list(shape_of(x, "x"))
     places = shape_of(indices, "indices")
     if len(places) != len(shape) or not -len(shape) <= axis < len(shape):

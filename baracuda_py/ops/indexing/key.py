@@ -14,6 +14,7 @@ from ...core.args import broadcasts_to
 from ...core.checked import shown
 from ...core.element import INDICES, ElementKind, cast
 from ...core.errors import InvalidProblemError
+from ...core.outputs import beside
 from ...core.views import broadcast, shape_of
 from ...interop.arrays import package_name, read
 from .nonzero import nonzero
@@ -114,22 +115,23 @@ def _item(item: Any, name: str, size: int | None, bounded: bool) -> list[Any]:
     return [places[axis] for axis in range(len(found.shape))]
 
 
-def numbers_like(x: Any, values: range) -> Any:
-    """Whole numbers, evenly spaced, as an int64 vector in the package and on the device of x."""
+def numbers_like(x: Any, values: range, stream: Any = None) -> Any:
+    """Whole numbers, evenly spaced, as an int64 vector in the package and on the device of x, made on a stream."""
     package = package_name(type(x))
-    if package == "torch":
-        torch = sys.modules["torch"]
-        return values.start + values.step * torch.arange(len(values), device=x.device)
-    if package not in ("numpy", "cupy", "jax"):
+    if package not in ("numpy", "cupy", "jax", "torch"):
         raise InvalidProblemError(f"x: no indices are made for a {type(x).__name__}; give whole slices")
-    if package == "jax":
-        return sys.modules["jax"].numpy.asarray(np.array(values, np.int64))
-    made = np if package == "numpy" else sys.modules["cupy"]
-    return made.arange(values.start, values.stop, values.step, dtype=np.int64)
+    with beside(x, stream):
+        if package == "torch":
+            torch = sys.modules["torch"]
+            return values.start + values.step * torch.arange(len(values), device=x.device)
+        if package == "jax":
+            return sys.modules["jax"].numpy.asarray(np.array(values, np.int64))
+        made = np if package == "numpy" else sys.modules["cupy"]
+        return made.arange(values.start, values.stop, values.step, dtype=np.int64)
 
 
-def number_like(x: Any, value: Any, name: str = "values") -> Any:
-    """A number as an array without axes, of x's element, package and device; an array as it is."""
+def number_like(x: Any, value: Any, name: str = "values", stream: Any = None) -> Any:
+    """A number as an array without axes, of x's element, package and device, made on a stream; an array as it is."""
     if not isinstance(value, (bool, int, float, complex, np.generic)):
         return value
     package, element = package_name(type(x)), read(x, "x").element
@@ -142,11 +144,12 @@ def number_like(x: Any, value: Any, name: str = "values") -> Any:
             made = np.asarray(cast(np.asarray(value), element))
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidProblemError(f"{name} must be a number of {element}, got {shown(value)} ({error})") from None
-    if package == "torch":
-        return sys.modules["torch"].tensor(made.item(), dtype=x.dtype, device=x.device)
-    if package == "jax":
-        return sys.modules["jax"].numpy.asarray(made)
-    return made if package == "numpy" else sys.modules["cupy"].asarray(made)
+    with beside(x, stream):
+        if package == "torch":
+            return sys.modules["torch"].tensor(made.item(), dtype=x.dtype, device=x.device)
+        if package == "jax":
+            return sys.modules["jax"].numpy.asarray(made)
+        return made if package == "numpy" else sys.modules["cupy"].asarray(made)
 
 
 def broadcast_to(x: Any, shape: Sequence[int], name: str) -> Any:

@@ -210,16 +210,16 @@ def trim_zeros(
         raise InvalidProblemError(f'x must be a vector and trim "f", "b" or "fb", got shape {shape} and {shown(trim)}')
     n, options, fixed = shape[0], {"stream": stream, "preference": preference}, constant(x)
     count, (to, to_number) = n if size is None else whole("size", size, 0), each_of(out, 2)
-    places, first, end = numbers_like(x, range(n)), n * ("f" in sides), n * ("b" not in sides)
+    places, first, end = numbers_like(x, range(n), stream), n * ("f" in sides), n * ("b" not in sides)
     if n and "f" in sides:
         first = registry.public("amin")(_formula("i if x != 0 else n")(x=fixed, i=places, n=n, **options), **options)
     if n and "b" in sides:
         end = registry.public("amax")(_formula("i + 1 if x != 0 else 0")(x=fixed, i=places, **options), **options)
     # A number that both ends give as numbers is made an array by the one element of the places.
     left = _formula("e - f + 0 * z if e > f else 0 * z")(
-        e=end, f=first, z=numbers_like(x, range(1)).reshape(()), out=to_number, **options
+        e=end, f=first, z=numbers_like(x, range(1), stream).reshape(()), out=to_number, **options
     )
     from_x = _formula("i + f if i < n else none")(
-        i=numbers_like(x, range(count)), f=first, n=left, none=NOWHERE, **options
+        i=numbers_like(x, range(count), stream), f=first, n=left, none=NOWHERE, **options
     )
     return take(x, from_x, axis=0, out=to, **options), left

@@ -75,12 +75,12 @@ class _Windows:
 
     def keys(self, x: Any, starts: Any, options: dict[str, Any]) -> tuple[tuple[int, ...], list[Any]]:
         """The axes with an index, and their indices, of the batch's axes and one for each axis that is moved."""
-        found = {a: numbers_like(x, range(1)).reshape(()) for a in self.gone if a not in self.parts}
+        found = {a: numbers_like(x, range(1), options["stream"]).reshape(()) for a in self.gone if a not in self.parts}
         for axis, own in self.pairs:
-            numbers = numbers_like(x, range(self.shape[axis]))
+            numbers = numbers_like(x, range(self.shape[axis]), options["stream"])
             found[axis] = trailing(numbers, len(self.batch) - 1 - own + len(self.moved))
         for axis in self.moved:
-            steps = numbers_like(x, range(self.sizes[axis]))
+            steps = numbers_like(x, range(self.sizes[axis]), options["stream"])
             found[axis] = trailing(steps, len(self.moved) - 1 - self.moved.index(axis))
         for number, axis in enumerate(self.parts):
             start = trailing(starts[..., number], len(self.moved))

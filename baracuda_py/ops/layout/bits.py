@@ -6,6 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.checked import shown, whole
+from ...core.outputs import beside
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
 from ...core.memo import memo
@@ -17,7 +18,7 @@ from .creation import arange
 from .pad import pad
 from .view_copy import ViewCopyPlan
 from .axes import place
-from .views import part, ravel, reshape
+from .views import part, raveled, reshape
 
 U8, BOOL = ElementKind.U8, ElementKind.BOOL
 
@@ -52,7 +53,7 @@ def packbits(
     found, more = read(x, "x").element, {"stream": stream, "preference": preference}
     if not (found.is_integer or found is BOOL):
         raise UnsupportedError(f"x must be bool or of integers, got {found}; compare it with 0")
-    x, axis = (ravel(x), 0) if axis is None else (x, axis)
+    x, axis = (raveled(x, stream), 0) if axis is None else (x, axis)
     if found is not U8:
         x = cast(x if found is BOOL else cast(x, BOOL, **more), U8, **more)
     shape = shape_of(x, "x")
@@ -77,11 +78,12 @@ def unpackbits(
     found, more = read(x, "x").element, {"stream": stream, "preference": preference}
     if found is not U8:
         raise UnsupportedError(f"x must be uint8, got {found}")
-    x, axis = (ravel(x), 0) if axis is None else (x, axis)
+    x, axis = (raveled(x, stream), 0) if axis is None else (x, axis)
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
     steps = (7, -1, -1) if _big(bitorder) else (0, 8, 1)
-    shifts = arange(*steps, element=U8, like=x)
+    with beside(x, stream):
+        shifts = arange(*steps, element=U8, like=x)
     order = [*range(at + 1), len(shape), *range(at + 1, len(shape))]
     bits = permuted(_unpacking()(x=with_axis(x, -1, "x"), s=shifts, **more), order, "bits")
     made = reshape(bits, (*shape[:at], 8 * shape[at], *shape[at + 1 :]))

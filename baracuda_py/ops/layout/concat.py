@@ -21,7 +21,7 @@ from ...core.views import shape_of, with_axis
 from ...schedules.concat import CAPACITY, KERNELS, concat_geometry, elements, joined
 from ..indexing.indexed import MOVED
 from .axes import place
-from .views import atleast_1d, atleast_2d, atleast_3d, ravel, transpose
+from .views import atleast_1d, atleast_2d, atleast_3d, raveled, transpose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +264,7 @@ def append(
     """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
     if unknown:
         raise unexpected(append, unknown)
-    pair = [x, values] if axis is not None else [ravel(x), ravel(values)]
+    pair = [x, values] if axis is not None else [raveled(x, stream), raveled(values, stream)]
     return concat(pair, axis=0 if axis is None else axis, out=out, stream=stream, preference=preference)
 
 

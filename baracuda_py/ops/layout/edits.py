@@ -23,12 +23,12 @@ from .made import from_host
 from .pad import PadPlan, pad
 from .parts import unbind
 from .axes import place
-from .views import movedim, part, ravel, reshape
+from .views import movedim, part, raveled, reshape
 
 
-def _flat(x: Array, axis: int | None) -> tuple[Array, int, int]:
+def _flat(x: Array, axis: int | None, stream: Any) -> tuple[Array, int, int]:
     """x, its axis and the extent there; x as one axis where none is given."""
-    x, axis = (ravel(x), 0) if axis is None else (x, axis)
+    x, axis = (raveled(x, stream), 0) if axis is None else (x, axis)
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
     return x, at, shape[at]
@@ -58,7 +58,7 @@ def delete(
     """
     if unknown:
         raise unexpected(delete, unknown)
-    x, at, extent = _flat(x, axis)
+    x, at, extent = _flat(x, axis, stream)
     gone = {i % extent for i in _indices("index", index, -extent, extent - 1)}
     kept, start = [], 0
     for stop in [*sorted(gone), extent]:
@@ -80,7 +80,7 @@ def insert(
     """
     if unknown:
         raise unexpected(insert, unknown)
-    x, at, extent = _flat(x, axis)
+    x, at, extent = _flat(x, axis, stream)
     own, alone = shape_of(x, "x"), isinstance(index, (int, np.integer))
     where = [i + extent if i < 0 else i for i in _indices("index", index, -extent, extent)]
     count = len(where)
@@ -116,7 +116,7 @@ def resize(x: Array, shape: Any, *, out: Any = None, stream: Any = None, prefere
     if unknown:
         raise unexpected(resize, unknown)
     wanted = wholes("shape", (shape,) if isinstance(shape, (int, np.integer)) else shape)
-    flat = ravel(x)
+    flat = raveled(x, stream)
     have, need = shape_of(flat, "x")[0], math.prod(wanted)
     if need and not have:
         raise InvalidProblemError(f"x has no elements to fill shape {wanted} with")
@@ -138,7 +138,7 @@ def combinations(
         raise InvalidProblemError(f"x must be a vector, got shape {shape}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     rows = np.array(list(choose(range(shape[0]), whole("r", r, 1))), np.int64).reshape(-1, r)
-    return take(x, from_host(rows, x), axis=0, out=out, stream=stream, preference=preference)
+    return take(x, from_host(rows, x, stream), axis=0, out=out, stream=stream, preference=preference)
 
 
 @entry(ConcatPlan)

@@ -10,7 +10,8 @@ import numpy as np
 
 from ...core import Array, ElementKind
 from ...core.device import resolve_device
-from ...core.outputs import handed, maker, ordinal
+from ...core.outputs import allocating, beside, handed, maker
+from ...interop.ordinals import ordinal
 from ...interop.arrays import package_name, read
 from ...interop.jax_arrays import staged
 
@@ -36,19 +37,24 @@ def new(shape: tuple[int, ...], element: ElementKind, like: Any, write: Write | 
     return made if like is None else handed(made, element, like)
 
 
-def from_host(values: np.ndarray, like: Any) -> Array:
-    """NumPy's array where another one is: a copy, to a GPU through pinned memory or not as that package does it."""
+def from_host(values: np.ndarray, like: Any, stream: Any = None) -> Array:
+    """NumPy's array where another one is, in the order of a stream (default: the current one of its device).
+
+    It is a copy, to a GPU through pinned memory or not as that package does it.
+    """
     package = "" if like is None else package_name(type(like))
-    if package == "torch":
-        return sys.modules["torch"].from_numpy(values).to(like.device)
     if package == "jax":
-        return sys.modules["jax"].numpy.asarray(values)
+        with beside(like):
+            return sys.modules["jax"].numpy.asarray(values)
     device = resolve_device().ordinal if like is None else ordinal(like)
+    if package == "torch":
+        with allocating(package, device, stream):
+            return sys.modules["torch"].from_numpy(values).to(like.device)
     if device < 0:
         return values
     import cupy
 
-    with cupy.cuda.Device(device):
+    with allocating("cupy", device, stream):
         return cupy.asarray(values)
 
 

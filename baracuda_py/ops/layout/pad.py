@@ -27,7 +27,7 @@ from ...schedules.copy import launched
 from ...schedules.pad import KERNELS, MODES, SOURCE, pad_step
 from ..indexing.indexed import MOVED
 from .axes import places
-from .views import part, ravel, reshape
+from .views import part, raveled, reshape
 
 
 def number_of(name: str, value: Any) -> Any:
@@ -313,7 +313,7 @@ def roll(
         raise unexpected(roll, unknown)
     shape = shape_of(x, "x")
     if axis is None:
-        flat = ravel(x)
+        flat = raveled(x, stream)
         seen = None if out is None else reshape(out, (-1,))
         made = roll(flat, shifts, 0, out=seen, stream=stream, preference=preference)
         return reshape(made, shape) if out is None else out

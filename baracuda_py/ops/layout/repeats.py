@@ -27,7 +27,7 @@ from ..indexing.take import take
 from ..scan.scan import cumsum
 from .view_copy import ViewCopyPlan, view_copy
 from .axes import place
-from .views import broadcast_to, ravel
+from .views import broadcast_to, raveled
 from .walk import Walk
 
 
@@ -126,7 +126,7 @@ def repeat_interleave(
     if unknown:
         raise unexpected(repeat_interleave, unknown)
     if axis is None:
-        x, axis = ravel(x), 0
+        x, axis = raveled(x, stream), 0
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
     more = {"stream": stream, "preference": preference}

@@ -18,6 +18,7 @@ from ...core.element import encode
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.keywords import entry, unexpected
+from ...core.outputs import beside
 from ...core.views import shape_of, with_axis
 from ...interop.arrays import read
 from ..elementwise.binary_functions import div, sub
@@ -29,7 +30,7 @@ from .pad import pad
 from ..indexing.take import TakePlan, take
 from .view_copy import ViewCopyPlan, view_copy
 from .view_scatter import view_scatter
-from .views import part, ravel
+from .views import part, raveled
 from .walk import Walk
 
 
@@ -51,7 +52,7 @@ def toeplitz(
     if unknown:
         raise unexpected(toeplitz, unknown)
     more = {"stream": stream, "preference": preference}
-    column, row = ravel(c), ravel(c if r is None else r)
+    column, row = raveled(c, stream), raveled(c if r is None else r, stream)
     m, n = shape_of(column, "c")[0], shape_of(row, "r")[0]
     values = concat([flip(column, **more), part(row, 0, 1, max(n, 1))], **more)
     return _diagonals(values, m, n, m - 1, -1, out, **more)
@@ -65,10 +66,11 @@ def hankel(
     if unknown:
         raise unexpected(hankel, unknown)
     more = {"stream": stream, "preference": preference}
-    column = ravel(c)
+    column = raveled(c, stream)
     m = shape_of(column, "c")[0]
-    n = m if r is None else shape_of(ravel(r), "r")[0]
-    values = pad(column, (0, m - 1), **more) if r is None else concat([column, part(ravel(r), 0, 1, max(n, 1))], **more)
+    row = None if r is None else raveled(r, stream)
+    n = m if row is None else shape_of(row, "r")[0]
+    values = pad(column, (0, m - 1), **more) if row is None else concat([column, part(row, 0, 1, max(n, 1))], **more)
     return _diagonals(values, m, n, 0, 1, out, **more)
 
 
@@ -78,7 +80,7 @@ def circulant(c: Array, *, out: Any = None, stream: Any = None, preference: Any 
     if unknown:
         raise unexpected(circulant, unknown)
     more = {"stream": stream, "preference": preference}
-    column = ravel(c)
+    column = raveled(c, stream)
     n = shape_of(column, "c")[0]
     back = flip(column, **more)
     values = concat([back, part(back, 0, 0, max(n - 1, 0))], **more)
@@ -97,7 +99,7 @@ def convolution_matrix(
     if unknown:
         raise unexpected(convolution_matrix, unknown)
     more = {"stream": stream, "preference": preference}
-    taps = ravel(a)
+    taps = raveled(a, stream)
     m, count = shape_of(taps, "a")[0], whole("n", n, 1)
     if mode not in ("full", "same", "valid") or not m:
         raise InvalidProblemError(f'mode must be "full", "same" or "valid", and a have elements, got {shown(mode)}')
@@ -130,7 +132,11 @@ def companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any 
         raise InvalidProblemError(f"a must have two coefficients at least, got shape {shape}")
     negated: Any = registry.public("neg")
     row = negated(div(part(a, 0, 1, shape[0]), part(a, 0, 0, 1), **more), **more)
-    return leslie(row, ones((shape[0] - 2,), kind, like=a), out=out, **more) if shape[0] > 2 else with_axis(row, 0, "a")
+    if shape[0] == 2:
+        return with_axis(row, 0, "a")
+    with beside(a, stream):
+        below = ones((shape[0] - 2,), kind, like=a)
+    return leslie(row, below, out=out, **more)
 
 
 @entry(TakePlan)
@@ -153,8 +159,10 @@ def fiedler_companion(a: Array, *, out: Any = None, stream: Any = None, preferen
     held[np.arange(0, n - 1, 2), np.arange(1, n, 2)] = np.arange(1, n, 2)
     held[np.arange(0, n - 2, 2), np.arange(2, n, 2)] = one
     held[:2, 0] = (0, one)[: min(n, 2)]
-    values = concat([scaled, zeros((1,), kind, like=a), ones((1,), kind, like=a)], **more)
-    return take(values, from_host(held, a), axis=0, out=out, **more)
+    with beside(a, stream):
+        ends = [zeros((1,), kind, like=a), ones((1,), kind, like=a)]
+    values = concat([scaled, *ends], **more)
+    return take(values, from_host(held, a, stream), axis=0, out=out, **more)
 
 
 def _counted(values: Any, element: Any, like: Any) -> Array:

@@ -14,6 +14,7 @@ from ...core import Array
 from ...core.checked import MAX_AXES, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
+from ...core.outputs import beside
 from ...core.tensor import Shape, View, broadcast_shape
 from ...core.views import broadcast as spread
 from ...core.views import cut, permuted, reshaped, shape_of, windows, with_axis, without_axes
@@ -171,6 +172,12 @@ def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:
 def ravel(x: Array) -> Array:
     """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
     return seen_as(x, (math.prod(shape_of(x, "x")),))
+
+
+def raveled(x: Array, stream: Any) -> Array:
+    """`ravel`, whose copy is made in the order of a stream."""
+    with beside(x, stream):
+        return ravel(x)
 
 
 @exported

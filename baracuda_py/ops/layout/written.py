@@ -25,7 +25,7 @@ from .moves import diagonal_copy
 from .view_copy import ViewCopyPlan, view_copy
 from .view_scatter import ViewScatterPlan, view_scatter
 from .axes import bounds, place
-from .views import diagonal, ravel, reshape
+from .views import diagonal, raveled, reshape
 from .walk import Walk
 
 _integers = (int, np.integer)
@@ -76,7 +76,7 @@ def diagflat(
     """A matrix with the elements of x as a diagonal, 0 elsewhere (torch.diagflat)."""
     if unknown:
         raise unexpected(diagflat, unknown)
-    return diag_embed(ravel(x), offset, out=out, stream=stream, preference=preference)
+    return diag_embed(raveled(x, stream), offset, out=out, stream=stream, preference=preference)
 
 
 @entry(ViewScatterPlan)
@@ -174,7 +174,7 @@ def as_strided_scatter(
     if unknown:
         raise unexpected(as_strided_scatter, unknown)
     walk = strided_walk(x, size, stride, storage_offset)
-    made = _written(ravel(x), src, walk, None if out is None else reshape(out, (-1,)), stream, preference)
+    made = _written(raveled(x, stream), src, walk, None if out is None else reshape(out, (-1,)), stream, preference)
     return reshape(made, shape_of(x, "x")) if out is None else out
 
 
@@ -187,7 +187,7 @@ def as_strided_copy(
     if unknown:
         raise unexpected(as_strided_copy, unknown)
     walk = strided_walk(x, size, stride, storage_offset)
-    return view_copy(ravel(x), **walk.fields, out=out, stream=stream, preference=preference)
+    return view_copy(raveled(x, stream), **walk.fields, out=out, stream=stream, preference=preference)
 
 
 as_strided = as_strided_copy

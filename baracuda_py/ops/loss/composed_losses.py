@@ -17,6 +17,7 @@ from ...core.checked import real, shown
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.outputs import beside
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction_of
@@ -96,17 +97,18 @@ def tvd_loss(
     return reduced_formula("each", reduction, {"each": each}, {"out": out, **options})
 
 
-def places(x: Any, count: int) -> Any:
-    """0, 1, … as int64 where x is."""
+def places(x: Any, count: int, stream: Any = None) -> Any:
+    """0, 1, … as int64 where x is, made on a stream."""
     package = package_name(type(x))
-    if package == "torch":
-        return sys.modules["torch"].arange(count, device=x.device)
-    if package == "jax":
-        return sys.modules["jax"].numpy.arange(count, dtype=np.int32)
-    if package == "cupy":
-        return sys.modules["cupy"].arange(count, dtype=np.int64)
-    if package == "numpy":
-        return np.arange(count)
+    with beside(x, stream):
+        if package == "torch":
+            return sys.modules["torch"].arange(count, device=x.device)
+        if package == "jax":
+            return sys.modules["jax"].numpy.arange(count, dtype=np.int32)
+        if package == "cupy":
+            return sys.modules["cupy"].arange(count, dtype=np.int64)
+        if package == "numpy":
+            return np.arange(count)
     raise InvalidProblemError(f"places are made for arrays of CuPy, torch, JAX and NumPy, got {type(x).__name__}")
 
 
@@ -133,7 +135,7 @@ def info_nce_loss(
     first, second = normalize(query, axis=-1, **options), normalize(key, axis=-1, **options)
     similar = matmul(first, transposed(second, "key"), **options)
     facts = {"logit_scale": 1 / temperature, "reduction": reduction, "out": out}
-    return cross_entropy(similar, places(query, shapes[0][0]), axis=-1, **facts, **options)
+    return cross_entropy(similar, places(query, shapes[0][0], stream), axis=-1, **facts, **options)
 
 
 @entry(PointwiseLossPlan)

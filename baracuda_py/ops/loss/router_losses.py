@@ -63,7 +63,7 @@ def load_balancing_loss(
     experts, axes = shape_of(router_logits, "router_logits")[-1], tuple(range(len(tokens)))
     wide = ElementKind.F32 if read(router_logits, "router_logits").element in HALVES else None
     p = softmax(router_logits, axis=-1, dtype=wide, **options)
-    choices = {"i": _chosen(router_logits, indices, tokens, options), "e": places(router_logits, experts)}
+    choices = {"i": _chosen(router_logits, indices, tokens, options), "e": places(router_logits, experts, stream)}
     over, scale = (*axes, len(tokens)), {"experts": float(experts), "out": out}
     if weight is None:
         count = _reduced("float32(i == e)", "mean", over)(**choices, **options)

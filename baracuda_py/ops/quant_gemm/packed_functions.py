@@ -9,7 +9,7 @@ from ...core import Array, ElementKind
 from ...core.checked import truth, whole
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
-from ...core.outputs import each_of
+from ...core.outputs import beside, each_of
 from ...core.views import broadcast, reshaped, shape_of, with_axis
 from ...expressions.elementwise import Expression, elementwise
 from ...expressions.reduce import reduce as reduction
@@ -146,7 +146,8 @@ def ternary_unpack(
     options, kind = {"stream": stream, "preference": preference}, _number(element)
     shape = shape_of(packed, "packed")
     count = _count(k, 4 * last_of(packed, "packed"))
-    shifts = arange(0, 8, 2, element=E.U8, like=packed)
+    with beside(packed, stream):
+        shifts = arange(0, 8, 2, element=E.U8, like=packed)
     fields = _formula(f"{kind}(int8(bitwise_and(right_shift(x, s), 3)) - 1)")(
         x=with_axis(packed, -1, "packed"), s=shifts, **options
     )

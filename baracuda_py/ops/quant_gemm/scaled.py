@@ -9,6 +9,7 @@ from ...core import Array, ElementKind
 from ...core.element import FP8
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
+from ...core.outputs import beside
 from ...core.views import shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
@@ -69,7 +70,8 @@ def scaled_grouped_mm(
     if shape_of(scale_a, "scale_a") != rows[:1]:
         raise InvalidProblemError(f"scale_a must have shape {rows[:1]}, got {shape_of(scale_a, 'scale_a')}")
     options = {"stream": stream, "preference": preference}
-    codes = contiguous(transposed(b if read(b, "b").element is E.U8 else bitcast_convert_type(b, E.U8), "b"))
+    with beside(b, stream):
+        codes = contiguous(transposed(b if read(b, "b").element is E.U8 else bitcast_convert_type(b, E.U8), "b"))
     x = cast(a, E.BF16, element=held, **options)
     made = grouped_block_gemm(codes, x, offsets, with_axis(scale_b, -1, "scale_b"), kind=_FORMATS[held], **options)
     return _by_rows()(y=made, s=with_axis(scale_a, -1, "scale_a"), out=out, **options)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, Scalar, registry
 from ...core.checked import whole
+from ...core.outputs import beside
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import broadcast_shape
@@ -84,10 +85,12 @@ def multinomial_counts(
     flat = flattened(out, shape, rows * size)
     seeded("multinomial_counts", seed)
     if not rows:
-        return registry.public("zeros")(shape, ElementKind.I64, like=constant(probs)) if out is None else out
+        with beside(probs, stream):
+            return registry.public("zeros")(shape, ElementKind.I64, like=constant(probs)) if out is None else out
     drawn = {"seed": seed, "offset": offset, **options}
     ids = multinomial(reshape(constant(probs), (rows, size)), count, True, **drawn)
-    first = with_axis(registry.public("arange")(0, rows * size, size, like=ids), -1, "rows")
+    with beside(ids, stream):
+        first = with_axis(registry.public("arange")(0, rows * size, size, like=ids), -1, "rows")
     cells = _formula("i + r if i >= 0 else i")(i=ids, r=first, **options)
     counts = registry.public("bincount")(cells, length=rows * size, out=flat, **options)
     return reshape(counts, shape) if out is None else out

@@ -15,7 +15,8 @@ from ...core.checked import real, shown, whole
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
-from ...core.outputs import allocating, ordinal
+from ...core.outputs import allocating
+from ...interop.ordinals import ordinal
 from ...core.views import constant, diagonal, transposed, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import package_name

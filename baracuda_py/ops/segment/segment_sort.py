@@ -10,7 +10,7 @@ from ...core.checked import truth, whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.outputs import each_of
+from ...core.outputs import beside, each_of
 from ...core.views import constant, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
@@ -110,7 +110,9 @@ def topk_varlen(
     size, many = whole("page_size", page_size, 1), with_axis(lengths, 1, "lengths")
     least = float("-inf") if element.is_float else 0 if element.bits == 1 else int(element.limits.min)
     text = f"x if j < l else {element}(low)"
-    seen = _formula(text)(x=x, j=arange(shape[1], like=lengths), l=many, low=least, **options)
+    with beside(x, stream):
+        numbers = arange(shape[1], like=lengths)
+    seen = _formula(text)(x=x, j=numbers, l=many, low=least, **options)
     y, places = topk(seen, k, out=None if to is None else {"y": to}, **options)
     if page_table is None:
         moved, facts = "i", {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...core import ElementKind, registry
 from ...core.errors import InvalidProblemError
+from ...core.outputs import beside
 from ...core.views import constant, cut, reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
@@ -40,7 +41,8 @@ def order_numbers(x: Any, axis: int, equal_nan: bool, options: dict[str, Any]) -
     if n > MOST:
         raise InvalidProblemError(f"axis {axis} of x has {n} slices; at most 2^30 are put in order")
     if not n or not size:
-        return zeros((n,), ElementKind.I64, like=x)
+        with beside(x, options["stream"]):
+            return zeros((n,), ElementKind.I64, like=x)
     rows = movedim(x, axis, -1)
     if size == 1:
         return _seen(rows, (n,))
@@ -61,7 +63,8 @@ def _ranks(rows: Any, equal_nan: bool, n: int, options: dict[str, Any]) -> Any:
     found = searchsorted(sort(rows, return_indices=False, **options), rows, **options)
     if equal_nan or not read(rows, "x").element.is_float:
         return found
-    own = arange(n, 2 * n, like=rows)
+    with beside(rows, options["stream"]):
+        own = arange(n, 2 * n, like=rows)
     return _formula("where(x != x, own, rank)")(x=rows, own=own, rank=found, **options)
 
 
@@ -70,7 +73,8 @@ def run_numbers(x: Any, axis: int, equal_nan: bool, options: dict[str, Any]) -> 
     shape, x = shape_of(x, "x"), constant(x)
     n, others = shape[axis], tuple(a for a in range(len(shape)) if a != axis)
     if n < 2 or not math.prod(shape):
-        return zeros((n,), ElementKind.I64, like=x)
+        with beside(x, options["stream"]):
+            return zeros((n,), ElementKind.I64, like=x)
     apart = equal_nan and read(x, "x").element.is_float
     text = "(a != b) and (a == a or b == b)" if apart else "a != b"
     differ = _formula(text)(a=part(x, axis, 1, n), b=part(x, axis, 0, n - 1), **options)
@@ -84,7 +88,9 @@ def slices_at(x: Any, axis: int, first: Any, number: Any, fill: Any, out: Any, o
     if fill is None:
         return take(x, first, axis=axis, out=out, **options)
     count, rank = shape_of(first, "first")[0], len(shape_of(x, "x"))
-    there = _formula("i < n")(i=arange(count, like=first), n=number, **options)
+    with beside(first, options["stream"]):
+        own = arange(count, like=first)
+    there = _formula("i < n")(i=own, n=number, **options)
     for _ in range(rank - 1 - axis):
         there = with_axis(there, -1, "first")
     return where(there, take(x, first, axis=axis, **options), fill, out=out, **options)

@@ -1,0 +1,42 @@
+"""On which CUDA device an array is, found without reading its memory where its package can tell."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from . import jax_arrays
+from .arrays import package_name, read
+
+
+def _of_cupy(array: Any) -> int:
+    return array.data.device_id  # type: ignore[no-any-return]
+
+
+def _of_jax(array: Any) -> int:
+    """The CUDA ordinal of a JAX array, without reading its memory, which would order a stream.
+
+    Tracers and deleted arrays are refused later, with the operand's name.
+    """
+    if isinstance(array, sys.modules["jax"].core.Tracer) or array.is_deleted():
+        return -1
+    return -1 if next(iter(array.devices())).platform == "cpu" else jax_arrays.hardware_id(array)
+
+
+_ORDINALS: dict[type, Callable[[Any], int]] = {}
+
+
+def ordinal(array: Any) -> int:
+    """The CUDA ordinal of an array, -1 on the host."""
+    getter = _ORDINALS.get(type(array))
+    if getter is None:
+        package = package_name(type(array))
+        known: dict[str, Callable[[Any], int]] = {
+            "cupy": _of_cupy,
+            "numpy": lambda a: -1,
+            "torch": lambda a: int(a.get_device()),
+            "jax": _of_jax,
+        }
+        getter = _ORDINALS[type(array)] = known.get(package, lambda a: read(a).device)
+    return getter(array)
