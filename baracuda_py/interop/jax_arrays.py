@@ -165,8 +165,20 @@ def _current_device_of(buffer: Any) -> Any:
 def beside(like: Any) -> Any:
     """A context in which JAX makes arrays on the device of `like`, which otherwise are on its first one.
 
-    A stand-in in a trace has none: what is made is a constant of the trace. Nor does one spread over several.
+    What is made so is not bound to it: JAX's own functions move it to the first one outside; see `placed`.
     """
+    device = _only_device(like)
+    return contextlib.nullcontext() if device is None else sys.modules["jax"].default_device(device)
+
+
+def placed(values: np.ndarray, like: Any) -> Any:
+    """NumPy's array as one of JAX's, bound to the device of `like`."""
+    jax, device = sys.modules["jax"], _only_device(like)
+    return jax.numpy.asarray(values) if device is None else jax.device_put(values, device)
+
+
+def _only_device(like: Any) -> Any:
+    """The device of an array; None of one spread over several, and of a stand-in, whose trace has constants instead."""
     if is_traced(type(like)) or len(like.devices()) != 1:
-        return contextlib.nullcontext()
-    return sys.modules["jax"].default_device(next(iter(like.devices())))
+        return None
+    return next(iter(like.devices()))

@@ -242,7 +242,7 @@ from baracuda_py.ops.layout.made import from_host
 from baracuda_py.ops.loss.composed_losses import places
 x = jax.device_put(jnp.ones((4, 4)), jax.devices()[1])
 for made in (numbers_like(x, range(3)), number_like(x, 2.0), from_host(np.ones(3), x), places(x, 3), bc.exp(x)):
-    assert made.devices() == x.devices(), made.devices()
+    assert made.devices() == x.devices() == made[None].devices(), made.devices()
 assert jax.jit(lambda x: places(x, 3) + numbers_like(x, range(3)))(x).shape == (3,)
 """
 

@@ -17,6 +17,7 @@ from ...core.errors import InvalidProblemError
 from ...core.outputs import beside
 from ...core.views import broadcast, shape_of
 from ...interop.arrays import package_name, read
+from ...interop.jax_arrays import placed
 from .nonzero import nonzero
 
 NOWHERE = np.iinfo(np.int64).min  # names nothing, on purpose
@@ -125,7 +126,7 @@ def numbers_like(x: Any, values: range, stream: Any = None) -> Any:
             torch = sys.modules["torch"]
             return values.start + values.step * torch.arange(len(values), device=x.device)
         if package == "jax":
-            return sys.modules["jax"].numpy.asarray(np.array(values, np.int64))
+            return placed(np.array(values, np.int64), x)
         made = np if package == "numpy" else sys.modules["cupy"]
         return made.arange(values.start, values.stop, values.step, dtype=np.int64)
 
@@ -148,7 +149,7 @@ def number_like(x: Any, value: Any, name: str = "values", stream: Any = None) ->
         if package == "torch":
             return sys.modules["torch"].tensor(made.item(), dtype=x.dtype, device=x.device)
         if package == "jax":
-            return sys.modules["jax"].numpy.asarray(made)
+            return placed(made, x)
         return made if package == "numpy" else sys.modules["cupy"].asarray(made)
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from ...core import Array, ElementKind
 from ...core.device import resolve_device
-from ...core.outputs import allocating, beside, handed, maker
+from ...core.outputs import allocating, handed, maker
 from ...interop.ordinals import ordinal
 from ...interop.arrays import package_name, read
-from ...interop.jax_arrays import staged
+from ...interop.jax_arrays import placed, staged
 
 Write = Callable[[Array], Any]
 
@@ -44,8 +44,7 @@ def from_host(values: np.ndarray, like: Any, stream: Any = None) -> Array:
     """
     package = "" if like is None else package_name(type(like))
     if package == "jax":
-        with beside(like):
-            return sys.modules["jax"].numpy.asarray(values)
+        return placed(values, like)
     device = resolve_device().ordinal if like is None else ordinal(like)
     if package == "torch":
         with allocating(package, device, stream):

@@ -22,6 +22,7 @@ from ...core.views import shape_of, transposed
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction_of
 from ...interop.arrays import package_name, read
+from ...interop.jax_arrays import placed
 from ..elementwise.cast import cast
 from ..gemm.matmul import matmul
 from ..reduce.distances import normalize, pairwise_distance
@@ -104,7 +105,7 @@ def places(x: Any, count: int, stream: Any = None) -> Any:
         if package == "torch":
             return sys.modules["torch"].arange(count, device=x.device)
         if package == "jax":
-            return sys.modules["jax"].numpy.arange(count, dtype=np.int32)
+            return placed(np.arange(count, dtype=np.int32), x)
         if package == "cupy":
             return sys.modules["cupy"].arange(count, dtype=np.int64)
         if package == "numpy":
