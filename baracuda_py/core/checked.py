@@ -91,6 +91,16 @@ def truth(name: str, value: Any) -> bool:
     raise InvalidProblemError(f"{name} must be True or False, got {shown(value)}")
 
 
+def require_some(given: Mapping[str, Any], *names: str) -> None:
+    """Refuses None, or nothing, for all of these names."""
+    if any(given.get(name) is not None for name in names):
+        return
+    if len(names) == 1:
+        raise InvalidProblemError(f"{names[0]} is None; give it")
+    all_of = f"{', '.join(names[:-1])} and {names[-1]} are {'both' if len(names) == 2 else 'all'} None"
+    raise InvalidProblemError(f"{all_of}; give one of them at least")
+
+
 def sequence(name: str, value: Any, what: str) -> tuple[Any, ...]:
     """At most 32 items, one an axis, of any ordered iterable."""
     if type(value) is not tuple and (

@@ -32,7 +32,7 @@ from ..core import (
 from ..core.tensor import Shape, View, dense_strides, merge_axes
 from ..core.variant import Kernel, aligned
 from .geometry import grid
-from .norms import affine_element
+from .norms import Affine, affine_element
 from .reduce import SEGMENT, STATE, lanes_of, reduce_launches
 
 OVER = ("batch", "group", "instance")
@@ -42,7 +42,7 @@ FEW = 16  # elements of a channel, below which a group is reduced at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planes(Descriptor):
+class Planes(Affine, Descriptor):
     """x has shape (batch, channels, *spatial); what belongs to a channel has an axis of them.
 
     weight_element, of weight and bias: the element (default), or float32 beside float16 and bfloat16 activations.
@@ -75,11 +75,6 @@ class Planes(Descriptor):
             )
         if len(self.spatial) > 5:
             raise InvalidProblemError(f"x must have at most 7 axes, got {len(self.spatial) + 2}")
-
-    @property
-    def aux_element(self) -> ElementKind | None:
-        """The element of weight and bias where it is another one."""
-        return None if self.weight_element is self.element else self.weight_element
 
     @property
     def members(self) -> int:

@@ -42,6 +42,18 @@ def affine_element() -> Any:
     return element(default=derived(lambda desc: desc.element, _affine_pair))
 
 
+class Affine:
+    """Of descriptors with a field `affine_element`."""
+
+    weight_element: ElementKind
+    element: ElementKind
+
+    @property
+    def aux_element(self) -> ElementKind | None:
+        """The element of weight and bias where it is another one."""
+        return None if self.weight_element is self.element else self.weight_element
+
+
 def infer_normalized_shape(shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
     """Functional layer: an int is one axis; the default is the shape of the weight (or bias), else the last axis."""
     given = facts.get("normalized_shape")

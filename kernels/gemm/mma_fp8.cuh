@@ -8,6 +8,7 @@
 // tensor cores' own; else they are made of f16.
 #include "gemm/block_scales.cuh"
 #include "gemm/slices.cuh"
+#include "gemm/warp_tile.cuh"
 #include <baracuda/mma_fp8.cuh>
 
 namespace baracuda::gemm {
@@ -59,12 +60,11 @@ template <class TA, class TB, bool NATIVE, int SIZE> struct Fp8Tile {
                        side = SIZE / warp_cols;  // warps side by side
   static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;
   static constexpr int operand = SIZE * depth, stage = 2 * operand;  // bytes
-  static constexpr int pitch = warp_cols + 8;                        // floats of a row on its way out
   using Operand = Lines<SIZE, threads>;
 
   float sums[MT][NT][4];
 
-  BARACUDA_D Fp8Tile() { clear(sums); }
+  BARACUDA_D Fp8Tile() { clear_sums(sums); }
 
   static BARACUDA_D int warp_row() { return static_cast<int>(threadIdx.x) / warp_size / side * warp_rows; }
   static BARACUDA_D int warp_col() { return static_cast<int>(threadIdx.x) / warp_size % side * warp_cols; }
@@ -92,7 +92,7 @@ template <class TA, class TB, bool NATIVE, int SIZE> struct Fp8Tile {
       __syncthreads();  // the slice is there, and all warps are done with the one before, whose stage is filled again
       fetch(now == 0 ? stages - 1 : now - 1, s + stages - 1);
       float part[MT][NT][4];
-      clear(part);
+      clear_sums(part);
 #pragma unroll(NATIVE ? depth / 32 : 2)
       for (int step = 0; step < depth / 32; ++step) multiply(part, left, right, step, static_cast<u32>(now * stage));
 #pragma unroll
@@ -115,44 +115,16 @@ template <class TA, class TB, bool NATIVE, int SIZE> struct Fp8Tile {
   // Calls sink(row, column, sums) for every eight columns of the tile's rows, through the ring's memory, of which each
   // warp has its own part.
   template <class Sink> BARACUDA_D void finish(u8* ring, const Sink& sink) const {
-    float* const mine =
-        reinterpret_cast<float*>(ring) + static_cast<int>(threadIdx.x) / warp_size * (warp_rows * pitch);
-    float* const own = mine + lane_id() / 4 * pitch + lane_id() % 4 * 2;
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int n = 0; n < NT; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const Vec<float, 2> pair{{sums[m][n][2 * half], sums[m][n][2 * half + 1]}};
-          store(own + (16 * m + 8 * half) * pitch + 8 * n, pair);
-        }
-    __syncwarp();
-#pragma unroll 1
-    for (int i = lane_id(); i < warp_rows * NT; i += warp_size) {
-      const int row = i / NT, column = i % NT * 8;
-      sink(warp_row() + row, warp_col() + column, load<8>(mine + row * pitch + column));
-    }
+    put_sums_of_warp(ring, sums,
+                     [&](int row, int column, const auto& sum) { sink(warp_row() + row, warp_col() + column, sum); });
   }
 
  private:
-  static BARACUDA_D void clear(float (&x)[MT][NT][4]) {
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int n = 0; n < NT; ++n) x[m][n][0] = x[m][n][1] = x[m][n][2] = x[m][n][3] = 0.0f;
-  }
-
   // Adds the products over the 32 of k number `step` of the stage at byte `offset`.
   template <class Left, class Right>
   static BARACUDA_D void multiply(float (&x)[MT][NT][4], const Left& left, const Right& right, int step, u32 offset) {
     u32 fb[NT][2];
-#pragma unroll
-    for (int n = 0; n < NT; n += 2) {
-      u32 two[4];
-      right.read(two, 8 * n, step, offset);
-      fb[n][0] = two[0], fb[n][1] = two[1], fb[n + 1][0] = two[2], fb[n + 1][1] = two[3];
-    }
+    read_right(fb, right, step, offset);
     u32 wide_b[NT][2][2];
     if constexpr (!NATIVE) {
 #pragma unroll

@@ -123,18 +123,10 @@ template <class F, class T> struct BlockGemmMid {
     for (int n = 0; n < format_run / format_part; ++n) {
       const bool there = k + n * format_part < p.k;
       u32 pairs[lines][4] = {};
-      // One line at a time, which is put among registers, as those have no index: what decodes any layout is long.
-#pragma unroll 1
-      for (int line = 0; there && line < lines; ++line) {
-        float values[format_part];
-        u32 own[4];
+      const auto decode = [&](int line, float(&values)[format_part]) {
         F::decode(stored, stored_row(g + 8 * line), k + n * format_part, values);
-        eight_to_pairs<T>(values, own);
-#pragma unroll
-        for (int e = 0; e < 4 * lines; ++e) {
-          if (e / 4 == line) pairs[e / 4][e % 4] = own[e % 4];
-        }
-      }
+      };
+      decode_eights<T>(there, decode, pairs);
       multiply(0, pairs, n);
     }
   }
@@ -172,22 +164,15 @@ template <class F, class T> struct BlockGemmMid {
   }
   // Others are decoded from where they are stored, after a prefetch into the L2 cache.
   BARACUDA_D void by_runs(int whole) {
-    constexpr int ahead = 3;
     const int end = min(last, whole);
-    // Two lanes for each row of W, in sectors of 32 bytes.
-    const u8* const rows_ahead[MT] = {stored_row(lane_id() / 2).codes, stored_row(lane_id() / 2 + 16).codes};
+    const CodesAhead codes([&](int r) { return stored_row(r); });
     const auto prefetch = [&](int chunk) {
-      if (chunk >= end) return;
-#pragma unroll
-      for (int i = 0; i < MT; ++i) {
-        const u8* const from = rows_ahead[i] + chunk * p.chunk_bytes;
-        for (int at = lane_id() % 2 * 32; at < p.chunk_bytes; at += 64) prefetch_l2(from + at);
-      }
+      if (chunk < end) codes.prefetch(p, chunk);
     };
     Stored simple = stored;
     simple.whole = true;  // as it is: the compiler is to know
 #pragma unroll
-    for (int i = 0; i < ahead; ++i) prefetch(first + i);
+    for (int i = 0; i < CodesAhead::chunks; ++i) prefetch(first + i);
 #pragma unroll
     for (int i = 0; i < stages - 1; ++i) {
       copy_x(first + i);
@@ -202,22 +187,11 @@ template <class F, class T> struct BlockGemmMid {
         by_parts(chunk);
         continue;
       }
-      prefetch(chunk + ahead);
-#pragma unroll
-      for (int line = 0; line < lines; line += 2) {
-        u32 pairs[format_run / format_part][2][4];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float values[format_run];
-          F::decode(simple, stored_row(g + 8 * (line + half)), static_cast<i64>(chunk) * chunk_k + format_run * q,
-                    values);
-#pragma unroll
-          for (int n = 0; n < format_run / format_part; ++n)
-            eight_to_pairs<T>(values + n * format_part, pairs[n][half]);
-        }
-#pragma unroll
-        for (int n = 0; n < format_run / format_part; ++n) multiply(line, pairs[n], n);
-      }
+      prefetch(chunk + CodesAhead::chunks);
+      const auto decode = [&](int line, float(&values)[format_run]) {
+        F::decode(simple, stored_row(g + 8 * line), static_cast<i64>(chunk) * chunk_k + format_run * q, values);
+      };
+      by_whole_runs<T>(decode, [&](int line, int n, const u32(&pairs)[2][4]) { multiply(line, pairs, n); });
     }
   }
 

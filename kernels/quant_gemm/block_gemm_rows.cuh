@@ -108,18 +108,10 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
       const bool there = k + format_run * q + part < p.k;
       const Eights of_x = load_x(x + k + part, there);
       u32 pairs[lines][4] = {};
-      // One line at a time, which is put among registers, as those have no index: what decodes any layout is long.
-#pragma unroll 1
-      for (int line = 0; there && line < lines; ++line) {
-        float values[format_part];
-        u32 own_pairs[4];
+      const auto decode = [&](int line, float(&values)[format_part]) {
         F::decode(stored, stored_row(lane_id() / 4 + 8 * line), k + format_run * q + part, values);
-        eight_to_pairs<T>(values, own_pairs);
-#pragma unroll
-        for (int e = 0; e < 4 * lines; ++e) {
-          if (e / 4 == line) pairs[e / 4][e % 4] = own_pairs[e % 4];
-        }
-      }
+      };
+      decode_eights<T>(there, decode, pairs);
       multiply(0, pairs, of_x);
     }
   }
@@ -133,43 +125,28 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
   // ---- formats that decode a run from where it is stored ----
 
   BARACUDA_D int by_runs(int first, int middle, int last) {
-    constexpr int ahead = 3;
     if (first >= last) return first;
     const StoredRow w[lines] = {stored_row(lane_id() / 4), stored_row(lane_id() / 4 + 8),
                                 stored_row(lane_id() / 4 + 16), stored_row(lane_id() / 4 + 24)};
-    // Codes of a later chunk go to the L2 cache: two lanes for each row of W, in sectors of 32 bytes.
-    const u8* const rows_ahead[MT] = {stored_row(lane_id() / 2).codes, stored_row(lane_id() / 2 + 16).codes};
+    const CodesAhead codes([&](int r) { return stored_row(r); });
     const auto prefetch = [&](int chunk) {
-      if (chunk >= last) return;
-#pragma unroll
-      for (int i = 0; i < MT; ++i) {
-        const u8* const from = rows_ahead[i] + chunk * p.chunk_bytes;
-        for (int at = lane_id() % 2 * 32; at < p.chunk_bytes; at += 64) prefetch_l2(from + at);
-      }
+      if (chunk < last) codes.prefetch(p, chunk);
     };
 #pragma unroll
-    for (int i = 1; i < ahead; ++i) prefetch(first + i);
+    for (int i = 1; i < CodesAhead::chunks; ++i) prefetch(first + i);
     Stored simple = stored;  // which it is where runs are whole: the compiler is to know
     simple.whole = true;
     const T* at = x + static_cast<i64>(first) * chunk_k;
 #pragma unroll 1
     for (int chunk = first; chunk < last; ++chunk, at += chunk_k) {
       if (ranges == 2 && chunk == middle) keep();
-      prefetch(chunk + ahead);
-#pragma unroll
-      for (int line = 0; line < lines; line += 2) {
-        u32 pairs[format_run / format_part][2][4];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float values[format_run];
-          F::decode(simple, w[line + half], static_cast<i64>(chunk) * chunk_k + format_run * q, values);
-#pragma unroll
-          for (int n = 0; n < format_run / format_part; ++n)
-            eight_to_pairs<T>(values + n * format_part, pairs[n][half]);
-        }
-#pragma unroll
-        for (int n = 0; n < format_run / format_part; ++n) multiply(line, pairs[n], load_x(at + n * format_part));
-      }
+      prefetch(chunk + CodesAhead::chunks);
+      const auto decode = [&](int line, float(&values)[format_run]) {
+        F::decode(simple, w[line], static_cast<i64>(chunk) * chunk_k + format_run * q, values);
+      };
+      by_whole_runs<T>(decode, [&](int line, int n, const u32(&pairs)[2][4]) {
+        multiply(line, pairs, load_x(at + n * format_part));
+      });
     }
     return last;
   }

@@ -5,6 +5,7 @@
 // A slice of EXTENT lines (rows of an operand) has BYTES of each; where that is a multiple of 64 they are twisted as
 // gemm/slices.cuh has it, so that its `Fragments` read them. What does not exist in memory is zeros.
 #include "gemm/slices.cuh"
+#include "gemm/warp_tile.cuh"
 
 namespace baracuda::quant {
 
@@ -95,16 +96,6 @@ template <class Fetch, class Use> BARACUDA_D void ring(int slices, const Fetch& 
   }
   cp_async_wait<0>();
   __syncthreads();
-}
-
-// Fragments of a right operand whose lines are columns: {b[n][0], b[n][1]} of eight columns, over 32 bytes of k.
-template <class Source, int NT> BARACUDA_D void read_right(u32 (&b)[NT][2], const Source& right, int step, u32 offset) {
-#pragma unroll
-  for (int n = 0; n < NT; n += 2) {
-    u32 two[4];
-    right.read(two, 8 * n, step, offset);
-    b[n][0] = two[0], b[n][1] = two[1], b[n + 1][0] = two[2], b[n + 1][1] = two[3];
-  }
 }
 
 // A tile of sums on its way out through shared memory, of which each warp has its own part. ACROSS: y is the transposed

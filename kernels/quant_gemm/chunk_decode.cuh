@@ -38,6 +38,55 @@ BARACUDA_D void multiply_pairs(float (&sums)[MT][NT][4], int first, int t, const
   }
 }
 
+// Puts eight values of each line, which decode(line, values) makes, into pairs that are zeros before, if they are there.
+template <class T, class Decode>
+BARACUDA_D void decode_eights(bool there, const Decode& decode, u32 (&pairs)[chunk_lines][4]) {
+  // One line at a time, which is put among registers, as those have no index: what decodes any layout is long.
+#pragma unroll 1
+  for (int line = 0; there && line < chunk_lines; ++line) {
+    float values[format_part];
+    u32 own[4];
+    decode(line, values);
+    eight_to_pairs<T>(values, own);
+#pragma unroll
+    for (int e = 0; e < 4 * chunk_lines; ++e) {
+      if (e / 4 == line) pairs[e / 4][e % 4] = own[e % 4];
+    }
+  }
+}
+// Calls body(line, n, pairs) for the n-th eight of the runs of the lines `line` and `line` + 1; decode(line, values) makes
+// such a run.
+template <class T, class Decode, class Body> BARACUDA_D void by_whole_runs(const Decode& decode, const Body& body) {
+#pragma unroll
+  for (int line = 0; line < chunk_lines; line += 2) {
+    u32 pairs[format_run / format_part][2][4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float values[format_run];
+      decode(line + half, values);
+#pragma unroll
+      for (int n = 0; n < format_run / format_part; ++n) eight_to_pairs<T>(values + n * format_part, pairs[n][half]);
+    }
+#pragma unroll
+    for (int n = 0; n < format_run / format_part; ++n) body(line, n, pairs[n]);
+  }
+}
+
+// Codes of later chunks go to the L2 cache: two lanes for each of the warp's 32 rows, in sectors of 32 bytes.
+struct CodesAhead {
+  static constexpr int chunks = 3;
+  const u8* rows[2];
+  template <class Row>
+  BARACUDA_D explicit CodesAhead(const Row& row) : rows{row(lane_id() / 2).codes, row(lane_id() / 2 + 16).codes} {}
+  template <class P> BARACUDA_D void prefetch(const P& p, int chunk) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const u8* const from = rows[i] + chunk * p.chunk_bytes;
+      for (int at = lane_id() % 2 * 32; at < p.chunk_bytes; at += 64) prefetch_l2(from + at);
+    }
+  }
+};
+
 template <class F, class T> struct ChunkDecode {
   typename F::Decoder decoder;
   typename F::template Fast<T> fast;

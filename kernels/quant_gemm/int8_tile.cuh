@@ -17,14 +17,13 @@ template <class TA, class TB, IntGemm KIND, bool LONG, int SIZE> struct Int8Tile
   static constexpr int warp_rows = SIZE == 128 ? 64 : 16, warp_cols = 32, side = SIZE / warp_cols;
   static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;
   static constexpr int operand = SIZE * depth, stage = 2 * operand;  // bytes
-  static constexpr int pitch = warp_cols + 8;                        // sums of a row on its way out
   static constexpr int held = 256;                                   // slices whose sums are sure to fit 32 bits
   using Operand = Lines<SIZE, threads>;
   using Sum = conditional<KIND == IntGemm::grouped, float, conditional<LONG, i64, int>>;
 
   Sum sums[MT][NT][4];
 
-  BARACUDA_D Int8Tile() { clear(sums); }
+  BARACUDA_D Int8Tile() { clear_sums(sums); }
 
   static BARACUDA_D int warp_row() { return static_cast<int>(threadIdx.x) / warp_size / side * warp_rows; }
   static BARACUDA_D int warp_col() { return static_cast<int>(threadIdx.x) / warp_size % side * warp_cols; }
@@ -47,7 +46,7 @@ template <class TA, class TB, IntGemm KIND, bool LONG, int SIZE> struct Int8Tile
     const Fragments<u8, false, true, SIZE, depth> right(ring + operand, warp_col());
     const i64 row = m0 + warp_row() + lane_id() / 4, column = n0 + warp_col() + lane_id() % 4 * 2;
     int part[MT][NT][4];
-    if constexpr (!is_same<Sum, int>) clear(part);
+    if constexpr (!is_same<Sum, int>) clear_sums(part);
     i64 group = 0;
     int now = 0;  // the stage that is read
 #pragma unroll 1
@@ -81,43 +80,16 @@ template <class TA, class TB, IntGemm KIND, bool LONG, int SIZE> struct Int8Tile
   // Calls sink(row, column, sums) for every eight columns of the tile's rows, through the ring's memory, of which each
   // warp has its own part.
   template <class Sink> BARACUDA_D void finish(u8* ring, const Sink& sink) const {
-    Sum* const mine = reinterpret_cast<Sum*>(ring) + static_cast<int>(threadIdx.x) / warp_size * (warp_rows * pitch);
-    Sum* const own = mine + lane_id() / 4 * pitch + lane_id() % 4 * 2;
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int n = 0; n < NT; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const Vec<Sum, 2> pair{{sums[m][n][2 * half], sums[m][n][2 * half + 1]}};
-          store(own + (16 * m + 8 * half) * pitch + 8 * n, pair);
-        }
-    __syncwarp();
-#pragma unroll 1
-    for (int i = lane_id(); i < warp_rows * NT; i += warp_size) {
-      const int row = i / NT, column = i % NT * 8;
-      sink(warp_row() + row, warp_col() + column, load<8>(mine + row * pitch + column));
-    }
+    put_sums_of_warp(ring, sums,
+                     [&](int row, int column, const auto& sum) { sink(warp_row() + row, warp_col() + column, sum); });
   }
 
  private:
-  template <class S> static BARACUDA_D void clear(S (&x)[MT][NT][4]) {
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int n = 0; n < NT; ++n) x[m][n][0] = x[m][n][1] = x[m][n][2] = x[m][n][3] = S(0);
-  }
-
   // Adds the products over the 32 of k number `step` of the stage at byte `offset`.
   template <class Left, class Right>
   static BARACUDA_D void multiply(int (&x)[MT][NT][4], const Left& left, const Right& right, int step, u32 offset) {
     u32 fb[NT][2];
-#pragma unroll
-    for (int n = 0; n < NT; n += 2) {
-      u32 two[4];
-      right.read(two, 8 * n, step, offset);
-      fb[n][0] = two[0], fb[n][1] = two[1], fb[n + 1][0] = two[2], fb[n + 1][1] = two[3];
-    }
+    read_right(fb, right, step, offset);
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
       u32 fa[4];
@@ -134,7 +106,7 @@ template <class TA, class TB, IntGemm KIND, bool LONG, int SIZE> struct Int8Tile
       for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) sums[m][n][e] += part[m][n][e];
-    clear(part);
+    clear_sums(part);
   }
   // Of group g: row, column are the thread's first ones.
   template <class P, class E>
@@ -161,7 +133,7 @@ template <class TA, class TB, IntGemm KIND, bool LONG, int SIZE> struct Int8Tile
             sum = math::fma(s, scale * by[n][e], sum);
           }
       }
-    clear(part);
+    clear_sums(part);
   }
 };
 

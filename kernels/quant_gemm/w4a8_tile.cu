@@ -45,7 +45,7 @@ template <class T, int SIZE> struct W4A8Tile {
   // schedules/w4a8.py has these numbers too.
   static constexpr int depth = 128, stages = 4, stage = SIZE * (depth + depth / 2);
   static constexpr int warp_rows = SIZE == 128 ? 64 : 16, warp_cols = 32, side = SIZE / warp_cols;
-  static constexpr int MT = warp_rows / 16, NT = warp_cols / 8, pitch = warp_cols + 8;
+  static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;
   const W4A8Params& p;
   const GroupsOfRows<W4A8Params> groups;
   const i64 m0, n0, batch;
@@ -60,12 +60,7 @@ template <class T, int SIZE> struct W4A8Tile {
       : p(p), groups(p, at.batch), m0(at.m * SIZE), n0(at.n * SIZE), batch(at.batch),
         row(static_cast<int>(threadIdx.x) / warp_size / side * warp_rows),
         column(static_cast<int>(threadIdx.x) / warp_size % side * warp_cols) {
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int n = 0; n < NT; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sums[m][n][e] = 0.0f, part[m][n][e] = 0;
+    clear_sums(sums), clear_sums(part);
   }
 
   BARACUDA_D i64 column_of(int c) const { return min(n0 + column + c, p.n - 1); }
@@ -176,26 +171,11 @@ template <class T, int SIZE> struct W4A8Tile {
 
   // Writes y, eight columns at a time, through the ring's memory, of which each warp has its own part.
   BARACUDA_D void finish(u8* ring) const {
-    float* const mine =
-        reinterpret_cast<float*>(ring) + static_cast<int>(threadIdx.x) / warp_size * (warp_rows * pitch);
-    float* const own = mine + lane_id() / 4 * pitch + lane_id() % 4 * 2;
-#pragma unroll
-    for (int m = 0; m < MT; ++m)
-#pragma unroll
-      for (int n = 0; n < NT; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const Vec<float, 2> pair{{sums[m][n][2 * half], sums[m][n][2 * half + 1]}};
-          store(own + (16 * m + 8 * half) * pitch + 8 * n, pair);
-        }
-    __syncwarp();
     const W4A8Output<W4A8Params> output{p, batch};
-#pragma unroll 1
-    for (int i = lane_id(); i < warp_rows * NT; i += warp_size) {
-      const i64 m = m0 + row + i / NT, n = n0 + column + i % NT * 8;
-      if (m < p.m && n < p.n)
-        output.template put<T>(load<8>(mine + i / NT * pitch + i % NT * 8), output.scale(m), m, n);
-    }
+    put_sums_of_warp(ring, sums, [&](int own_row, int own_column, const auto& sum) {
+      const i64 m = m0 + row + own_row, n = n0 + column + own_column;
+      if (m < p.m && n < p.n) output.template put<T>(sum, output.scale(m), m, n);
+    });
   }
 };
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, InvalidProblemError, Params, Plan,
+    Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, Params, Plan,
     Problem, Ulp, Variant, View, Vjp, element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
+from ...core.checked import require_some
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -92,8 +93,7 @@ class FrexpPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if views["mantissa"] is None and views["exponent"] is None:
-            raise InvalidProblemError("mantissa and exponent are both None; give at least one of them")
+        require_some(views, "mantissa", "exponent")
 
 
 @dataclass(slots=True, kw_only=True)

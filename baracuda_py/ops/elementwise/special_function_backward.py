@@ -13,6 +13,7 @@ from ...core import (
     Variant, choice, element, extents, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.checked import require_some
 from ...core.error_bound import ErrorBound
 from ...schedules.map import map_params
 from .special_function import complete_number, drawn, kernels_of, one_by_one, operands_of
@@ -113,5 +114,4 @@ class SpecialFunctionBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if views["da"] is None and views["db"] is None:
-            raise InvalidProblemError("da and db are both None; give one of them at least")
+        require_some(views, "da", "db")

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative,
+    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative,
     Scalar, UnsupportedError, Variant, choice, element, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.checked import require_some
 from ...core.tensor import View
 from ...core.variant import Spills, Step, where
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -237,8 +238,7 @@ class TernaryBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if all(views[f"d{name}"] is None for name in _NAMES):
-            raise InvalidProblemError("da, db and dc are all None; give one of them at least")
+        require_some(views, *(f"d{name}" for name in _NAMES))
 
 
 def _function(kind: TernaryKind) -> Any:

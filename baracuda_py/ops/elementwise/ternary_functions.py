@@ -13,7 +13,7 @@ from ...core import (
     Array, DeviceMismatchError, ElementKind, InvalidProblemError, MisalignedOperandError, Scalar, UnsupportedError,
     functional,
 )  # fmt: skip
-from ...core.checked import shown
+from ...core.checked import require_some, shown
 from ...core.element import FP8, encode
 from ...core.element import cast as cast_values
 from ...core.keywords import entry, unexpected
@@ -111,8 +111,7 @@ def clamp(
     """
     if unknown:
         raise unexpected(clamp, unknown)
-    if min is None and max is None:
-        raise InvalidProblemError("min and max are both None; give one of them at least")
+    require_some({"min": min, "max": max}, "min", "max")
     return _clamp(x, min, max, out, stream, preference)
 
 

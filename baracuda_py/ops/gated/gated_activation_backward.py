@@ -12,13 +12,13 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem,
     Relative, Variant, choice, element, operand, output,
 )  # fmt: skip
-from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ..elementwise.unary_fields import MOST, UnaryFields, packed
 from ..elementwise.unary_kinds import draw_coefficients, unary_points
 from .gated_activation import halves_in_torch
 from .gated_kinds import GatedActivationKind, gate_gradient, up_gradient
 from ...core.benchmark import Benchmark
+from ...core.checked import require_some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +114,7 @@ class GatedActivationBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if views["dgate"] is None and views["dup"] is None:
-            raise InvalidProblemError("dgate and dup are both None; give at least one of them")
+        require_some(views, "dgate", "dup")
 
     @classmethod
     def bytes(cls, desc: Any) -> int:

@@ -13,6 +13,7 @@ from ...core import (
     Problem, Scalar, Variant, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
+from ...core.checked import require_some
 from ...core.element import cast
 from ...core.error_bound import PerOutput
 from ...schedules.gemm import ACTIVATIONS, product_kernels
@@ -264,10 +265,7 @@ class GemmBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if all(
-            views[spec] is None for spec in ("da", "db", "dup", "dc", "dbias", "dup_bias", "drow_bias", "dresidual")
-        ):
-            raise InvalidProblemError("every output is None; give one of them at least")
+        require_some(views, "da", "db", "dup", "dc", "dbias", "dup_bias", "drow_bias", "dresidual")
         if views["up"] is None and views["up_pre"] is not None:
             raise InvalidProblemError("up_pre is given without up, the weights that it comes from")
         for name, wanted, why in (

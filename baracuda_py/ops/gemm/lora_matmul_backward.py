@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import (
-    Args, Array, ElementKind, InvalidProblemError, Plan, functional,
+    Args, Array, ElementKind, Plan, functional,
     operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
+from ...core.checked import require_some
 from ...core.element import INDICES
 from . import lora_rows as rows
 from .lora_matmul import (
@@ -79,8 +80,7 @@ class LoraMatmulBackwardPlan(Plan):
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
         ids_fit(desc, views["offsets"])
-        if views["dx"] is None and views["dbase"] is None:
-            raise InvalidProblemError("dx and dbase are both None; give one of them at least")
+        require_some(views, "dx", "dbase")
 
 
 lora_matmul_backward = functional(LoraMatmulBackwardPlan)

@@ -39,6 +39,7 @@ from .cross_entropy_formulas import reference
 from .cross_entropy_terms import cross_entropy_of_classes, cross_entropy_of_probabilities
 from .cross_entropy_torch import in_torch
 from .row_functions import classes_last
+from .row_loss import some_ignored
 
 _LOGITS = "*batch_shape num_classes"
 _FINISH = 8192
@@ -271,8 +272,7 @@ class CrossEntropyLossPlan(Plan):
     @classmethod
     def complete(cls, desc: CrossEntropyLossDescriptor, arrays: dict[str, Any]) -> None:
         """Every fifth row is ignored."""
-        arrays["targets"] = arrays["targets"].copy()
-        arrays["targets"].flat[4::5] = desc.ignore_index
+        arrays["targets"] = some_ignored(arrays["targets"], desc.ignore_index)
 
     @classmethod
     def check_values(cls, desc: CrossEntropyLossDescriptor, arrays: Mapping[str, Any]) -> str | None:

@@ -27,7 +27,7 @@ from ...core.variant import Where
 from ...schedules.loss_sums import rows_and_sum
 from ...schedules.row_groups import GroupRows, group_params, group_rows
 from .loss_kinds import random_weights
-from .row_loss import INTEGERS, REDUCTIONS, SUMS, THREADS
+from .row_loss import INTEGERS, REDUCTIONS, SUMS, THREADS, some_ignored
 
 _LOGITS = "*batch_shape num_classes"
 
@@ -297,8 +297,7 @@ class CrossEntropyTermsPlan(Plan):
     def complete(cls, desc: CrossEntropyTermsDescriptor, arrays: dict[str, Any]) -> None:
         """Every fifth row of classes is ignored."""
         if arrays["targets"] is not None:
-            arrays["targets"] = arrays["targets"].copy()
-            arrays["targets"].flat[4::5] = desc.ignore_index
+            arrays["targets"] = some_ignored(arrays["targets"], desc.ignore_index)
 
     @classmethod
     def check_values(cls, desc: CrossEntropyTermsDescriptor, arrays: Mapping[str, Any]) -> str | None:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant,
+    Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
     functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.checked import require_some
 from ...core.element import HALVES
 from ...core.variant import where
 from ...schedules.loss_sums import total_weight
@@ -168,8 +169,7 @@ class CrossEntropyTermsBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if views["dlogits"] is None and views["dprobabilities"] is None:
-            raise InvalidProblemError("dlogits and dprobabilities are both None; give one of them at least")
+        require_some(views, "dlogits", "dprobabilities")
 
 
 cross_entropy_of_classes_backward = functional(

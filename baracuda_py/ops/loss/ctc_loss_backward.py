@@ -15,12 +15,12 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.variant import aligned
+from .ctc_formulas import alpha_of, log_sum, sequences, state_log_probs, states_of
+from .ctc_formulas import reference as forward
 from .ctc_loss import (
-    FIELDS, INTEGERS, THREADS, CtcLossDescriptor, CtcLossPlan, alpha_of, benchmark_operands, constants, ctc_case,
-    log_sum, random_lengths, random_log_probs, random_steps, random_targets, sequences, state_log_probs, states_of,
-    wrong_values,
+    FIELDS, INTEGERS, THREADS, CtcLossDescriptor, CtcLossPlan, benchmark_operands, constants, ctc_case, random_lengths,
+    random_log_probs, random_steps, random_targets, wrong_values,
 )  # fmt: skip
-from .ctc_loss import reference as forward
 
 
 @dataclass(frozen=True, kw_only=True)

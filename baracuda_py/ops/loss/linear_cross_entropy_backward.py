@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, InvalidProblemError, Plan, Problem, Variant, functional, operand, output,
+    Args, Array, Geometry, Plan, Problem, Variant, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
+from ...core.checked import require_some
 from ...core.element import cast, decode, unrounded
 from ...schedules.linear_loss import Chunks
 from ..gemm.gemm import GemmArgs
@@ -109,8 +110,7 @@ class LinearCrossEntropyBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if all(views[name] is None for name in ("dx", "dweight", "dbias")):
-            raise InvalidProblemError("every output is None; give one of them at least")
+        require_some(views, "dx", "dweight", "dbias")
 
     @classmethod
     def complete(cls, desc: LinearCrossEntropyDescriptor, arrays: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from ...core import (
     Vjp, choice, element, extent, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import FLOPS, Benchmark
+from ...core.checked import require_some
 from ...core.element import unrounded
 from ...core.variant import aligned
 from ...schedules.linear_loss import Chunks, chunk_rows
@@ -338,8 +339,7 @@ class LinearKlBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if all(views[name] is None for name in ("dx", "dweight", "dbias")):
-            raise InvalidProblemError("every output is None; give one of them at least")
+        require_some(views, "dx", "dweight", "dbias")
 
 
 linear_kl_backward = functional(LinearKlBackwardPlan)

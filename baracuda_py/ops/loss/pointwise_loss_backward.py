@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant,
+    Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
     View, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.checked import require_some
 from ...core.tensor import broadcast_shape
 from ...core.element import HALVES
 from ...core.variant import aligned, where
@@ -256,9 +257,7 @@ class PointwiseLossBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        names = [n for n in gradients_of(desc) if n in views]
-        if all(views[name] is None for name in names):
-            raise InvalidProblemError(f"{', '.join(names)} are all None; give one of them at least")
+        require_some(views, *(name for name in gradients_of(desc) if name in views))
 
 
 def _function(kind: LossKind) -> Any:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Relative, Step,
+    Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step,
     Variant, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.checked import require_some
 from ...core.tensor import broadcast_shape
 from .policy_loss import (
     TOKEN_KINDS, COUNTS, FIELDS, FORWARD_KERNELS, LEVELS, SCALE, SLOPES, THREADS, TOKENS, PolicyLossDescriptor,
@@ -141,8 +142,7 @@ class PolicyLossBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if views["dpolicy"] is None and views.get("dentropy") is None:
-            raise InvalidProblemError("dpolicy and dentropy are both None; give one of them at least")
+        require_some(views, "dpolicy", "dentropy")
 
     @classmethod
     def coupled(cls, desc: Any) -> bool:

@@ -293,8 +293,7 @@ class RowLossPlan(Plan):
     def complete(cls, desc: RowLossDescriptor, arrays: dict[str, Any]) -> None:
         """Some rows of nll_loss are ignored."""
         if desc.kind is K.NLL:
-            arrays["target"] = arrays["target"].copy()
-            arrays["target"].flat[4::5] = desc.ignore_index
+            arrays["target"] = some_ignored(arrays["target"], desc.ignore_index)
 
     @classmethod
     def check_values(cls, desc: RowLossDescriptor, arrays: Mapping[str, Any]) -> str | None:
@@ -305,6 +304,13 @@ class RowLossPlan(Plan):
         bad = (t < 0) | (t >= desc.features)
         bad &= (t != desc.ignore_index) if desc.kind is K.NLL else True
         return f"{np.count_nonzero(bad)} targets outside [0, {desc.features})" if bad.any() else None
+
+
+def some_ignored(targets: Any, ignore_index: int) -> Any:
+    """Test data: targets of which every fifth is ignored."""
+    made = targets.copy()
+    made.flat[4::5] = ignore_index
+    return made
 
 
 def row_case(draw: Any) -> dict[str, Any]:

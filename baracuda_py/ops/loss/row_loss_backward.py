@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem, Relative, Step, Variant,
+    Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
     functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
+from ...core.checked import require_some
 from ...core.variant import where
 from ...schedules.loss_sums import of_dense, total_weight
 from ...schedules.reduce import reduce_kernels
@@ -22,7 +23,7 @@ from .row_kinds import RowLossKind
 from .row_loss import (
     INTEGERS, NAMED, OPTION_FIELDS, PARAMS, POINTERS, ROWS, THREADS, WEIGHTED, RowLossDescriptor, RowLossPlan,
     constants, fixed_for, group_of, losses_step, matrices, random_labels, random_parts, random_targets, row_case,
-    row_kernel, rows_of,
+    row_kernel, rows_of, some_ignored,
 )  # fmt: skip
 
 K = RowLossKind
@@ -175,8 +176,7 @@ class RowLossBackwardPlan(Plan):
     def complete(cls, desc: RowLossBackwardDescriptor, arrays: dict[str, Any]) -> None:
         """Some rows of nll_loss are ignored, but not all, whose mean would be of nothing."""
         if desc.kind is K.NLL:
-            arrays["target"] = arrays["target"].copy()
-            arrays["target"].flat[4::5] = desc.ignore_index
+            arrays["target"] = some_ignored(arrays["target"], desc.ignore_index)
 
     @classmethod
     def check_values(cls, desc: RowLossBackwardDescriptor, arrays: Mapping[str, Any]) -> str | None:
@@ -185,9 +185,7 @@ class RowLossBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        names = gradients_of(desc)
-        if all(views[name] is None for name in names):
-            raise InvalidProblemError(f"{', '.join(names)} are all None; give one of them at least")
+        require_some(views, *gradients_of(desc))
 
 
 def _function(kind: RowLossKind) -> Any:

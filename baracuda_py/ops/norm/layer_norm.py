@@ -14,15 +14,15 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import cast
 from ...schedules.norms import (
-    affine_elements, forward_kernels, forward_params, infer_normalized_shape, norm_benchmarks, norm_case, range_scale,
-    affine_element, streaming_geometry,
+    Affine, affine_element, affine_elements, forward_kernels, forward_params, infer_normalized_shape, norm_benchmarks,
+    norm_case, range_scale, streaming_geometry,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerNormDescriptor(Descriptor):
+class LayerNormDescriptor(Affine, Descriptor):
     """x has shape (*batch_shape, *normalized_shape); mean and (biased) variance are over normalized_shape.
 
     weight_element, of weight and bias: the element (default), or float32 beside float16 and bfloat16 activations.
@@ -33,11 +33,6 @@ class LayerNormDescriptor(Descriptor):
     eps: float = number(1e-5, minimum=0.0)
     weight_element: ElementKind = affine_element()
     element: ElementKind = element()
-
-    @property
-    def aux_element(self) -> ElementKind | None:
-        """The element of weight and bias where it is another one."""
-        return None if self.weight_element is self.element else self.weight_element
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,26 +14,21 @@ from ...core import (
 )  # fmt: skip
 from ...core.variant import Spills
 from ...schedules.norms import (
-    HALVES, affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
-    infer_normalized_shape, norm_benchmarks, norm_case, affine_element,
+    HALVES, Affine, affine_element, affine_elements, backward_bytes, backward_geometry, backward_kernels,
+    backward_params, combine_params, infer_normalized_shape, norm_benchmarks, norm_case,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerNormBackwardDescriptor(Descriptor):
+class LayerNormBackwardDescriptor(Affine, Descriptor):
     """The fields of `LayerNormDescriptor` that the gradient needs (eps is in rstd)."""
 
     batch_shape: tuple[int, ...] = extents()
     normalized_shape: tuple[int, ...] = extents()
     weight_element: ElementKind = affine_element()
     element: ElementKind = element()
-
-    @property
-    def aux_element(self) -> ElementKind | None:
-        """The element of weight and bias where it is another one."""
-        return None if self.weight_element is self.element else self.weight_element
 
 
 @dataclass(slots=True, kw_only=True)

@@ -27,7 +27,7 @@ TARGETS = (E.FP8E4M3, E.FP8E5M2, E.I8)
 SOURCES = (E.F32, E.F16, E.BF16)
 LANES = ((32, 4), (128, 4), (512, 4))
 """Threads of a row, and the chunks of 16 bytes that each of them holds, by growing row; the last take any row."""
-_LEAST = 2.0**-126  # of a scale: below it float32 has few digits
+LEAST_SCALE = 2.0**-126  # below it float32 has few digits
 _X = "*batch_shape *normalized_shape"
 
 
@@ -44,6 +44,14 @@ class NormQuantizeKind(enum.Enum):
 
 
 K = NormQuantizeKind
+
+
+def without_offset(desc: Any) -> None:
+    """Refuses a weight_offset of layer norm."""
+    if desc.kind is K.LAYER_NORM and desc.weight_offset:
+        raise InvalidProblemError(
+            f"weight_offset is of rms_norm; for layer_norm it must be 0, got {desc.weight_offset}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +73,7 @@ class NormQuantizeDescriptor(Descriptor):
     element: ElementKind = element_field(SOURCES)
 
     def validate(self) -> None:
-        if self.kind is K.LAYER_NORM and self.weight_offset:
-            raise InvalidProblemError(
-                f"weight_offset is of rms_norm; for layer_norm it must be 0, got {self.weight_offset}"
-            )
+        without_offset(self)
 
     @property
     def aux_element(self) -> ElementKind:
@@ -121,7 +126,7 @@ def reference(
             factor = np.broadcast_to(single(x.dtype.type(scale)), (*desc.batch_shape, *(1 for _ in axes)))
         else:
             most = np.max(np.abs(u), axis=axes, keepdims=True, initial=0)
-            factor = single(np.where(most / largest < _LEAST, _LEAST, most / largest))
+            factor = single(np.where(most / largest < LEAST_SCALE, LEAST_SCALE, most / largest))
         y = single(u / factor)
         if desc.to_element is E.I8:
             y = np.where(np.isnan(y), 0, np.clip(np.rint(y), -128, 127))
@@ -197,7 +202,7 @@ def in_torch(
     if desc.static:
         factor = torch.full((*desc.batch_shape, *(1 for _ in axes)), float(scale), dtype=h.dtype, device=h.device)
     else:
-        factor = (u.abs().amax(axes, keepdim=True) / largest).clamp(min=_LEAST).float().to(h.dtype)
+        factor = (u.abs().amax(axes, keepdim=True) / largest).clamp(min=LEAST_SCALE).float().to(h.dtype)
     y = (u / factor).float().to(h.dtype)
     y = y.round().clamp(-128, 127) if desc.to_element is E.I8 else y.clamp(-largest, largest)
     return {"y": y, "scales": factor.reshape(desc.batch_shape), "h": h}

@@ -18,13 +18,14 @@ from ...core.element import cast as cast_values
 from ...core.element import decode, encode
 from ...schedules.norms import affine_element, affine_elements, infer_normalized_shape
 from ..elementwise.cast import carrier_shape
-from .norm_quantize import SOURCES, NormQuantizeKind, NormQuantizePlan, normalized, row_geometry, row_kernels
+from .norm_quantize import (
+    LEAST_SCALE, SOURCES, NormQuantizeKind, NormQuantizePlan, normalized, row_geometry, row_kernels, without_offset,
+)  # fmt: skip
 
 E, K = ElementKind, NormQuantizeKind
 TARGETS = (E.FP8E4M3, E.FP8E5M2, E.I8, E.FP4E2M1)
 SCALES = (E.F32, E.E8M0, E.FP8E4M3)
 BLOCKS = (16, 32, 64, 128)
-_LEAST = 2.0**-126  # of a scale: below it float32 has few digits
 _X = "*batch_shape *normalized_shape"
 
 
@@ -48,10 +49,7 @@ class NormQuantizeBlocksDescriptor(Descriptor):
     element: ElementKind = element_field(SOURCES)
 
     def validate(self) -> None:
-        if self.kind is K.LAYER_NORM and self.weight_offset:
-            raise InvalidProblemError(
-                f"weight_offset is of rms_norm; for layer_norm it must be 0, got {self.weight_offset}"
-            )
+        without_offset(self)
         if self.block not in BLOCKS:
             raise InvalidProblemError(f"block must be one of {', '.join(map(str, BLOCKS))}, got {self.block}")
         if not self.normalized_shape or self.normalized_shape[-1] % self.block:
@@ -112,7 +110,7 @@ def block_scale(kind: ElementKind, most: Any, largest: float, scale: float) -> t
         power = np.ldexp(1.0, np.where(most == 0, -127, np.maximum(exponent, -127)))
         power = np.where(np.isfinite(most), power, np.nan)
         return power, power
-    factor = _single(np.where(most / largest < _LEAST, _LEAST, most / largest))
+    factor = _single(np.where(most / largest < LEAST_SCALE, LEAST_SCALE, most / largest))
     return factor, factor
 
 

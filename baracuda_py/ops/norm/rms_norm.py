@@ -14,8 +14,8 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import cast
 from ...schedules.norms import (
-    affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape, norm_benchmarks,
-    norm_case, range_scale, affine_element,
+    Affine, affine_element, affine_elements, forward_geometry, forward_kernels, forward_params, infer_normalized_shape,
+    norm_benchmarks, norm_case, range_scale,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 
@@ -23,7 +23,7 @@ _X = "*batch_shape *normalized_shape"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMSNormDescriptor(Descriptor):
+class RMSNormDescriptor(Affine, Descriptor):
     """x has shape (*batch_shape, *normalized_shape); the mean is over normalized_shape.
 
     weight_element: the element (default), or float32 beside float16 and bfloat16 activations. weight_offset is added to
@@ -36,11 +36,6 @@ class RMSNormDescriptor(Descriptor):
     weight_offset: float = number(0.0)
     weight_element: ElementKind = affine_element()
     element: ElementKind = element()
-
-    @property
-    def aux_element(self) -> ElementKind | None:
-        """The weight's element where it is another one."""
-        return None if self.weight_element is self.element else self.weight_element
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,15 +13,15 @@ from ...core import (
     operand, output, where,
 )  # fmt: skip
 from ...schedules.norms import (
-    HALVES, affine_elements, backward_bytes, backward_geometry, backward_kernels, backward_params, combine_params,
-    infer_normalized_shape, norm_benchmarks, norm_case, affine_element,
+    HALVES, Affine, affine_element, affine_elements, backward_bytes, backward_geometry, backward_kernels,
+    backward_params, combine_params, infer_normalized_shape, norm_benchmarks, norm_case,
 )  # fmt: skip
 
 _X = "*batch_shape *normalized_shape"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMSNormBackwardDescriptor(Descriptor):
+class RMSNormBackwardDescriptor(Affine, Descriptor):
     """The fields of `RMSNormDescriptor` that the gradient needs (eps is in rstd)."""
 
     batch_shape: tuple[int, ...] = extents()
@@ -29,11 +29,6 @@ class RMSNormBackwardDescriptor(Descriptor):
     weight_offset: float = number(0.0)
     weight_element: ElementKind = affine_element()
     element: ElementKind = element()
-
-    @property
-    def aux_element(self) -> ElementKind | None:
-        """The weight's element where it is another one."""
-        return None if self.weight_element is self.element else self.weight_element
 
 
 @dataclass(slots=True, kw_only=True)

@@ -298,7 +298,7 @@ def test_what_the_library_is_given(monkeypatch: pytest.MonkeyPatch, device_scala
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"wanted": ()}, "every output is None|no outputs"),
+        ({"wanted": ()}, "are all None|no outputs"),
         (
             {"activation": "gelu"},
             r"pre, which an activation or a gate needs, is None; give what gemm\(return_pre=True\)",

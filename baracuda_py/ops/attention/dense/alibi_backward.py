@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Relative, Step,
+    Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step,
     Variant, View, functional, operand, output,
 )  # fmt: skip
 from ....core.variant import aligned
@@ -18,6 +18,7 @@ from .alibi import (
     layout_name, random_case,
 )  # fmt: skip
 from ....core.benchmark import Benchmark
+from ....core.checked import require_some
 
 # Chunks a thread. Where dscores is written, few: with 4 it took 141 us on 268 MB, with 8 146. Where dy is only read,
 # many: with 32 70 us, with 8 73 (H200); unless that leaves fewer than MANY blocks.
@@ -147,8 +148,7 @@ class AlibiBackwardPlan(Plan):
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
-        if views["dscores"] is None and views["dslopes"] is None:
-            raise InvalidProblemError("dscores and dslopes are both None; at least one output is needed")
+        require_some(views, "dscores", "dslopes")
 
 
 alibi_backward = functional(AlibiBackwardPlan)
