@@ -21,7 +21,8 @@ from ..interop.arrays import read
 from .spelling import ORDERS, spelled, variadic
 
 _OWN = (
-    "gelu", "rms_norm", "scaled_dot_product_attention", "kl_div", "cross_entropy", "max", "min", "equal", "take", "unfold",
+    "gelu", "rms_norm", "scaled_dot_product_attention", "kl_div", "cross_entropy", "max", "min", "equal", "take",
+    "unfold",
 )  # fmt: skip
 _OTHER = {"swish": "silu", "logsigmoid": "log_sigmoid", "scatter_": "scatter", "mul_": "mul"}
 

@@ -230,7 +230,7 @@ def spelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             key = ours.get(word) or _ours(word, shown)
             if key not in shown and word in _MADE:
                 key, value = _MADE[word][0], _MADE[word][1](value)
-            if key not in shown and (word in _HELD or word in _IGNORED and not value):
+            if key not in shown and (word in _HELD or (word in _IGNORED and not value)):
                 continue
             if key not in shown:
                 raise unknown_keywords(name, [word], [*(word for word, _ in pairs), *shown])

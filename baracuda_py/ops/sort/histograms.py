@@ -33,6 +33,9 @@ def _range(x: Any, given: Any, options: dict[str, Any]) -> dict[str, Any]:
     if given is not None:
         if not isinstance(given, (tuple, list)) or len(given) != 2:
             raise InvalidProblemError(f"range must be (low, high), got {shown(given)}")
+        known = all(isinstance(end, (int, float, np.integer, np.floating)) for end in given)
+        if known and not -np.inf < given[0] <= given[1] < np.inf:
+            raise InvalidProblemError(f"range must be finite numbers low <= high, got {shown(given)}")
         return {"low": given[0], "high": given[1]}
     low, high = aminmax(x, **options)
     if read(x, "x").element not in _ENDS:
@@ -197,7 +200,7 @@ def bincount(
     """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount).
 
     x: integers. length: of y, as which is the largest is known on the device alone; others are not counted, negative
-    ones neither. Counts are int64; weights, floats of x's shape, are added in the order of the elements.
+    ones neither. Counts are int64; weights, of x's shape, are added in the order of the elements, integers in float64.
     """
     if unknown:
         raise unexpected(bincount, unknown)
@@ -206,6 +209,11 @@ def bincount(
     if not element.is_integer:
         raise InvalidProblemError(f"x must be integers, got {element}; cast counts of bools or floats first")
     if weights is not None:
+        held = read(weights, "weights")
+        if held.shape != read(x, "x").shape:
+            raise InvalidProblemError(f"weights must have the shape {read(x, 'x').shape} of x, got {held.shape}")
+        if held.element.is_integer or held.element is ElementKind.BOOL:
+            weights = cast(weights, ElementKind.F64, **options)
         index = bin_index(x, bins=max(count, 1), low=0, high=count, closed=False, none=NOWHERE, **options)
         return _sums(weights, index, count, {**options, "out": out})
     if count == 0:
