@@ -191,16 +191,16 @@ def _along(x: Any, index: Any, src: Any, axis: Any) -> int:
     """The axis, once index, and src unless None, fit x: the plan below has other names for them."""
     array, found = read(x, "x"), indices_read(index, "index")
     rank = len(array.shape)
-    axis = whole("axis", axis, -rank, rank - 1) % max(rank, 1)
+    at: int = whole("axis", axis, -rank, rank - 1) % max(rank, 1)
     if src is not None:
-        given, wanted = read(src, "src"), (*array.shape[:axis], *found.shape, *array.shape[axis + 1 :])
+        given, wanted = read(src, "src"), (*array.shape[:at], *found.shape, *array.shape[at + 1 :])
         if given.shape != wanted:
             raise InvalidProblemError(
-                f"src must have shape {wanted}, that of x with the index along axis {axis}, got {given.shape}"
+                f"src must have shape {wanted}, that of x with the index along axis {at}, got {given.shape}"
             )
         if given.element is not array.element:
             raise InvalidProblemError(f"src must be {array.element}, as x is, got {given.element}")
-    return axis
+    return at
 
 
 @entry(IndexPutPlan)
