@@ -13,9 +13,10 @@ import torch._functorch.config
 from peers import LIBRARIES
 
 from baracuda_py.core.args import Everywhere, Operand, arrays_of, scalars_of
-from baracuda_py.core.benchmark import BYTES, COMPILED, EAGER, FLOPS, Benchmark
+from baracuda_py.core.benchmark import BYTES, COMPILED, FLOPS, IN_ORDER, Benchmark
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
+from baracuda_py.core.preference import PlanPreference
 from baracuda_py.testing.draw import shapes_of
 from baracuda_py.testing.in_torch import descriptor_of, forward_of, has_torch, in_torch, saved_by_forward
 
@@ -52,15 +53,16 @@ def make(plan: type[Plan], benchmark: Benchmark, *, compiled: bool = True, devic
     size = sum(t.numel() * t.element_size() for t in _tensors(first))
     count = max(1, min(MOST_SETS, -(-ROTATE // max(size, 1))))
     sets = [first] + [operands(plan, benchmark, desc, device) for _ in range(count - 1)]
-    chosen = plan.select(desc, device=device)
+    chosen = plan.select(desc, PlanPreference(deterministic=False) if benchmark.any_order else None, device=device)
     args = [plan.args(**s) for s in sets]
     written = frozenset(s.name for s in arrays_of(plan.args) if s.role == "out" and first.get(s.name) is not None)
     _verify(plan, benchmark, desc, chosen, first, written)
     candidates: dict[str, Calls] = {"baracuda": [chosen.bind(a) for a in args]}
     for peer in benchmark.peers:
-        if peer == EAGER or (peer == COMPILED and compiled):
+        if peer != COMPILED or compiled:
             build = _compiled_once() if peer == COMPILED else lambda function: function
-            candidates[peer] = [in_torch(plan, desc, s, written, build) for s in sets]
+            calls = [in_torch(plan, desc, s, written, build) for s in sets]
+            candidates[peer] = [_in_order(call) for call in calls] if peer == IN_ORDER else calls
             if device != "meta" and (why := _refusal(candidates[peer][0])):
                 print(f"{plan.op} {benchmark.label}: without {peer}: {why}")
                 del candidates[peer]
@@ -93,6 +95,20 @@ def _compiled_once() -> Callable[[Any], Any]:
         return built[0]
 
     return build
+
+
+def _in_order(function: Callable[[], Any]) -> Callable[[], Any]:
+    """A call with torch's deterministic algorithms, which fill no memory that is written anyway."""
+    torch.utils.deterministic.fill_uninitialized_memory = False
+
+    def call() -> Any:
+        torch.use_deterministic_algorithms(True)
+        try:
+            return function()
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+    return call
 
 
 def operands(plan: type[Plan], benchmark: Benchmark, desc: Any, device: str) -> Arrays:

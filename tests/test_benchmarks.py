@@ -60,7 +60,7 @@ def test_results_on_file_are_of_declared_problems(path: Path) -> None:
 def test_what_no_benchmark_can_be_is_refused() -> None:
     with pytest.raises(ValueError, match="work must be 'operands'"):
         Benchmark("x", work="time")
-    with pytest.raises(ValueError, match=r"peers must be of 'torch' and 'torch\.compile'"):
+    with pytest.raises(ValueError, match=r"peers must be of 'torch', 'torch\.compile' and 'torch deterministic'"):
         Benchmark("x", peers=("cuDNN",))
 
 

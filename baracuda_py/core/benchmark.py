@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 OPERANDS, BYTES, FLOPS = "operands", "bytes", "flops"
-EAGER, COMPILED = "torch", "torch.compile"
+EAGER, COMPILED, IN_ORDER = "torch", "torch.compile", "torch deterministic"
 
 
 class Benchmark:
@@ -17,18 +17,19 @@ class Benchmark:
     (torch makes tensors on the device by default). Of a backward op what the forward saves is made by the forward.
     work: what the rate counts: every operand once, in-outs twice (`OPERANDS`), or the plan's own `bytes` or `flops`
     (`BYTES`, `FLOPS`), of which the operands leave a `share`. target: the fraction of the ceiling aimed at.
-    peers: which forms of the page's `torch` are timed beside it.
+    peers: which forms of the page's `torch` are timed beside it; `IN_ORDER` is with torch's deterministic algorithms.
+    any_order: whether ours is the row that is not deterministic, by atomics.
     """
 
     def __init__(
         self, label: str, /, *, also: tuple[str, ...] = (),
         make: Callable[[Any, Any], Mapping[str, Any]] | None = None, work: str = OPERANDS, share: float = 1.0,
-        target: float | None = 0.92, peers: tuple[str, ...] = (EAGER, COMPILED), **fields: Any,
+        target: float | None = 0.92, peers: tuple[str, ...] = (EAGER, COMPILED), any_order: bool = False, **fields: Any,
     ) -> None:  # fmt: skip
         if work not in (OPERANDS, BYTES, FLOPS):
             raise ValueError(f"work must be {OPERANDS!r}, {BYTES!r} or {FLOPS!r}, got {work!r}")
-        if not set(peers) <= {EAGER, COMPILED}:
-            raise ValueError(f"peers must be of {EAGER!r} and {COMPILED!r}, got {peers!r}")
+        if not set(peers) <= {EAGER, COMPILED, IN_ORDER}:
+            raise ValueError(f"peers must be of {EAGER!r}, {COMPILED!r} and {IN_ORDER!r}, got {peers!r}")
         self.label = label
         self.also = also
         self.make = make
@@ -36,6 +37,7 @@ class Benchmark:
         self.share = share
         self.target = target
         self.peers = peers
+        self.any_order = any_order
         self.fields = fields
 
     def __repr__(self) -> str:

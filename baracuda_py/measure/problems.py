@@ -17,6 +17,7 @@ from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError
 from ..core.plan import Plan
+from ..core.preference import PlanPreference
 from ..testing.draw import SeededDraw, default_of, fill, shapes_of
 from ..testing.in_torch import has_torch, in_torch
 from .arrays import in_arrays
@@ -113,7 +114,8 @@ def ready(problem: Problem, device: Device, against: Sequence[str]) -> Case:
     first = operands(problem, device, 0)
     count = sets_of(first) if cuda else 1
     sets = [first] + [operands(problem, device, seed) for seed in range(1, count)]
-    chosen = plan.select(desc, device=device if device.fake else str(device))
+    asked = PlanPreference(deterministic=False) if problem.benchmark and problem.benchmark.any_order else None
+    chosen = plan.select(desc, asked, device=device if device.fake else str(device))
     args = [plan.args(**one) for one in sets]
     case = Case(problem, str(chosen.can_implement(args[0]).sku), {"baracuda": [chosen.bind(a) for a in args]}, [])
     for name in against:

@@ -9,7 +9,6 @@ another form there than here is written below.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -19,10 +18,11 @@ from ..core.checked import shown
 from ..core.errors import InvalidProblemError
 from ..core.views import shape_of, with_axis
 from ..interop.arrays import read
-from .spelling import spelled
+from .spelling import ORDERS, spelled, variadic
 
 _OWN = (
     "gelu", "rms_norm", "scaled_dot_product_attention", "kl_div", "cross_entropy", "max", "min", "equal", "take",
+    "unfold",
 )  # fmt: skip
 _OTHER = {"swish": "silu", "logsigmoid": "log_sigmoid", "scatter_": "scatter", "mul_": "mul"}
 
@@ -36,15 +36,10 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_") or name not in EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     function = _bc(name)
-    if isinstance(function, type) or not hasattr(function, "plan") or _variadic(function):
+    if isinstance(function, type) or variadic(function) or not (hasattr(function, "plan") or name in ORDERS):
         return function
     made = globals()[name] = spelled(name, function)
     return made
-
-
-def _variadic(function: Callable[..., Any]) -> bool:
-    """Whether it takes any number of operands: they have no names that PyTorch could have others for."""
-    return any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
 
 
 def __dir__() -> list[str]:
@@ -139,3 +134,10 @@ def equal(input: Any, other: Any, **more: Any) -> Any:
 def take(input: Any, index: Any, **more: Any) -> Any:
     """The elements of the flattened input at `index` (torch.take)."""
     return _bc("take")(input.reshape(-1), index, **more)
+
+
+def unfold(
+    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1, **more: Any,
+) -> Any:  # fmt: skip
+    """The windows of images as columns (torch.nn.functional.unfold); `baracuda_py.unfold` is Tensor.unfold."""
+    return _bc("im2col")(input, kernel_size, dilation, padding, stride, **more)

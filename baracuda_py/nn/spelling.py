@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..core.checked import shown as quoted
 from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
 from ..ops.elementwise.cast import cast
@@ -111,42 +112,125 @@ avg_pool1d avg_pool2d avg_pool3d: input kernel_size stride padding ceil_mode cou
 lp_pool1d lp_pool2d lp_pool3d: input norm_type kernel_size stride ceil_mode
 adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d: input output_size
 adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d: input output_size return_indices
+pad: input pad mode value
+fold: input output_size kernel_size dilation padding stride
+pixel_shuffle: input upscale_factor
+pixel_unshuffle: input downscale_factor
+channel_shuffle native_channel_shuffle: input groups
+one_hot: tensor:index num_classes:classes
+cat concat concatenate stack: tensors:xs dim
+hstack vstack dstack column_stack row_stack: tensors:xs
+split: tensor:x split_size_or_sections:split_size dim
+split_with_sizes: input split_sizes:sizes dim
+chunk: input chunks dim
+unbind unbind_copy squeeze unsqueeze: input dim
+tensor_split: input indices_or_sections dim
+hsplit vsplit dsplit: input indices_or_sections
+flatten: input start_dim:start_axis end_dim:end_axis
+unflatten: input dim sizes:shape
+movedim moveaxis: input source destination
+swapaxes: input axis0:first axis1:second
+swapdims: input dim0:first dim1:second
+narrow narrow_copy: input dim start length
+flip: input dims
+roll: input shifts dims
+rot90: input k dims:axes
+tile: input dims:reps
+repeat_interleave: input repeats dim output_size:total
+expand_copy: input size:sizes
+tril triu diag: input diagonal
+diagflat: input offset
+diagonal diagonal_copy diag_embed: input offset dim1:axis1 dim2:axis2
+diagonal_scatter: input src offset dim1:axis1 dim2:axis2
+slice_copy: input dim start end:stop step
+slice_scatter: input src dim start end:stop step
+select_scatter: input src dim index
+as_strided as_strided_copy: input size stride storage_offset
+as_strided_scatter: input src size stride storage_offset
+combinations: input r with_replacement
+tril_indices triu_indices: row:n col:m offset:k
+arange: start end:stop step dtype:element
+linspace: start end:stop steps:num dtype:element
+logspace: start end:stop steps:num base dtype:element
+eye: n m dtype:element
+zeros ones empty rand randn: size:shape dtype:element
+full: size:shape fill_value:value dtype:element
+full_like: input fill_value:value dtype:element
+zeros_like ones_like empty_like rand_like randn_like: input dtype:element
+randint: low high size:shape dtype:element
+randint_like: input low high dtype:element
+randperm: n dtype:element
+bernoulli: input:p
+poisson: input:rate
+binomial: count prob:p
+normal: mean:loc std:scale size:shape
+multinomial: input:probs num_samples replacement
+scatter_reduce: input dim index src reduce include_self
+masked_select: input mask
+sort argsort: input dim descending stable
+topk: input k dim largest sorted
+kthvalue: input k dim keepdim
+median nanmedian mode: input dim keepdim
+quantile nanquantile: input q dim keepdim interpolation
+unique: input sorted return_inverse return_counts dim
+unique_consecutive: input return_inverse return_counts dim
+searchsorted: sorted_sequence input:values out_int32 right side sorter
+bucketize: input boundaries out_int32 right
+histc: input bins min max
+histogram histogramdd: input bins range weight density
+bincount: input weights length
+isin: elements:x test_elements assume_unique invert
+dropout1d dropout2d dropout3d: input p training inplace
+native_dropout: input p train:training
+rrelu: input lower upper training inplace
 """
 ORDERS = {
     name: tuple(words.split())
     for names, _, words in (line.partition(":") for line in _ORDERS.strip().splitlines())
     for name in names.split()
 }
-WORDS = {"dim": "axis", "keepdim": "keepdims", "input": "x", "other": "b", "target": "targets"}
+WORDS = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "input": "x", "other": "b", "target": "targets"}
 _IGNORED = ("size_average", "reduce", "_stacklevel", "sparse", "generator")
+_HELD = ("stable", "sorted", "assume_unique")  # what is so here whether it is asked for or not
+_MADE: dict[str, tuple[str, Callable[[Any], Any]]] = {  # PyTorch's word → ours, and what its value is there
+    "unbiased": ("correction", int),
+    "out_int32": ("index_element", lambda narrow: "int32" if narrow else "int64"),
+    "side": ("right", lambda side: _side(side)),
+}
 _DEFAULTS = {"alpha_dropout": {"training": False}, "feature_alpha_dropout": {"training": False}}
+
+
+def variadic(function: Callable[..., Any]) -> bool:
+    """Whether it takes any number of operands: they have no names that PyTorch could have others for."""
+    return any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
 
 
 def spelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as PyTorch calls it; this package's own keywords are taken, too.
 
-    `inplace=True` writes the result over the input, `dtype=` casts the input first.
+    `inplace=True` writes the result over the input; `dtype=` casts the input first, where there is one.
     """
     shown = inspect.signature(function).parameters
     order = ORDERS.get(name) or _default(shown)
     pairs = [word.partition(":")[::2] for word in order]
     ours = {word: named or _ours(word, shown) for word, named in pairs}
     led = (word for word, _ in pairs if word in ("input", "x1", "condition") or ours[word] in ("x", "a"))
-    lead = ours[next(led, pairs[0][0])]
+    lead = ours[next(led, pairs[0][0])] if pairs else ""
 
-    def call(*args: Any, inplace: bool = False, dtype: Any = None, **given: Any) -> Any:
+    def call(*args: Any, inplace: bool = False, **given: Any) -> Any:
         if len(args) > len(pairs):
             raise InvalidProblemError(f"{name}() takes {len(pairs)} positional arguments, {len(args)} were given")
         named = {word: value for (word, _), value in zip(pairs, args, strict=False)}
         if twice := [word for word in named if word in given]:
             raise InvalidProblemError(f"{name}() has {twice[0]} twice")
         inplace = named.pop("inplace", inplace)
+        dtype = None if "dtype" in ours else given.pop("dtype", None)
         passed: dict[str, Any] = dict(_DEFAULTS.get(name, {}))
         for word, value in {**named, **given}.items():
             key = ours.get(word) or _ours(word, shown)
-            if key == "unbiased":
-                key, value = "correction", int(value)
-            if key not in shown and word in _IGNORED and not value:
+            if key not in shown and word in _MADE:
+                key, value = _MADE[word][0], _MADE[word][1](value)
+            if key not in shown and (word in _HELD or (word in _IGNORED and not value)):
                 continue
             if key not in shown:
                 raise unknown_keywords(name, [word], [*(word for word, _ in pairs), *shown])
@@ -163,6 +247,13 @@ def spelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     call.__wrapped__ = function  # type: ignore[attr-defined]
     call.__signature__ = _signature(pairs, ours, shown)  # type: ignore[attr-defined]
     return call
+
+
+def _side(side: Any) -> bool:
+    """Whether a side is the right one."""
+    if side not in ("left", "right", None):
+        raise InvalidProblemError(f'side must be "left" or "right", got {quoted(side)}')
+    return bool(side == "right")
 
 
 def _default(shown: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import pytest
 
 from baracuda_py.core import ElementKind, registry
 from baracuda_py.core.args import arrays_of, expect_shape
-from baracuda_py.core.benchmark import Benchmark
+from baracuda_py.core.benchmark import IN_ORDER, Benchmark
 from baracuda_py.core.plan import Plan
 
 torch = pytest.importorskip("torch")
@@ -153,6 +153,33 @@ def test_a_wrong_result_is_not_timed(cases: ModuleType, monkeypatch: pytest.Monk
     small = Benchmark("small", shape=(5, 30), kind="softmax", element="float32")
     with pytest.raises(cases.WrongResult, match=r"y is off torch's by 0\.09"):
         cases.make(plan, small, compiled=False, device="cpu")
+
+
+def test_sums_in_any_order_and_torchs_in_order(cases: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours is asked for without determinism, torch's runs with it and leaves the switch as it was."""
+    plan, asked, seen = registry.plan("ScatterPlan"), [], []
+    right, select = plan.torch, plan.select
+    assert right is not None
+
+    def observed(torch: Any, desc: Any, **given: Any) -> Any:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        return right(torch, desc, **given)
+
+    def chosen(desc: Any, preference: Any = None, **more: Any) -> Any:
+        asked.append(preference)
+        return select(desc, preference, **more)
+
+    monkeypatch.setattr(plan, "torch", staticmethod(observed))
+    monkeypatch.setattr(plan, "select", chosen)
+    fields = {"kind": "add", "shape": (4, 6), "index_shape": (4, 6), "axis": 1, "element": "float32"}
+    small = Benchmark("small", make=plan.benchmarks[1].make, peers=("torch", IN_ORDER), any_order=True, **fields)
+    case = cases.make(plan, small, compiled=False, device="cpu")
+    assert asked[0].deterministic is False
+    for name, in_order in (("torch", False), (IN_ORDER, True)):
+        seen.clear()
+        case.candidates[name][0]()
+        assert seen == [in_order]
+    assert not cases.torch.are_deterministic_algorithms_enabled()
 
 
 def test_libraries_are_peers_of_ops(cases: ModuleType) -> None:

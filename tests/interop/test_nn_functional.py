@@ -140,6 +140,70 @@ avg_pool1d(x(2, 3, 8), 3, 2, 1, True)
 lp_pool2d(x(2, 3, 8, 8).abs(), 2.0, 3, 2)
 adaptive_avg_pool2d(x(2, 3, 8, 8), (3, 5))
 adaptive_max_pool1d(x(2, 3, 8), 3)
+pad(x(2, 3, 4, 5), (1, 2, 2, 1), "reflect")
+pad(X, (1, -1), value=2.0)
+unfold(x(2, 3, 4, 6), (2, 3), 2, 1, 1)
+fold(x(2, 12, 6), (4, 3), (2, 2))
+pixel_shuffle(x(2, 12, 4, 6), 2)
+pixel_unshuffle(x(2, 3, 4, 6), downscale_factor=2)
+channel_shuffle(x(2, 12, 4, 6), 3)
+one_hot(INDEX, num_classes=4)
+cat((X, Y), 1)
+stack(tensors=[X, Y], dim=-1)
+hstack((X, Y))
+split(X, 2, 1)
+split(X, [1, 3], dim=1)
+chunk(X, 2, dim=1)
+unbind(X, dim=1)
+tensor_split(X, 3, dim=1)
+hsplit(X, 2)
+flatten(x(2, 3, 4), start_dim=1)
+unflatten(X, dim=1, sizes=(2, 2))
+squeeze(x(2, 1, 3), dim=1)
+unsqueeze(X, dim=0)
+movedim(x(2, 3, 4), 0, destination=2)
+swapaxes(x(2, 3, 4), axis0=0, axis1=-1)
+swapdims(x(2, 3, 4), dim0=0, dim1=-1)
+narrow(X, 1, 1, 2)
+narrow_copy(X, dim=1, start=1, length=2)
+flip(X, (0, 1))
+flip(X, dims=[1])
+roll(X, (1, -2), (0, 1))
+roll(X, shifts=1, dims=1)
+rot90(X, 1, [0, 1])
+tile(X, dims=(2, 1))
+repeat_interleave(X, 2, dim=1)
+repeat_interleave(X, torch.tensor([2, 0, 3]), 0, output_size=5)
+tril(X, -1)
+triu(X, diagonal=1)
+diag(X[0], -1)
+diagonal(x(2, 3, 4), 1, dim1=1, dim2=2)
+diag_embed(X, 1, 0, 2)
+diagonal_scatter(X, x(3), 1, 0, 1)
+slice_scatter(X, x(3, 2), 1, 1, 4, 2)
+slice_scatter(X, x(3, 2), dim=1, start=1, end=4, step=2)
+select_scatter(X, x(3), 1, 2)
+as_strided(X, (2, 2), (4, 1), 3)
+combinations(x(5), 3)
+full_like(X, fill_value=2.0)
+scatter_reduce(X, 1, INDEX[:, :2], Y[:2, :2], "amax", include_self=False)
+sort(X, 0, True)
+sort(X, dim=1, descending=True, stable=True)
+argsort(X, -1, True)
+topk(X, 2, 0)
+topk(X, k=2, dim=-1, largest=False, sorted=True)
+kthvalue(X, 2, 0, True)
+median(X, 1)
+nanmedian(X, dim=1, keepdim=True)
+mode(X.round(), 0)
+quantile(X, 0.3, 1, True)
+nanquantile(X, torch.tensor([0.2, 0.7], dtype=torch.float64), dim=0)
+searchsorted(X.sort().values, Y[:, :2].contiguous(), right=True, out_int32=True)
+searchsorted(sorted_sequence=X[0].sort().values, input=Y.contiguous(), side="right")
+bucketize(Y, X[0].sort().values, right=True)
+histc(X, 4, -1, 1)
+isin(INDEX, torch.tensor([0, 2]), assume_unique=False, invert=True)
+dropout2d(x(2, 3, 4, 5), 0.5, False)
 dropout(X, 0.5, False)
 alpha_dropout(X, 0.5)
 scaled_dot_product_attention(x(2, 4, 5, 8), x(2, 4, 6, 8), x(2, 4, 6, 7))
@@ -183,7 +247,7 @@ def test_calls_as_in_torch(call: str) -> None:
     name = call.partition("(")[0]
     module = F if hasattr(F, name) else T
     own, theirs = (eval(f"M.{call}", {**globals(), "M": one}) for one in (OURS, module))
-    for a, b in zip(*(tuple(v) if isinstance(v, tuple) else (v,) for v in (own, theirs)), strict=True):
+    for a, b in zip(*(tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (own, theirs)), strict=True):
         assert torch.is_tensor(a) and a.shape == b.shape and a.dtype == b.dtype
         torch.testing.assert_close(a, b, rtol=1e-5 if b.dtype == torch.float32 else 1e-9, atol=1e-10, equal_nan=True)
 
@@ -227,6 +291,7 @@ def test_our_own_words_are_taken_too() -> None:
         (lambda a: OURS.mse_loss(a, a, reduction="max"), "reduction must be"),
         (lambda a: OURS.scaled_dot_product_attention(a, a, a), "must have 4 axes each, or 3"),
         (lambda a: OURS.embedding(a, a, sparse=True), "sparse"),
+        (lambda a: OURS.searchsorted(a, a, side="top"), 'side must be "left" or "right"'),
     ],
 )
 def test_what_is_refused(call: Any, says: str) -> None:
@@ -245,3 +310,42 @@ def test_the_signature_is_torchs() -> None:
     names = list(inspect.signature(OURS.cross_entropy).parameters)
     assert names[:3] == ["input", "target", "weight"] and "label_smoothing" in names
     assert list(inspect.signature(OURS.softmax).parameters)[:2] == ["input", "dim"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "tril_indices(3, 4, 1)",
+        "arange(1, 8, 2, dtype=torch.float64)",
+        "linspace(0.0, 1.0, 5, dtype=torch.float64)",
+        "linspace(start=0.0, end=1.0, steps=5, dtype=torch.float64)",
+        "eye(3, 4, dtype=torch.float32)",
+        "zeros((2, 3), dtype=torch.float16)",
+        "full((2, 3), 1.5, dtype=torch.float64)",
+    ],
+)
+def test_what_is_made_of_no_array(call: str) -> None:
+    own, theirs = (eval(f"M.{call}", {**globals(), "M": one}) for one in (OURS, T))
+    assert own.dtype == theirs.numpy().dtype
+    np.testing.assert_array_equal(own, theirs.numpy())
+
+
+def test_draws_are_spelled_as_in_torch() -> None:
+    """Their numbers are not torch's: shapes and elements are."""
+    for made, shape, dtype in (
+        (OURS.rand((2, 3), dtype="float64", seed=1), (2, 3), np.float64),
+        (OURS.randn_like(np.ones(4, np.float32), seed=1), (4,), np.float32),
+        (OURS.randint(0, 9, (2, 3), dtype="int32", seed=1), (2, 3), np.int32),
+        (OURS.randperm(5, seed=1), (5,), np.int64),
+        (OURS.bernoulli(np.full(3, 0.5), seed=1), (3,), np.float64),
+        (OURS.normal(mean=np.zeros(3), std=1.0, seed=1), (3,), np.float64),
+        (OURS.normal(0.0, 1.0, (2, 2), seed=1), (2, 2), np.float32),
+        (OURS.poisson(np.ones(3, np.float32), seed=1), (3,), np.float32),
+        (OURS.multinomial(np.ones((2, 3), np.float32), 4, True, seed=1), (2, 4), np.int64),
+    ):
+        assert made.shape == shape and made.dtype == dtype
+
+
+def test_a_name_hides_no_function_of_the_module() -> None:
+    """Names that were asked for are the module's from then on: `any`, which Python has, too, and no code here means."""
+    assert all(callable(getattr(OURS, name)) for name in ("any", "sum", "round", "expm1", "logit"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import baracuda_py as bc
 
-from .onnx_node import Node, need
+from .onnx_node import Node
 
 
 def _top_k(n: Node) -> Any:
@@ -17,14 +17,16 @@ def _top_k(n: Node) -> Any:
 
 def _unique(n: Node) -> Any:
     """As many as there are, which ONNX wants; in the order of their first places where they are not to be sorted."""
-    need(n.get("axis") is None, "an axis, along which slices are compared")
+    axis = n.get("axis")
     values, inverse, counts, first, number = bc.unique(
-        n[0], return_inverse=True, return_counts=True, return_index=True
+        n[0], axis=axis, return_inverse=True, return_counts=True, return_index=True
     )  # fmt: skip
-    values, counts, first = (one[: int(number)] for one in (values, counts, first))
+    along, found = axis or 0, int(number)
+    values, counts, first = bc.narrow(values, along, 0, found), counts[:found], first[:found]
     if not n.get("sorted", 1):
         order = bc.argsort(first)
-        values, counts, first = (bc.gather(one, order, axis=0) for one in (values, counts, first))
+        values = bc.take(values, order, axis=along)
+        counts, first = (bc.gather(one, order, axis=0) for one in (counts, first))
         inverse = bc.gather(bc.argsort(order), inverse, axis=0)
     return values, first, inverse, counts
 

@@ -12,7 +12,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
     View, Vjp, element, extent, extents, flag, functional, integer, operand, output,
 )  # fmt: skip
-from ...core.element import INDICES
+from ...core.element import FP8, INDICES, REALS
 from ...core.checked import real
 from ...core.errors import InvalidProblemError
 from ...core.refusing import refuse_call
@@ -23,6 +23,7 @@ from ...core.views import constant
 from ...schedules.map import divider
 from ...core.benchmark import BYTES, Benchmark, EAGER
 
+MOVED = (*REALS, ElementKind.BOOL, *FP8)  # complex ones would have a gradient: see take
 THREADS = 256
 ROWS = 4  # words a thread has in flight, as in the kernel
 
@@ -53,7 +54,7 @@ class EmbeddingDescriptor(Descriptor):
     embedding_dim: int = extent()
     padding_idx: int | None = integer(None)
     scale_grad_by_freq: bool = flag(False)
-    element: ElementKind = element()
+    element: ElementKind = element(MOVED)
 
     def validate(self) -> None:
         if self.padding_idx is not None and not -self.num_embeddings <= self.padding_idx < self.num_embeddings:
@@ -141,7 +142,7 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 def _axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"BYTES": tuple(b for b in (2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
+    return {"BYTES": tuple(b for b in (1, 2, 4, 8, 16) if b >= kind.itemsize), "I": ("i32", "i64")}
 
 
 _KERNEL = Kernel("embedding", "embedding<{BYTES}, {I}>", PARAMS, _axes, threads=THREADS)
@@ -153,7 +154,10 @@ def in_torch(torch: Any, desc: EmbeddingDescriptor, *, indices: Any, weight: Any
 
 
 class EmbeddingPlan(Plan):
-    """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding)."""
+    """y[..., :] = weight[indices[...], :] (torch.nn.functional.embedding); elements are moved as they are.
+
+    Floats have a gradient.
+    """
 
     op = "embedding.embedding"
     descriptor = EmbeddingDescriptor
@@ -165,7 +169,7 @@ class EmbeddingPlan(Plan):
     variants = (
         Variant(
             "words", _geometry, source="embedding/embedding.cu",
-            kernels=(_KERNEL,), guarantee=Guarantee(native=True, batch_invariant=True),
+            kernels=(_KERNEL,), elements=MOVED, guarantee=Guarantee(native=True, batch_invariant=True),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step, Variant,
-    functional, operand, output,
+    element, functional, operand, output,
 )  # fmt: skip
 from ...core.element import INDICES
 from ...core.tensor import pad
@@ -33,6 +33,8 @@ FILL_BYTES = 65536
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingBackwardDescriptor(EmbeddingDescriptor):
     """The forward's fields."""
+
+    element: ElementKind = element()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from ...core.refusing import refuse_call
 from ...core.keywords import entry, unexpected
 from ...core.views import constant, shape_of
 from ...schedules.segments import By
+from ..indexing.indexed import indices_read
 from ..segment.segment_kinds import flat
 from ..segment.gather_scatter import GatherScatterPlan, gather_scatter_max, gather_scatter_mean, gather_scatter_sum
 from .embedding_renorm import embedding_renorm
@@ -39,7 +40,11 @@ def embedding_bag(
     if not isinstance(mode, str) or mode not in _MODES:
         raise InvalidProblemError(f"mode must be one of {', '.join(_MODES)}, got {shown(mode)}")
     options = {"stream": stream, "preference": preference}
-    shape = shape_of(indices, "indices")
+    shape, table = indices_read(indices, "indices").shape, shape_of(weight, "weight")
+    if len(table) < 2:
+        raise InvalidProblemError(f"weight must be [rows, columns], got shape {table}")
+    if offsets is not None:
+        indices_read(offsets, "offsets")
     facts: dict[str, Any] = {
         "padding_idx": padding_idx, "by_frequency": truth("scale_grad_by_freq", scale_grad_by_freq),
         "with_empty": mode == "max",

@@ -14,6 +14,7 @@ from ...core.keywords import entry, unexpected
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
+from ..indexing.indexed import broadcast_together, indices_read
 from ..indexing.positions import NOWHERE
 from ..indexing.take import TakePlan, take
 from ..segment.gather_scatter import GatherScatterPlan
@@ -64,6 +65,12 @@ def embedding_add(
     if (types is None) != (type_weight is None):
         raise InvalidProblemError("types and type_weight go together: give both, or neither")
     options = {"stream": stream, "preference": preference}
+    found = {"indices": indices, "positions": positions, "types": types}
+    broadcast_together(tuple(indices_read(one, name).shape for name, one in found.items() if one is not None))
+    columns = shape_of(weight, "weight")[-1:]
+    for name, table in (("position_weight", position_weight), ("type_weight", type_weight)):
+        if table is not None and (shape := shape_of(table, name))[-1:] != columns:
+            raise InvalidProblemError(f"{name} must have as many columns as weight, {columns[0]}, got shape {shape}")
     a, b = embedding(indices, weight, **options), embedding(positions, position_weight, **options)
     if types is None:
         return _formula("a + b")(a=a, b=b, out=out, **options)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...core import Args, Array, ElementKind, Geometry, Problem, element, functional, operand, output
-from ...core.benchmark import Benchmark
+from ...core.benchmark import COMPILED, EAGER, IN_ORDER, Benchmark
 from ...core.tensor import View
 from ...schedules.scatter import scatter_atomic_geometry, scatter_geometry, scatter_params
 from ...schedules.scatter_places import Source, Tokens
@@ -61,11 +61,13 @@ class GatherBackwardPlan(Indexed):
     reference = staticmethod(gather_reference)
     value_policy = "what an index outside [-extent, extent) of the axis read hands nothing back"
     variants = adding_rows(_gather_geometry, GATHER_PARAMS)
-    benchmarks = (
+    benchmarks = tuple(
         Benchmark(
-            "[8192, 4096] to [8192, 16384] bf16", shape=(8192, 16384), index_shape=(8192, 4096), axis=1,
-            element="bfloat16", make=known_indices("index"),
-        ),
+            f"[8192, 4096] to [8192, 16384] {said}", shape=(8192, 16384), index_shape=(8192, 4096), axis=1,
+            element=element, make=known_indices("index"), any_order=said.endswith("any order"),
+            peers=(EAGER, COMPILED, IN_ORDER),
+        )
+        for element, said in (("bfloat16", "bf16"), ("float32", "f32"), ("float32", "f32, any order"))
     )  # fmt: skip
 
     @staticmethod

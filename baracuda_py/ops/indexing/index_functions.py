@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from ...core import Array, functional
-from ...core.checked import shown
+from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import broadcast, permuted, reshaped, shape_of, with_axis
+from ...interop.arrays import read
 from ..elementwise.binary_functions import mul
 from .gather import gather
 from .index import IndexPlan
 from .index_put import IndexPutPlan
-from .indexed import broadcast_together
+from .indexed import broadcast_together, indices_read
 from .key import FULL, Key, broadcast_to, is_array, number_like, numbers_like, trailing
 from .positions import unravel_index
 from .scatter import ScatterKind, ScatterPlan, scatter
@@ -187,6 +188,22 @@ def _named(reduce: Any, names: tuple[str, ...]) -> ScatterKind:
     return _REDUCE[reduce]
 
 
+def _along(x: Any, index: Any, src: Any, axis: Any) -> int:
+    """The axis, once index, and src unless None, fit x: the plan below has other names for them."""
+    array, found = read(x, "x"), indices_read(index, "index")
+    rank = len(array.shape)
+    at: int = whole("axis", axis, -rank, rank - 1) % max(rank, 1)
+    if src is not None:
+        given, wanted = read(src, "src"), (*array.shape[:at], *found.shape, *array.shape[at + 1 :])
+        if given.shape != wanted:
+            raise InvalidProblemError(
+                f"src must have shape {wanted}, that of x with the index along axis {at}, got {given.shape}"
+            )
+        if given.element is not array.element:
+            raise InvalidProblemError(f"src must be {array.element}, as x is, got {given.element}")
+    return at
+
+
 @entry(IndexPutPlan)
 def index_add(
     x: Array, index: Array, src: Array, *, axis: int, alpha: float = 1, out: Any = None, stream: Any = None,
@@ -196,6 +213,7 @@ def index_add(
     if unknown:
         raise unexpected(index_add, unknown)
     options = {"stream": stream, "preference": preference}
+    axis = _along(x, index, src, axis)
     src = src if alpha == 1 else mul(src, alpha, **options)
     return _PUT[ScatterKind.ADD](x, [index], src, axes=(axis,), out=out, **options)
 
@@ -209,7 +227,7 @@ def index_copy(
     if unknown:
         raise unexpected(index_copy, unknown)
     options = {"out": out, "stream": stream, "preference": preference}
-    return _PUT[ScatterKind.SET](x, [index], src, axes=(axis,), **options)
+    return _PUT[ScatterKind.SET](x, [index], src, axes=(_along(x, index, src, axis),), **options)
 
 
 @entry(IndexPutPlan)
@@ -220,10 +238,8 @@ def index_fill(
     """x with `value`, a number or an array without axes, in the slices that `index` names along `axis`."""
     if unknown:
         raise unexpected(index_fill, unknown)
-    shape = shape_of(x, "x")
-    if not -len(shape) <= axis < len(shape):
-        raise InvalidProblemError(f"axis must be in [{-len(shape)}, {len(shape) - 1}], got {axis}")
-    key = [FULL] * len(shape)
+    axis = _along(x, index, None, axis)
+    key = [FULL] * len(shape_of(x, "x"))
     key[axis] = index
     options = {"out": out, "stream": stream, "preference": preference}
     return _put(ScatterKind.SET, x, tuple(key), value, None, **options)
@@ -241,13 +257,9 @@ def index_reduce(
     """
     if unknown:
         raise unexpected(index_reduce, unknown)
-    shape, given = list(shape_of(x, "x")), shape_of(src, "src")
-    if len(shape_of(index, "index")) != 1 or not -len(shape) <= axis < len(shape):
-        raise InvalidProblemError(f"index must be a vector along an axis of {tuple(shape)}, axis {axis} is asked for")
-    axis %= len(shape)
-    shape[axis] = shape_of(index, "index")[0]
-    if given != tuple(shape):
-        raise InvalidProblemError(f"src must have shape {tuple(shape)}, got {given}")
+    if len(found := shape_of(index, "index")) != 1:
+        raise InvalidProblemError(f"index must be a vector, got shape {found}")
+    axis, shape = _along(x, index, src, axis), shape_of(src, "src")
     for other in range(len(shape)):
         index = index if other == axis else with_axis(index, other, "index")
     index = broadcast_to(index, shape, "index")

@@ -13,7 +13,7 @@ from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Problem, Variant, Vjp, choice, element, flag, functional, operand,
     output,
 )  # fmt: skip
-from ...core.benchmark import Benchmark
+from ...core.benchmark import COMPILED, EAGER, IN_ORDER, Benchmark
 from ...core.errors import UnsupportedError
 from ...core.tensor import dense_strides
 from ...schedules.scatter import gradient_kernels, scatter_backward_geometry, scatter_params
@@ -110,11 +110,15 @@ class IndexPutPlan(Keyed):
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(
-            f"{kind} 65536 rows to [256, 256, 1024] bf16", kind=kind, shape=(256, 256, 1024),
-            index_shapes=((65536,), (65536,)), axes=(0, 1), element="bfloat16",
+            f"{kind} 65536 rows to [256, 256, 1024] {said}", kind=kind, shape=(256, 256, 1024),
+            index_shapes=((65536,), (65536,)), axes=(0, 1), element=element, any_order=said.endswith("any order"),
             make=distinct_keys if kind == "set" else known_keys,
+            peers=(EAGER, COMPILED, IN_ORDER) if kind == "add" else (EAGER, COMPILED),
         )
-        for kind in ("set", "add")
+        for kind, element, said in (
+            ("set", "bfloat16", "bf16"), ("add", "bfloat16", "bf16"), ("add", "float32", "f32"),
+            ("add", "float32", "f32, any order"),
+        )
     )  # fmt: skip
 
     @staticmethod

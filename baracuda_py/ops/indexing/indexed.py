@@ -11,6 +11,7 @@ from ...core import FLOATS, Geometry, Guarantee, Kernel, Params, Plan, Problem, 
 from ...core.element import ALL, COMPLEX, FP8, INDICES, ElementKind
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
+from ...interop.arrays import read
 from ...schedules.gather import gather_kernel
 from ...schedules.scatter import atomic_kernels, combining_kernels
 
@@ -31,6 +32,14 @@ def random_positions(rng: Any, extent: int, shape: tuple[int, ...]) -> Any:
     far, share = rng.choice((-1 - extent, extent, 1 - 2**31, 2**31 - 1), shape), rng.choice((0.0, 0.1))
     near = rng.integers(0, max(extent, 1), shape) - extent * (rng.random(shape) < rng.choice((0.0, 0.5)))
     return np.where(rng.random(shape) < share, far, near)
+
+
+def indices_read(index: Any, name: str) -> Any:
+    """What an index is, by the name that a function gives it; raises where it is no int64 or int32."""
+    found = read(index, name)
+    if found.element not in INDICES:
+        raise InvalidProblemError(f"{name} must be int64 or int32, got {found.element}")
+    return found
 
 
 def located(index: Any, extent: int) -> tuple[Any, Any]:

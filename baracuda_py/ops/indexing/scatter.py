@@ -13,7 +13,7 @@ from ...core import (
     Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Problem, Relative, Variant, Vjp,
     choice, element, flag, functional, operand, output,
 )  # fmt: skip
-from ...core.benchmark import Benchmark
+from ...core.benchmark import COMPILED, EAGER, IN_ORDER, Benchmark
 from ...core.element import COMPLEX, REALS
 from ...core.error_bound import ErrorBound
 from ...core.params import Params
@@ -251,10 +251,13 @@ class ScatterPlan(Indexed):
     torch = staticmethod(in_torch)
     benchmarks = tuple(
         Benchmark(
-            f"{kind} [8192, 4096] f32", kind=kind, shape=(8192, 4096), index_shape=(8192, 4096), axis=1,
-            element="float32", make=make,
+            f"{kind} [8192, 4096] f32{', any order' if any_order else ''}", kind=kind, shape=(8192, 4096),
+            index_shape=(8192, 4096), axis=1, element="float32", make=make, any_order=any_order,
+            peers=(EAGER, COMPILED, IN_ORDER) if kind == "add" else (EAGER, COMPILED),
         )
-        for kind, make in (("set", _permutations), ("add", known_indices("index")))
+        for kind, make, any_order in (
+            ("set", _permutations, False), ("add", known_indices("index"), False), ("add", known_indices("index"), True)
+        )
     )  # fmt: skip
 
     @staticmethod

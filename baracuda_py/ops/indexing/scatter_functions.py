@@ -9,9 +9,11 @@ from ...core import Array
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.keywords import entry, unexpected
+from ...core.refusing import refuse_call
 from ...core.views import shape_of
 from ..elementwise.unary import neg  # type: ignore[attr-defined]
 from .gather import gather
+from .indexed import indices_read
 from .scatter import ScatterKind, ScatterPlan, scatter, scatter_add
 
 
@@ -27,6 +29,8 @@ def scatter_sub(
     if unknown:
         raise unexpected(scatter_sub, unknown)
     options = {"stream": stream, "preference": preference}
+    indices_read(index, "index")
+    refuse_call(scatter_add, {"x": x, "index": index, "src": src}, {"axis": axis}, out, preference)
     return scatter_add(x, index, neg(src, **options), axis=axis, out=out, **options)
 
 

@@ -134,9 +134,10 @@ def repeat_interleave(
         walk = Walk.of(shape).repeated(at + 1, whole("repeats", repeats, 0)).merged(at, 2)
         return view_copy(x, **walk.fields, out=out, **more)
     found = read(repeats, "repeats")
-    if not found.element.is_integer or found.shape not in ((shape[at],), (1,)):
+    if not found.element.is_integer or found.element is ElementKind.U64 or found.shape not in ((shape[at],), (1,)):
         raise InvalidProblemError(
-            f"repeats must be a number or {shape[at]} integers, got {found.element} of shape {found.shape}"
+            f"repeats must be a number or {shape[at]} integers of at most 63 bits, got {found.element} of shape "
+            f"{found.shape}"
         )
     if total is None:
         raise InvalidProblemError("total must say what the counts on the device add up to; they are not read back")

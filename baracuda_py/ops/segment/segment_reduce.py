@@ -12,7 +12,7 @@ from ...core import (
     FLOATS, Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp,
     choice, element, extent, extents, flag, functional, operand, output, scalar,
 )  # fmt: skip
-from ...core.benchmark import EAGER, Benchmark
+from ...core.benchmark import EAGER, IN_ORDER, Benchmark
 from ...core.element import REALS
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
@@ -205,8 +205,8 @@ class SegmentReducePlan(Plan):
     benchmarks = tuple(
         Benchmark(
             f"sum of [1048576, 128] bf16 by {by}, {segments} segments", kind=SegmentKind.SUM, tokens=1 << 20,
-            num_segments=segments, row_shape=(128,), by=by, element="bfloat16", target=target, peers=(EAGER,),
-            make=lambda torch, desc: {"index": known_index(torch, desc)},
+            num_segments=segments, row_shape=(128,), by=by, element="bfloat16", target=target,
+            peers=(EAGER, IN_ORDER), make=lambda torch, desc: {"index": known_index(torch, desc)},
         )
         for by, segments, target in (("sorted", 65536, 0.85), ("offsets", 65536, 0.85), ("ids", 65536, None))
     )  # fmt: skip

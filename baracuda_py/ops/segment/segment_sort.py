@@ -75,8 +75,9 @@ def segment_topk(
     if unknown:
         raise unexpected(segment_topk, unknown)
     options, (to, to_indices) = {"stream": stream, "preference": preference}, each_of(out, 2)
+    k = whole("k", k, 0)
     order = _order(x, offsets, truth("largest", largest), options)
-    places = segment_padded(offsets, tokens=shape_of(x, "x")[0], length=whole("k", k, 0), absent=BEYOND, **options)
+    places = segment_padded(offsets, tokens=shape_of(x, "x")[0], length=k, absent=BEYOND, **options)
     at = take(order, places, axis=0, **options)
     indices = _formula("a if p >= 0 else -1")(a=at, p=places, out=to_indices, **options)
     there = _formula("a if p >= 0 else none")(a=at, p=places, none=BEYOND, **options)

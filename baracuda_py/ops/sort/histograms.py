@@ -33,6 +33,9 @@ def _range(x: Any, given: Any, options: dict[str, Any]) -> dict[str, Any]:
     if given is not None:
         if not isinstance(given, (tuple, list)) or len(given) != 2:
             raise InvalidProblemError(f"range must be (low, high), got {shown(given)}")
+        known = all(isinstance(end, (int, float, np.integer, np.floating)) for end in given)
+        if known and not -np.inf < given[0] <= given[1] < np.inf:
+            raise InvalidProblemError(f"range must be finite numbers low <= high, got {shown(given)}")
         return {"low": given[0], "high": given[1]}
     low, high = aminmax(x, **options)
     if read(x, "x").element not in _ENDS:
@@ -49,8 +52,18 @@ def _bins(x: Any, bins: Any, given: Any, options: dict[str, Any]) -> dict[str, A
     return {"edges": bins}
 
 
+def _fit(weight: Any, name: str, x: Any) -> None:
+    """Raises where weights have not the shape of x."""
+    given, shape = read(weight, name).shape, read(x, "x").shape
+    if given != shape:
+        raise InvalidProblemError(f"{name} must have the shape {shape} of x, got {given}")
+
+
 def _sums(weight: Any, index: Any, length: int, options: dict[str, Any]) -> Any:
-    """The weights of every bin, added in the order of the elements."""
+    """The weights of every bin, added in the order of the elements; integers and truths in float64, as in NumPy."""
+    element = read(weight, "weight").element
+    if element.is_integer or element is ElementKind.BOOL:
+        weight = cast(weight, ElementKind.F64, **{**options, "out": None})
     return gather_backward(row_of(weight, "weight"), row_of(index, "x"), shape=(length,), axis=0, **options)
 
 
@@ -62,14 +75,17 @@ def histogram(
     """How many elements of x are in every bin, and the edges of the bins, float64 (torch.histogram, numpy.histogram).
 
     bins: how many, equal parts of range = (low, high), by default the extremes of x; or an array of ascending edges,
-    float32 or float64. Counts are int64. weight: an array of x's shape, floats: sums of weights instead, in the order
-    of the elements. density: counts or sums over their total and the widths of bins, in float64. See `HistogramPlan`.
+    float32 or float64. Counts are int64. weight: an array of x's shape: sums of weights instead, in the order of the
+    elements, integers in float64. density: counts or sums over their total and the widths of bins, in float64. See
+    `HistogramPlan`.
     """
     if unknown:
         raise unexpected(histogram, unknown)
     options = {"stream": stream, "preference": preference}
     to, to_edges = each_of(out, 2)
     density = truth("density", density)
+    if weight is not None:
+        _fit(weight, "weight", x)
     facts = _bins(x, bins, range, options)
     plain = weight is None and not density
     given = {n: one for n, one in (("y", to if plain else None), ("bin_edges", to_edges)) if one is not None}
@@ -197,7 +213,7 @@ def bincount(
     """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount).
 
     x: integers. length: of y, as which is the largest is known on the device alone; others are not counted, negative
-    ones neither. Counts are int64; weights, floats of x's shape, are added in the order of the elements.
+    ones neither. Counts are int64; weights, of x's shape, are added in the order of the elements, integers in float64.
     """
     if unknown:
         raise unexpected(bincount, unknown)
@@ -206,6 +222,7 @@ def bincount(
     if not element.is_integer:
         raise InvalidProblemError(f"x must be integers, got {element}; cast counts of bools or floats first")
     if weights is not None:
+        _fit(weights, "weights", x)
         index = bin_index(x, bins=max(count, 1), low=0, high=count, closed=False, none=NOWHERE, **options)
         return _sums(weights, index, count, {**options, "out": out})
     if count == 0:

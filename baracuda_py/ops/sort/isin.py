@@ -14,8 +14,10 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import decode
+from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape
+from ...interop.arrays import read
 from ...schedules.map import THREADS, map_params
 from ...schedules.radix_sort import key_order
 from .order import EVERY, KEYS, order_of, sorted_rows, torch_keys
@@ -117,5 +119,8 @@ def isin(
     if unknown:
         raise unexpected(isin, unknown)
     options = {"stream": stream, "preference": preference}
+    element, given = read(x, "x").element, read(test_elements, "test_elements").element
+    if given is not element:
+        raise InvalidProblemError(f"test_elements must be {element}, as x is, got {given}")
     row = row_of(test_elements, "test_elements")
     return member(x, sort(row, return_indices=False, **options), invert=invert, out=out, **options)

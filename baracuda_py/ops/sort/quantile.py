@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...core import Array
-from ...core.checked import truth
+from ...core.checked import shown, truth
+from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.refusing import refuse_call
 from ...core.views import with_axis, without_axes
 from ...interop.arrays import read
 from .seen import axis_of, row_of
@@ -24,15 +26,18 @@ def _quantile(
     keepdims = truth("keepdims", keepdims)
     at = 0 if axis is None else axis_of(x, axis)[0]
     seen = with_axis(x, 0, "x") if not shape else x if axis is not None else row_of(x, "x")
-    ordered = sort(seen, axis=at, return_indices=False, **options)
-    number = isinstance(q, (int, float, np.integer, np.floating))
+    number, most = isinstance(q, (int, float, np.integer, np.floating)), 100 if percent else 1
+    if number and not 0 <= q <= most:
+        raise InvalidProblemError(f"q must be from 0 to {most}, got {shown(q)}")
     levels = None if number else q
+    facts = {"axis": at, "interpolation": interpolation, "percent": percent, "ignore_nan": ignore_nan}
+    refuse_call(sorted_quantile, {"x": seen, "q": levels}, facts, None, preference)  # before x is sorted
+    ordered = sort(seen, axis=at, return_indices=False, **options)
     many = 0 if number else len(read(q, "q").shape)
     places = range(many + at, many + at + (1 if axis is not None else len(shape))) if keepdims and shape else ()
     y = sorted_quantile(
-        ordered, levels, axis=at, interpolation=interpolation, percent=percent, ignore_nan=ignore_nan,
-        level=float(q) if number else 0.5, out=None if out is None else without_axes(out, tuple(places), "out"),
-        **options,
+        ordered, levels, level=float(q) if number else 0.5,
+        out=None if out is None else without_axes(out, tuple(places), "out"), **facts, **options,
     )  # fmt: skip
     if out is not None:
         return out
@@ -48,7 +53,7 @@ def quantile(
 ) -> Any:  # fmt: skip
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile).
 
-    q: a number in [0, 1], or an array of float32 or float64 of one axis, which comes first in y, or none. A sort, and
+    q: a number from 0 to 1, or an array of float32 or float64 of one axis, which comes first in y, or none. A sort, and
     `sorted_quantile` of it, which has the methods and the rules of NaN. q has no gradient.
     """
     if unknown:

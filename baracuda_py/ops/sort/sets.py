@@ -19,7 +19,7 @@ from .isin import member
 from .searchsorted import SearchsortedPlan, searchsorted
 from .seen import axis_of, numbered, row_of
 from .sort import SortPlan, argsort, sort
-from .unique import UniqueConsecutivePlan, runs_of
+from .unique import UniqueConsecutivePlan, bound, runs_of
 
 
 def _sorted(x: Any, name: str, options: dict[str, Any]) -> Any:
@@ -42,6 +42,7 @@ def union1d(
     """
     if unknown:
         raise unexpected(union1d, unknown)
+    bound(size)
     options = {"stream": stream, "preference": preference}
     both = concat([row_of(a, "a"), row_of(b, "b")], **options)
     return _kept(sort(both, return_indices=False, **options), None, size, fill_value, out, options)
@@ -58,6 +59,7 @@ def intersect1d(
     """
     if unknown:
         raise unexpected(intersect1d, unknown)
+    bound(size)
     options = {"stream": stream, "preference": preference}
     row = _sorted(a, "a", options)
     return _kept(row, member(row, _sorted(b, "b", options), **options), size, fill_value, out, options)
@@ -74,6 +76,7 @@ def setdiff1d(
     """
     if unknown:
         raise unexpected(setdiff1d, unknown)
+    bound(size)
     options = {"stream": stream, "preference": preference}
     row = _sorted(a, "a", options)
     return _kept(row, member(row, _sorted(b, "b", options), invert=True, **options), size, fill_value, out, options)
@@ -90,6 +93,7 @@ def setxor1d(
     """
     if unknown:
         raise unexpected(setxor1d, unknown)
+    bound(size)
     options = {"stream": stream, "preference": preference}
     first, second = _sorted(a, "a", options), _sorted(b, "b", options)
     alone = [member(first, second, invert=True, **options), member(second, first, invert=True, **options)]

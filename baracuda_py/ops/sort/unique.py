@@ -13,7 +13,7 @@ from ...core import (
     element, extent, flag, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.checked import shown, truth
+from ...core.checked import shown, truth, whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
@@ -226,6 +226,12 @@ class UniqueConsecutivePlan(Plan):
 _unique_consecutive = functional(UniqueConsecutivePlan, "unique_consecutive", returns=("values", "number"))
 
 
+def bound(size: Any) -> None:
+    """Raises where a number of entries is none."""
+    if size is not None:
+        whole("size", size, 0)
+
+
 @entry(UniqueConsecutivePlan)
 def unique_consecutive(
     x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False,
@@ -266,6 +272,7 @@ def unique(
     if unknown:
         raise unexpected(unique, unknown)
     facts = {"inverse": return_inverse, "counts": return_counts, "size": size, "fill": fill_value, "out": out}
+    bound(size)
     options = {"stream": stream, "preference": preference}
     if axis is not None:
         at = axis_of_slices(x, axis)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.ops.embedding.embedding import EmbeddingDescriptor, embedding
+import baracuda_py as bc
+from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
+from baracuda_py.ops.embedding.embedding import EmbeddingDescriptor, EmbeddingPlan, embedding
+from baracuda_py.testing.places import call
 
 RNG = np.random.default_rng(7)
 
@@ -74,3 +76,19 @@ def test_gpu_policy_and_strides(dim, dtype):
     by_column = cp.asarray(np.asfortranarray(weight), order="F")
     swapped = embedding(device.transpose(2, 0, 1), by_column)
     np.testing.assert_array_equal(swapped.get(), expected.transpose(2, 0, 1, 3))
+
+
+@pytest.mark.parametrize("place", ["numpy", "emulator"])
+@pytest.mark.parametrize("dtype", ["int8", "bool", "uint16", "int64"])
+def test_tables_that_are_no_floats(dtype, place):
+    """They are moved by their bytes, in words as wide as rows allow; a gradient is refused."""
+    weight, indices = (np.arange(32).reshape(4, 8) % 3).astype(dtype), np.array([[3, -1], [0, 4]])
+    for table in (weight, weight[::-1, ::-2]):
+        known = (indices >= 0) & (indices < len(table))
+        want = np.where(known[..., None], table[np.where(known, indices, 0)], table.dtype.type(0))
+        desc = EmbeddingDescriptor(
+            index_shape=indices.shape, num_embeddings=len(table), embedding_dim=table.shape[1], element=dtype
+        )
+        np.testing.assert_array_equal(call(EmbeddingPlan, desc, ["y"], place, indices=indices, weight=table)["y"], want)
+    with pytest.raises(UnsupportedError, match=f"element {dtype} is not supported"):
+        bc.embedding_backward(want, indices, num_embeddings=4)

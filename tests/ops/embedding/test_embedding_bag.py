@@ -113,6 +113,12 @@ def test_refusals():
         bc.embedding_bag(indices[None], weight, np.array([0]))
     with pytest.raises(InvalidProblemError, match="per_sample_weights must have shape"):
         bc.embedding_bag(indices[None], weight, None, np.zeros(5))
+    with pytest.raises(InvalidProblemError, match="indices must be int64 or int32, got int16"):
+        bc.embedding_bag(indices[None].astype(np.int16), weight)
+    with pytest.raises(InvalidProblemError, match="offsets must be int64 or int32, got float64"):
+        bc.embedding_bag(indices, weight, np.zeros(2))
+    with pytest.raises(InvalidProblemError, match=r"weight must be \[rows, columns\], got shape \(4,\)"):
+        bc.embedding_bag(indices[None], weight[:, 0])
 
 
 def test_every_option_at_once():

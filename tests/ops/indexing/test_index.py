@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core.plan import Plan
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
 from baracuda_py.ops.indexing.index import IndexBackwardDescriptor, IndexBackwardPlan, IndexDescriptor, IndexPlan
 from baracuda_py.ops.indexing.index_put import IndexPutDescriptor, IndexPutPlan
@@ -84,6 +85,34 @@ def test_out_of_range(monkeypatch):
 def test_refused(key, match):
     with pytest.raises(InvalidProblemError, match=match):
         bc.index(X, key)
+
+
+AT = np.array([0, 2])
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (
+            lambda x: bc.index_add(x, AT.astype(np.int16), x[:2], axis=0, alpha=2),
+            "index must be int64 or int32, got int16",
+        ),
+        (lambda x: bc.index_add(x, AT, x[:1], axis=0, alpha=2), r"src must have shape \(2, 4\), .* got \(1, 4\)"),
+        (lambda x: bc.index_copy(x, AT, x[:2].astype(int), axis=0), "src must be float64, as x is, got int64"),
+        (lambda x: bc.index_copy(x, AT, x[:2], axis=2), r"axis must be an integer in \[-2, 1\], got 2"),
+        (lambda x: bc.index_fill(x, AT, 1, axis="rows"), "axis must be an integer, got 'rows'"),
+        (lambda x: bc.index_fill(x, AT + 0.5, 1, axis=0), "index must be int64 or int32, got float64"),
+        (lambda x: bc.index_reduce(x, AT, x[:2], "sum", axis=None), "axis must be an integer, got None"),
+        (lambda x: bc.index_reduce(x, AT[None], x[:2], "sum", axis=0), r"index must be a vector, got shape \(1, 2\)"),
+    ],
+)
+def test_refused_along_an_axis(call, match, monkeypatch):
+    """By the names of the function, before src is scaled."""
+    ran, run = [], Plan.run
+    monkeypatch.setattr(Plan, "run", lambda self, *args: (run(self, *args), ran.append(self.op)))
+    with pytest.raises(InvalidProblemError, match=match):
+        call(np.ones((3, 4)))
+    assert not ran
 
 
 def test_the_last_value_wins():

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core.errors import InvalidProblemError
+from baracuda_py.core.plan import Plan
 from baracuda_py.ops.sort.sorted_quantile import METHODS
 
 NAN = np.nan
@@ -70,6 +72,51 @@ def test_histograms_of_several_axes_and_counts() -> None:
     ids = np.array([3, -1, 0, 3, 9], np.int16)
     assert bc.bincount(ids, length=4).tolist() == [1, 0, 0, 2]
     assert bc.bincount(ids, np.arange(5.0), length=4).tolist() == [2.0, 0.0, 0.0, 3.0]
+    assert bc.histogram(ids, 2, (0, 4), ids)[0].tolist() == [0.0, 6.0]
+    whole = bc.bincount(np.array([3, 0, 3]), np.array([2, 5, -1], np.int32), length=4)
+    assert whole.dtype == np.float64 and whole.tolist() == [5.0, 0.0, 0.0, 1.0]
+
+
+ZERO = np.zeros(4, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda x: bc.quantile(x, 1.5), "q must be from 0 to 1, got 1.5"),
+        (lambda x: bc.histogram(x, 5, weight=x[0]), r"weight must have the shape \(2, 3\) of x, got \(3,\)"),
+        (lambda x: bc.unique(x, size=-2), "size must be an integer >= 0, got -2"),
+        (lambda x: bc.setdiff1d(x, x, size=0.5), "size must be an integer, got 0.5"),
+        (lambda x: bc.isin(x, x.astype(int)), "test_elements must be float64, as x is, got int64"),
+        (lambda x: bc.segment_topk(x[0], np.array([0, 3]), -1), "k must be an integer >= 0, got -1"),
+        (lambda x: bc.scatter_sub(x, x.astype(np.int8), x, axis=0), "index must be int64 or int32, got int8"),
+        (
+            lambda x: bc.repeat(x, np.ones(2, np.uint64), 0, total=2),
+            "repeats must be a number or 2 integers of at most",
+        ),
+        (lambda x: bc.embedding_add(ZERO, x, ZERO, x[:, :2]), "position_weight must have as many columns as weight, 3"),
+        (lambda x: bc.embedding_add(ZERO, x, ZERO.astype(bool), x), "positions must be int64 or int32, got bool"),
+        (lambda x: bc.quantile(x, NAN), "q must be from 0 to 1, got nan"),
+        (lambda x: bc.nanpercentile(x, 101, 1), "q must be from 0 to 100, got 101"),
+        (lambda x: bc.quantile(x, 0.5, interpolation="mean"), "interpolation must be one of"),
+        (lambda x: bc.histogram(x, 5, (3, 1)), r"range must be finite numbers low <= high, got \(3, 1\)"),
+        (lambda x: bc.histogram(x, 5, (0, np.inf)), "range must be finite"),
+        (lambda x: bc.histc(x, 5, 2, -2), "range must be finite numbers low <= high"),
+        (
+            lambda x: bc.bincount(x.astype(int), x[0], length=3),
+            r"weights must have the shape \(2, 3\) of x, got \(3,\)",
+        ),
+    ],
+)
+def test_what_the_host_knows_is_refused_before_any_launch(
+    call: Any, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Any] = []
+    run = Plan.run
+    monkeypatch.setattr(Plan, "run", lambda self, *args: (run(self, *args), ran.append(self.op)))
+    with pytest.raises(InvalidProblemError, match=says):
+        call(np.ones((2, 3)))
+    assert not ran
 
 
 def test_sets_orders_and_ranks() -> None:
