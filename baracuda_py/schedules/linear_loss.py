@@ -183,7 +183,7 @@ class Chunks:
         return Geometry(tuple(self.steps), self.used + self.scratch, layout, self._order())
 
     def _order(self) -> str:
-        """What the order of sums is called: that of dbias depends on the chunks, and those on whether dweight is wanted."""
+        """What the order of sums is called. That of dbias depends on the chunks, which are others beside dweight."""
         order = mixed_order(self.served)
         if self.p.dbias is None or len(self.firsts) == 1:
             return order
