@@ -180,7 +180,14 @@ class Chunks:
             return f"{self.rows[0].name} takes none of the products"
         dense = all(view.dense for view in self.p.flat())
         layout = "contiguous" if dense else "strided"
-        return Geometry(tuple(self.steps), self.used + self.scratch, layout, mixed_order(self.served))
+        return Geometry(tuple(self.steps), self.used + self.scratch, layout, self._order())
+
+    def _order(self) -> str:
+        """What the order of sums is called. That of dbias depends on the chunks, which are others beside dweight."""
+        order = mixed_order(self.served)
+        if self.p.dbias is None or len(self.firsts) == 1:
+            return order
+        return f"{order or self.rows[0].guarantee.order} chunks of {self.chunk}"
 
 
 def _first(matrix: Operand, rows: int) -> Operand:

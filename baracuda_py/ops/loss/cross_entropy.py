@@ -200,7 +200,9 @@ def _launches(
         last = {"mean": int(mean), "reduced": int(not per_row)}
         finish, used = finish_steps(used, blocks, _FINISH, last)
         steps += finish
-    return Geometry(tuple(steps), used, rows.layout_class)
+    # Which rows a block adds up depends on whether dlogits is wanted, and so does the sum of all.
+    order = f"{constants['sets']} sets" if keep and constants["sets"] > 1 else ""
+    return Geometry(tuple(steps), used, rows.layout_class, order)
 
 
 _FLOATS = (ElementKind.F32, ElementKind.F16, ElementKind.BF16)
@@ -244,7 +246,7 @@ class CrossEntropyLossPlan(Plan):
                 Kernel("smooth_cluster", _CLUSTERED, ROWS, _SMOOTH, LONG, 1),
                 *_REDUCED,
             ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
+            guarantee=Guarantee(Relative(2), batch_invariant=True, order="cluster"),
         ),
         _row("row", _FLOATS, 1024),
         _row("row_f64", (ElementKind.F64,), 512),

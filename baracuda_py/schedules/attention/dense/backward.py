@@ -289,7 +289,7 @@ def _row(
         source=f"attention/dense/flash_sdpa_backward_{name}.cu",
         elements=HALVES,
         design=design,
-        guarantee=ANY_ORDER if any_order else TENSOR_CORES,
+        guarantee=ANY_ORDER if any_order else replace(TENSOR_CORES, order=name),
         kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before),
     )
 

@@ -301,7 +301,7 @@ def _row(
         elements=HALVES,
         design=design,
         kernels=(*kernels, *(form.before or (tickets if pipeline else ()))),
-        guarantee=TENSOR_CORES,
+        guarantee=replace(TENSOR_CORES, order=name),  # tiles of other keys rescale elsewhere
     )
 
 
