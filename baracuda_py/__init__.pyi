@@ -542,6 +542,7 @@ from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardPlan as QkvInt8Back
 from .ops.quant_gemm.quantized_linear import QuantizedLinearArgs as QuantizedLinearArgs
 from .ops.quant_gemm.quantized_linear import QuantizedLinearDescriptor as QuantizedLinearDescriptor
 from .ops.quant_gemm.quantized_linear import QuantizedLinearPlan as QuantizedLinearPlan
+from .ops.quant_gemm.scaled_dot import BlockScaleConfig as BlockScaleConfig
 from .ops.quant_gemm.sparse24 import Sparse24CompressArgs as Sparse24CompressArgs
 from .ops.quant_gemm.sparse24 import Sparse24CompressPlan as Sparse24CompressPlan
 from .ops.quant_gemm.sparse24 import Sparse24DecompressArgs as Sparse24DecompressArgs
@@ -1268,6 +1269,8 @@ def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, s
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
 def choose_qparams(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = False, to_element: DType = 'uint8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(scales, zero_points), or with `symmetric=True` scales alone, by the range of x; see `dynamic_quantize`."""
+def choose_qparams_optimized(x: Array, numel: int | None = None, n_bins: int = 200, ratio: float = 0.16, bit_width: int = 4, *, axis: int | None = None, stream: Any = None) -> tuple[Any, Any]:
+    """(xmax, xmin), [1] in float32: the range that codes of `bit_width` bits should span (torch's function)."""
 def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
     """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
 def circulant(c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1851,6 +1854,8 @@ def geomspace(start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *
     """num numbers from start to stop, each the one before times the same factor (numpy.geomspace); of one sign."""
 def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
+def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockScaleConfig:
+    """The configuration of an operand of `scaled_dot_general` (jax.nn.get_scaled_dot_general_config)."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
 def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
@@ -2996,6 +3001,12 @@ def running_statistics(mean: Array, var: Array, running_mean: Array | None = Non
 def sample(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, seed: Scalar = None, offset: Scalar = 0, top_n: int = 0, probabilities: bool = False, index_element: DType = 'int64', return_logprob: bool = False, return_probs: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """A token id for each row of logits [B, V], or of probabilities where `probabilities` says so; see `SamplingPlan`."""
 scaled_add: Expression  # x + alpha * y
+def scaled_dot(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, dimension_numbers: Any = None, out_element: Any = 'bfloat16', element: DType | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(a · scale_a) @ (b · scale_b): `dot_general` of operands in few bits with their scales (jax.lax.scaled_dot)."""
+def scaled_dot_general(a: Array, b: Array, dimension_numbers: Any, out_element: DType = 'float32', configs: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`dot_general` of operands that are quantised on the way, in blocks along the summed axes (jax.nn.scaled_dot_general)."""
+def scaled_dot_general_backward(dy: Array, a: Array, b: Array, dimension_numbers: Any, out_element: DType = 'float32', configs: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, db) of `scaled_dot_general`, straight through the quantisation, which says what is multiplied."""
 def scaled_grouped_mm(a: Array, b: Array, scale_a: Array, scale_b: Array, offsets: Array, *, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[r] = scale_a[r] a[r] @ (scale_b[g] b[g]) in bfloat16 of fp8, rows r in groups g that end at `offsets`."""
 def scaled_matmul(a: Array, b: Array, scale_a: Array, scale_b: Array, *, kind: FormatKind | str = 'mxfp8_e4m3', out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -981,6 +981,9 @@ from baracuda_py import run_index as run_index
 from baracuda_py import running_statistics as running_statistics
 from baracuda_py import sample as sample
 from baracuda_py import scaled_add as scaled_add
+from baracuda_py import scaled_dot as scaled_dot
+from baracuda_py import scaled_dot_general as scaled_dot_general
+from baracuda_py import scaled_dot_general_backward as scaled_dot_general_backward
 from baracuda_py import scaled_grouped_mm as scaled_grouped_mm
 from baracuda_py import scaled_matmul as scaled_matmul
 from baracuda_py import scaled_mm as scaled_mm

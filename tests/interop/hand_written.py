@@ -32,6 +32,13 @@ def _codes(*shape: int) -> np.ndarray:
     return np.random.default_rng(4).integers(0, 256, shape, dtype=np.uint8)
 
 
+_DOT = (((1,), (0,)), ((), ()))
+
+
+def _blocks_of_32() -> list[Any]:
+    return [bc.BlockScaleConfig("mxfp8")] * 3
+
+
 def _words() -> list[Any]:
     return [_codes(3, 8).view(np.int32), made(2, 3, seed=1, dtype=np.float16)]
 
@@ -224,6 +231,11 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "scaled_matmul": lambda: (
         [_codes(3, 32) % 120, _codes(5, 32) % 120, *(np.full((n, 1), 127, np.uint8) for n in (3, 5))], {}
     ),
+    "scaled_dot_general": lambda: ([made(32, 64), made(64, 32, seed=1), _DOT], {"configs": _blocks_of_32()}),
+    "scaled_dot_general_backward": lambda: (
+        [made(32, 32, seed=2), made(32, 64), made(64, 32, seed=1), _DOT], {"configs": _blocks_of_32()}
+    ),
+    "scaled_dot": lambda: ([_codes(3, 8).view(np.int8), made(8, 5), made(3, 2)], {"out_element": "float32"}),
     "scaled_grouped_mm": lambda: (
         [_codes(4, 16) % 120, (_codes(2, 5, 16) % 120).swapaxes(1, 2), made(4), made(2, 5), np.array([1, 4])],
         {"element": "float8_e4m3fn"},
