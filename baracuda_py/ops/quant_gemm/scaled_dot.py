@@ -25,6 +25,7 @@ from ..elementwise.array_views import bitcast_convert_type
 from ..elementwise.cast import cast
 from ..gemm.einsum import dot_general, paired_axes
 from ..gemm.matmul import matmul
+from ..layout.moves import copy
 from ..layout.views import contiguous
 from ..quantize.affine import TARGETS
 from ..quantize.block_quantize import SOURCES, block_quantize
@@ -137,7 +138,7 @@ def _quantized(x: Any, config: BlockScaleConfig, name: str, options: dict[str, A
     blocks = reshaped(x, (*shape[:-1], shape[-1] // size, size), name)
     bits = bitcast_convert_type(_block_ranges()(blocks, **options), E.I32)
     powers = _formula(_POWERS)(bits, **options)
-    to = {"to_element": E.FP8E4M3, "scale_element": E.E8M0, "block_shape": (1, 1, size)}
+    to: dict[str, Any] = {"to_element": E.FP8E4M3, "scale_element": E.E8M0, "block_shape": (1, 1, size)}
     codes = quantize(x, powers, **to, **options)
     return codes if read(codes, name).element is E.U8 else bitcast_convert_type(codes, E.U8), powers
 
@@ -279,7 +280,7 @@ def scaled_dot_general_backward(
     """(da, db) of `scaled_dot_general`, straight through the quantisation, which says what is multiplied.
 
     dy has the shape of the result. Products are in float32 and rounded to the element of a and of b. out_element, which
-    dy tells, is not looked at; out= takes no part.
+    dy tells, is not looked at.
     """
     del out_element
     if unknown:
@@ -289,15 +290,13 @@ def scaled_dot_general_backward(
             "scaled_dot_general_backward has no gradient, and an operand requires grad; give its .detach(), or call "
             "under torch.no_grad()"
         )
-    if out is not None:
-        raise UnsupportedError("scaled_dot_general_backward takes no out=: gradients are views of what is made")
     options = {"stream": stream, "preference": preference}
     configs, axes = _checked(configs), _Axes(a, b, dimension_numbers)
     if shape_of(dy, "dy") != axes.out_shape:
         raise InvalidProblemError(f"dy must have shape {axes.out_shape}, got {shape_of(dy, 'dy')}")
     _wide(dy, "dy")
     slopes = reshaped(contiguous(dy), axes.flat, "dy")
-    made = []
+    made, to = [], each_of(out, 2)
     for k, (x, other) in enumerate(((a, b), (b, a))):
         element, dual = _wide(x, "ab"[k]), 1 - k
         rows = slopes if k == 0 else contiguous(transposed(slopes, "dy"))
@@ -306,10 +305,11 @@ def scaled_dot_general_backward(
             wide = [x if read(x, "x").element is E.F32 else cast(x, E.F32, **options) for x in (rows, weight)]
             found = axes.restored(matmul(wide[0], transposed(wide[1], "x"), **options), k)
             text = f"{element}(where(abs(float32(x)) <= s * {_LARGEST}, d, 0))"
-            made.append(_formula(text)(x=x, s=configs[k].factor, d=found, **options))
+            made.append(_formula(text)(x=x, s=configs[k].factor, d=found, out=to[k], **options))
         else:
             pair, names = (configs[2], configs[dual]), ("dy", "ab"[dual])
-            made.append(axes.restored(_multiplied(rows, weight, pair, names, element, None, options), k))
+            found = axes.restored(_multiplied(rows, weight, pair, names, element, None, options), k)
+            made.append(found if to[k] is None else copy(found, out=to[k], **options))
     return made[0], made[1]
 
 
@@ -342,11 +342,11 @@ def scaled_dot(
         lead = tuple(range(rank - 2))
         dimension_numbers = ((rank - 1,), (rank - 2,)), (lead, lead)
     summed, _ = paired_axes("scaled_dot", a, b, dimension_numbers)
-    numbers = [
+    left, right = (
         _values(x, scale, name, axes, goal, element, scale_element, options)
         for x, scale, name, axes in ((a, scale_a, "a", tuple(summed)), (b, scale_b, "b", tuple(summed.values())))
-    ]
-    return dot_general(*numbers, dimension_numbers, out=out, **options)
+    )
+    return dot_general(left, right, dimension_numbers, out=out, **options)
 
 
 def _values(

@@ -163,7 +163,8 @@ def choose_qparams_optimized(
         a, b, low, high, best, here = _formula(_STEP)(
             **state, step=step, left=left, right=right, least=float(least), **options
         )
-    return tuple(reshape(one, lead if axis is not None else (1,)) for one in (high, low))  # type: ignore[return-value]
+    shape = (1,) if axis is None else lead
+    return reshape(high, shape), reshape(low, shape)
 
 
 _LOSS = """_low = float32(float16(low + u * step))
