@@ -1520,6 +1520,8 @@ EXPORTS = {
     "linear": "ops.gemm.linear",
     "linear_cross_entropy": "ops.loss.linear_losses",
     "linear_cross_entropy_backward": "ops.loss.linear_cross_entropy_backward",
+    "linear_cross_entropy_of_probabilities": "ops.loss.linear_probabilities",
+    "linear_cross_entropy_of_probabilities_backward": "ops.loss.linear_probabilities",
     "linear_kl": "ops.loss.linear_losses",
     "linear_kl_backward": "ops.loss.linear_kl",
     "linear_log_prob": "ops.loss.linear_losses",

@@ -622,6 +622,8 @@ from baracuda_py import lgamma_backward as lgamma_backward
 from baracuda_py import linear as linear
 from baracuda_py import linear_cross_entropy as linear_cross_entropy
 from baracuda_py import linear_cross_entropy_backward as linear_cross_entropy_backward
+from baracuda_py import linear_cross_entropy_of_probabilities as linear_cross_entropy_of_probabilities
+from baracuda_py import linear_cross_entropy_of_probabilities_backward as linear_cross_entropy_of_probabilities_backward
 from baracuda_py import linear_kl as linear_kl
 from baracuda_py import linear_kl_backward as linear_kl_backward
 from baracuda_py import linear_log_prob as linear_log_prob

@@ -225,6 +225,12 @@ GIVEN: dict[str, Callable[[], Call]] = {
         ("linear_cross_entropy", "linear_log_prob"),
         lambda: ([made(8, 6), made(10, 6, seed=1), np.arange(8), made(10)], {}),
     ),
+    "linear_cross_entropy_of_probabilities": lambda: (
+        [made(8, 6), made(10, 6, seed=1), abs(made(8, 10, seed=2)), made(10)], {}
+    ),
+    "linear_cross_entropy_of_probabilities_backward": lambda: (
+        [np.ones((), np.float32), made(8, 6), made(10, 6, seed=1), abs(made(8, 10, seed=2)), made(10)], {}
+    ),
     "linear_kl": lambda: ([made(8, 6), made(10, 6, seed=1), made(8, 4, seed=2), made(10, 4, seed=3)], {}),
     "gumbel_softmax": lambda: ([made(4, 6)], {"seed": 3}),
     "quantize_per_tensor_dynamic": lambda: ([made(4, 6)], {}),

@@ -134,7 +134,8 @@ def _quantized(x: Any, config: BlockScaleConfig, name: str, options: dict[str, A
             f"a multiple of {size}, above 0, would do"
         )
     if config.mode == "nvfp4":
-        return block_quantize(x, kind=config.format, scale=config.factor, **options)
+        codes, scales = block_quantize(x, kind=config.format, scale=config.factor, **options)
+        return codes, scales
     blocks = reshaped(x, (*shape[:-1], shape[-1] // size, size), name)
     bits = bitcast_convert_type(_block_ranges()(blocks, **options), E.I32)
     powers = _formula(_POWERS)(bits, **options)
