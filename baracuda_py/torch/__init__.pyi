@@ -16,8 +16,11 @@ from baracuda_py import adaptive_avg_pool2d as adaptive_avg_pool2d
 from baracuda_py import adaptive_avg_pool3d as adaptive_avg_pool3d
 from baracuda_py import adaptive_log_softmax_with_loss as adaptive_log_softmax_with_loss
 from baracuda_py import adaptive_max_pool1d as adaptive_max_pool1d
+from baracuda_py import adaptive_max_pool1d_with_indices as adaptive_max_pool1d_with_indices
 from baracuda_py import adaptive_max_pool2d as adaptive_max_pool2d
+from baracuda_py import adaptive_max_pool2d_with_indices as adaptive_max_pool2d_with_indices
 from baracuda_py import adaptive_max_pool3d as adaptive_max_pool3d
+from baracuda_py import adaptive_max_pool3d_with_indices as adaptive_max_pool3d_with_indices
 from baracuda_py import add as add
 from baracuda_py import add_backward as add_backward
 from baracuda_py import add_scaled_backward as add_scaled_backward
@@ -239,6 +242,7 @@ from baracuda_py import count_nonzero as count_nonzero
 from baracuda_py import cov as cov
 from baracuda_py import cov_backward as cov_backward
 from baracuda_py import cpo_loss as cpo_loss
+from baracuda_py import cross as cross
 from baracuda_py import cross_entropy as cross_entropy
 from baracuda_py import cross_entropy_backward as cross_entropy_backward
 from baracuda_py import cross_entropy_of_classes as cross_entropy_of_classes
@@ -702,8 +706,14 @@ from baracuda_py import max as max
 from baracuda_py import max_norm as max_norm
 from baracuda_py import max_norm_backward as max_norm_backward
 from baracuda_py import max_pool1d as max_pool1d
+from baracuda_py import max_pool1d_with_indices as max_pool1d_with_indices
 from baracuda_py import max_pool2d as max_pool2d
+from baracuda_py import max_pool2d_with_indices as max_pool2d_with_indices
 from baracuda_py import max_pool3d as max_pool3d
+from baracuda_py import max_pool3d_with_indices as max_pool3d_with_indices
+from baracuda_py import max_unpool1d as max_unpool1d
+from baracuda_py import max_unpool2d as max_unpool2d
+from baracuda_py import max_unpool3d as max_unpool3d
 from baracuda_py import max_with_index as max_with_index
 from baracuda_py import max_with_index_backward as max_with_index_backward
 from baracuda_py import maximum as maximum

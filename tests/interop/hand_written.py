@@ -225,6 +225,14 @@ GIVEN: dict[str, Callable[[], Call]] = {
         ("linear_cross_entropy", "linear_log_prob"),
         lambda: ([made(8, 6), made(10, 6, seed=1), np.arange(8), made(10)], {}),
     ),
+    **{
+        f"adaptive_max_pool{rank}d_with_indices": lambda rank=rank: ([made(1, 2, *[6] * rank)], {"output_size": 3})
+        for rank in (1, 2, 3)
+    },
+    "cross": lambda: ([made(4, 3), made(1, 3, seed=1)], {}),
+    "max_unpool1d": lambda: ([made(2, 3), np.arange(0, 6, 2) + np.zeros((2, 1), np.int64), 2], {}),
+    "max_unpool2d": lambda: ([made(2, 1, 2), np.array([[[1, 2]], [[0, 3]]]), 2], {}),
+    "max_unpool3d": lambda: ([made(2, 1, 1, 2), np.array([[[[1, 2]]], [[[0, 3]]]]), 2], {}),
     "linear_cross_entropy_of_probabilities": lambda: (
         [made(8, 6), made(10, 6, seed=1), abs(made(8, 10, seed=2)), made(10)], {}
     ),
