@@ -542,6 +542,7 @@ from .ops.quant_gemm.qkv_int8_backward import QkvInt8BackwardPlan as QkvInt8Back
 from .ops.quant_gemm.quantized_linear import QuantizedLinearArgs as QuantizedLinearArgs
 from .ops.quant_gemm.quantized_linear import QuantizedLinearDescriptor as QuantizedLinearDescriptor
 from .ops.quant_gemm.quantized_linear import QuantizedLinearPlan as QuantizedLinearPlan
+from .ops.quant_gemm.scaled_dot import BlockScaleConfig as BlockScaleConfig
 from .ops.quant_gemm.sparse24 import Sparse24CompressArgs as Sparse24CompressArgs
 from .ops.quant_gemm.sparse24 import Sparse24CompressPlan as Sparse24CompressPlan
 from .ops.quant_gemm.sparse24 import Sparse24DecompressArgs as Sparse24DecompressArgs
@@ -873,9 +874,15 @@ def adaptive_log_softmax_with_loss(x: Array, target: Array, head_weight: Array, 
     """(output, loss): each row's log-probability of its target, and -mean of them: torch.nn.AdaptiveLogSoftmaxWithLoss."""
 def adaptive_max_pool1d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool1d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def adaptive_max_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool2d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def adaptive_max_pool3d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool3d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def add(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a + alpha b, rounded once; a or b may be a number, alpha a 0-d device array. See `BinaryPlan`."""
@@ -1268,6 +1275,8 @@ def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, s
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
 def choose_qparams(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = False, to_element: DType = 'uint8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(scales, zero_points), or with `symmetric=True` scales alone, by the range of x; see `dynamic_quantize`."""
+def choose_qparams_optimized(x: Array, numel: int | None = None, n_bins: int = 200, ratio: float = 0.16, bit_width: int = 4, *, axis: int | None = None, stream: Any = None) -> tuple[Any, Any]:
+    """(xmax, xmin), [1] in float32: the range that codes of `bit_width` bits should span (torch's function)."""
 def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
     """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
 def circulant(c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1370,6 +1379,8 @@ def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | 
     """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
 def cpo_loss(chosen: Array, rejected: Array, nll: Array | None = None, *, beta: float = 0.1, alpha: float = 1.0, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """CPO (Xu et al. 2024): `dpo_loss` without a reference model, + alpha nll of the chosen answers where it is given."""
+def cross(a: Array, b: Array, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a × b of vectors of 3 along `axis` (torch.linalg.cross, numpy.cross); the other axes broadcast."""
 def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, return_entropy: bool = False, return_argmax: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """Cross entropy of logits against classes, or probabilities of the classes (torch.nn.functional.cross_entropy)."""
 def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1851,6 +1862,8 @@ def geomspace(start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *
     """num numbers from start to stop, each the one before times the same factor (numpy.geomspace); of one sign."""
 def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
+def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockScaleConfig:
+    """The configuration of an operand of `scaled_dot_general` (jax.nn.get_scaled_dot_general_config)."""
 def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
 def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
@@ -2223,6 +2236,10 @@ def linear_cross_entropy(x: Array, weight: Array, targets: Array, bias: Array | 
     """cross_entropy of x @ weightᵀ + bias (torch.nn.functional.linear_cross_entropy), whose logits are never whole in memory: x [*, hidden], weight [classes, hidden], targets [*]. See `LinearCrossEntropyPlan`."""
 def linear_cross_entropy_backward(dloss: Array, x: Array, weight: Array, targets: Array, lse: Array, bias: Array | None = None, class_weight: Array | None = None, total_weight: Array | None = None, dlse: Array | None = None, dtarget_logit: Array | None = None, *, rows: int = ..., hidden: int = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', logits_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx, dweight and dbias of linear_cross_entropy."""
+def linear_cross_entropy_of_probabilities(x: Array, weight: Array, probabilities: Array, bias: Array | None = None, class_weight: Array | None = None, *, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = 'mean', chunk: int = 0, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`cross_entropy_of_probabilities` of x @ weightᵀ + bias, whose logits are never whole in memory."""
+def linear_cross_entropy_of_probabilities_backward(dloss: Array, x: Array, weight: Array, probabilities: Array, bias: Array | None = None, class_weight: Array | None = None, *, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = 'mean', chunk: int = 0, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """(dx, dweight, dbias) of `linear_cross_entropy_of_probabilities`; dbias is None without a bias."""
 def linear_kl(x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, divergence: str = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: str = 'mean', chunk: int = 0, math_precision: str = 'element', return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The divergence of softmax(x @ weightᵀ + bias) from a teacher's, whose logits are never whole in memory either."""
 def linear_kl_backward(dloss: Array, x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, rows: int = ..., hidden: int = ..., teacher_hidden: int = ..., num_classes: int = ..., divergence: Literal['forward', 'reverse', 'jsd'] = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: Literal['none', 'mean', 'sum'] = 'mean', chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2386,10 +2403,22 @@ def max_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] 
     """dx of max_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def max_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool1d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def max_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool2d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def max_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool3d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_unpool1d(x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Zeros, and each number of x [*, length] where `max_pool1d` found it; see `max_unpool2d`."""
+def max_unpool2d(x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Zeros, and each number of x [*, height, width] where `max_pool2d` found it (torch's max_unpool2d)."""
+def max_unpool3d(x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Zeros, and each number of x [*, depth, height, width] where `max_pool3d` found it; see `max_unpool2d`."""
 def max_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """The max_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
 def max_with_index_backward(dy: Array, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2996,6 +3025,12 @@ def running_statistics(mean: Array, var: Array, running_mean: Array | None = Non
 def sample(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, seed: Scalar = None, offset: Scalar = 0, top_n: int = 0, probabilities: bool = False, index_element: DType = 'int64', return_logprob: bool = False, return_probs: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """A token id for each row of logits [B, V], or of probabilities where `probabilities` says so; see `SamplingPlan`."""
 scaled_add: Expression  # x + alpha * y
+def scaled_dot(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, dimension_numbers: Any = None, out_element: Any = 'bfloat16', element: DType | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(a · scale_a) @ (b · scale_b): `dot_general` of operands in few bits with their scales (jax.lax.scaled_dot)."""
+def scaled_dot_general(a: Array, b: Array, dimension_numbers: Any, out_element: DType = 'float32', configs: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`dot_general` of operands that are quantised on the way, in blocks along the summed axes (jax.nn.scaled_dot_general)."""
+def scaled_dot_general_backward(dy: Array, a: Array, b: Array, dimension_numbers: Any, out_element: DType = 'float32', configs: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, db) of `scaled_dot_general`, straight through the quantisation, which says what is multiplied."""
 def scaled_grouped_mm(a: Array, b: Array, scale_a: Array, scale_b: Array, offsets: Array, *, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[r] = scale_a[r] a[r] @ (scale_b[g] b[g]) in bfloat16 of fp8, rows r in groups g that end at `offsets`."""
 def scaled_matmul(a: Array, b: Array, scale_a: Array, scale_b: Array, *, kind: FormatKind | str = 'mxfp8_e4m3', out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -59,6 +59,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("cu_seqlens_k", "cu_seqlens_kv", "kv_indptr", "cu_kv_lens"), ("cu_seqlens_k", "kv_indptr")),
     **dict.fromkeys(("offs", "group_offsets", "group_ends"), ("offsets", "group_sizes")),
     "m_sizes": ("group_sizes", "offsets"),
+    **dict.fromkeys(("lhs_scale", "lhs_scales", "a_scale", "a_scales"), ("scale_a",)),
+    **dict.fromkeys(("rhs_scale", "rhs_scales", "b_scale", "b_scales"), ("scale_b",)),
     "cu_seqlens": ("cu_seqlens_q cu_seqlens_k", "qo_indptr kv_indptr", "offsets"),
     **dict.fromkeys(("max_seqlen_kv", "max_s", "max_kv_len"), ("max_seqlen_k", "max_cache_len")),
     **dict.fromkeys(("max_q_len", "max_seqlen"), ("max_seqlen_q",)),

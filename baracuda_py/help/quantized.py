@@ -21,6 +21,13 @@ y = bc.matmul_w4a8(q, codes, scales, x_scale=q_scale)""",
     "quantize_per_tensor_dynamic": f"{_W}y, scale, zero_point = bc.quantize_per_tensor_dynamic(x)",
     "scaled_matmul": f"""{_W}codes, scales = bc.block_quantize(x, kind="mxfp8_e4m3")
 y = bc.scaled_matmul(codes, codes, scales, scales)""",
+    "scaled_dot_general": f"""{_W}configs = [bc.get_scaled_dot_general_config("mxfp8")] * 3
+y = bc.scaled_dot_general(x, x, (((1,), (1,)), ((), ())), configs=configs)""",
+    "scaled_dot_general_backward": f"""{_W}configs = [bc.get_scaled_dot_general_config("nvfp4", 0.5)] * 3
+w, dy = rng.standard_normal((64, 5), dtype=np.float32), np.ones((3, 5), np.float32)
+da, db = bc.scaled_dot_general_backward(dy, x, w, (((1,), (0,)), ((), ())), configs=configs)""",
+    "scaled_dot": f"""{_W}codes, scales = bc.dynamic_quantize(x, scope="group", group_size=32)
+y = bc.scaled_dot(codes, codes.T, scales, scales.T)""",
     "scaled_grouped_mm": """a, w = (np.arange(n, dtype=np.uint8) for n in (64, 96))
 a, w = a.reshape(4, 16), w.reshape(2, 3, 16)
 scale_a, scale_b, offsets = np.ones(4, np.float32), np.ones((2, 3), np.float32), np.array([1, 4])

@@ -182,6 +182,19 @@ y = bc.ternary_matmul(np.arange(8, dtype=np.int8).reshape(2, 4), packed, None, s
 y = bc.int4_matmul(a, b)  # two numbers of four bits in a byte""",
     "linear": f"{_ROWS}bias = np.zeros(3, np.float32)\ny = bc.linear(x1, x2, bias)",
     "gated_linear": f"{_ROWS}y = bc.gated_linear(x1, x2, x2)",
+    "cross": f"{_RNG}a, b = rng.standard_normal((2, 4, 3), dtype=np.float32)\ny = bc.cross(a, b)",
+    "max_unpool1d": f"""{_RNG}x = rng.standard_normal((2, 4, 8), dtype=np.float32)
+kept, indices = bc.max_pool1d(x, kernel_size=2, return_indices=True)
+y = bc.max_unpool1d(kept, indices, 2)""",
+    "max_unpool2d": f"""{_IMAGES}kept, indices = bc.max_pool2d(x, kernel_size=2, return_indices=True)
+y = bc.max_unpool2d(kept, indices, 2)""",
+    "max_unpool3d": f"""{_IMAGES}kept, indices = bc.max_pool3d(x, kernel_size=2, return_indices=True)
+y = bc.max_unpool3d(kept, indices, 2)""",
+    "linear_cross_entropy_of_probabilities": f"""{_ROWS}q = np.full((3, 3), 1 / 3, np.float32)
+y = bc.linear_cross_entropy_of_probabilities(x1, x2, q)""",
+    "linear_cross_entropy_of_probabilities_backward": f"""{_ROWS}q = np.full((3, 3), 1 / 3, np.float32)
+dloss, bias = np.ones((), np.float32), np.zeros(3, np.float32)
+dx, dweight, dbias = bc.linear_cross_entropy_of_probabilities_backward(dloss, x1, x2, q, bias)""",
     "linear_cross_entropy": f"{_ROWS}y = bc.linear_cross_entropy(x1, x2, np.array([0, 2, 1]))",
     "linear_log_prob": f"{_ROWS}y = bc.linear_log_prob(x1, x2, np.array([0, 2, 1]))",
     "linear_swiglu": f"{_ROWS}y = bc.linear_swiglu(x1, np.concatenate([x2, x2]))",

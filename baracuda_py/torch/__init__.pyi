@@ -16,8 +16,11 @@ from baracuda_py import adaptive_avg_pool2d as adaptive_avg_pool2d
 from baracuda_py import adaptive_avg_pool3d as adaptive_avg_pool3d
 from baracuda_py import adaptive_log_softmax_with_loss as adaptive_log_softmax_with_loss
 from baracuda_py import adaptive_max_pool1d as adaptive_max_pool1d
+from baracuda_py import adaptive_max_pool1d_with_indices as adaptive_max_pool1d_with_indices
 from baracuda_py import adaptive_max_pool2d as adaptive_max_pool2d
+from baracuda_py import adaptive_max_pool2d_with_indices as adaptive_max_pool2d_with_indices
 from baracuda_py import adaptive_max_pool3d as adaptive_max_pool3d
+from baracuda_py import adaptive_max_pool3d_with_indices as adaptive_max_pool3d_with_indices
 from baracuda_py import add as add
 from baracuda_py import add_backward as add_backward
 from baracuda_py import add_scaled_backward as add_scaled_backward
@@ -239,6 +242,7 @@ from baracuda_py import count_nonzero as count_nonzero
 from baracuda_py import cov as cov
 from baracuda_py import cov_backward as cov_backward
 from baracuda_py import cpo_loss as cpo_loss
+from baracuda_py import cross as cross
 from baracuda_py import cross_entropy as cross_entropy
 from baracuda_py import cross_entropy_backward as cross_entropy_backward
 from baracuda_py import cross_entropy_of_classes as cross_entropy_of_classes
@@ -622,6 +626,8 @@ from baracuda_py import lgamma_backward as lgamma_backward
 from baracuda_py import linear as linear
 from baracuda_py import linear_cross_entropy as linear_cross_entropy
 from baracuda_py import linear_cross_entropy_backward as linear_cross_entropy_backward
+from baracuda_py import linear_cross_entropy_of_probabilities as linear_cross_entropy_of_probabilities
+from baracuda_py import linear_cross_entropy_of_probabilities_backward as linear_cross_entropy_of_probabilities_backward
 from baracuda_py import linear_kl as linear_kl
 from baracuda_py import linear_kl_backward as linear_kl_backward
 from baracuda_py import linear_log_prob as linear_log_prob
@@ -700,8 +706,14 @@ from baracuda_py import max as max
 from baracuda_py import max_norm as max_norm
 from baracuda_py import max_norm_backward as max_norm_backward
 from baracuda_py import max_pool1d as max_pool1d
+from baracuda_py import max_pool1d_with_indices as max_pool1d_with_indices
 from baracuda_py import max_pool2d as max_pool2d
+from baracuda_py import max_pool2d_with_indices as max_pool2d_with_indices
 from baracuda_py import max_pool3d as max_pool3d
+from baracuda_py import max_pool3d_with_indices as max_pool3d_with_indices
+from baracuda_py import max_unpool1d as max_unpool1d
+from baracuda_py import max_unpool2d as max_unpool2d
+from baracuda_py import max_unpool3d as max_unpool3d
 from baracuda_py import max_with_index as max_with_index
 from baracuda_py import max_with_index_backward as max_with_index_backward
 from baracuda_py import maximum as maximum
@@ -981,6 +993,9 @@ from baracuda_py import run_index as run_index
 from baracuda_py import running_statistics as running_statistics
 from baracuda_py import sample as sample
 from baracuda_py import scaled_add as scaled_add
+from baracuda_py import scaled_dot as scaled_dot
+from baracuda_py import scaled_dot_general as scaled_dot_general
+from baracuda_py import scaled_dot_general_backward as scaled_dot_general_backward
 from baracuda_py import scaled_grouped_mm as scaled_grouped_mm
 from baracuda_py import scaled_matmul as scaled_matmul
 from baracuda_py import scaled_mm as scaled_mm

@@ -32,6 +32,13 @@ def _codes(*shape: int) -> np.ndarray:
     return np.random.default_rng(4).integers(0, 256, shape, dtype=np.uint8)
 
 
+_DOT = (((1,), (0,)), ((), ()))
+
+
+def _blocks_of_32() -> list[Any]:
+    return [bc.BlockScaleConfig("mxfp8")] * 3
+
+
 def _words() -> list[Any]:
     return [_codes(3, 8).view(np.int32), made(2, 3, seed=1, dtype=np.float16)]
 
@@ -218,12 +225,31 @@ GIVEN: dict[str, Callable[[], Call]] = {
         ("linear_cross_entropy", "linear_log_prob"),
         lambda: ([made(8, 6), made(10, 6, seed=1), np.arange(8), made(10)], {}),
     ),
+    **{
+        f"adaptive_max_pool{rank}d_with_indices": lambda rank=rank: ([made(1, 2, *[6] * rank)], {"output_size": 3})
+        for rank in (1, 2, 3)
+    },
+    "cross": lambda: ([made(4, 3), made(1, 3, seed=1)], {}),
+    "max_unpool1d": lambda: ([made(2, 3), np.arange(0, 6, 2) + np.zeros((2, 1), np.int64), 2], {}),
+    "max_unpool2d": lambda: ([made(2, 1, 2), np.array([[[1, 2]], [[0, 3]]]), 2], {}),
+    "max_unpool3d": lambda: ([made(2, 1, 1, 2), np.array([[[[1, 2]]], [[[0, 3]]]]), 2], {}),
+    "linear_cross_entropy_of_probabilities": lambda: (
+        [made(8, 6), made(10, 6, seed=1), abs(made(8, 10, seed=2)), made(10)], {}
+    ),
+    "linear_cross_entropy_of_probabilities_backward": lambda: (
+        [np.ones((), np.float32), made(8, 6), made(10, 6, seed=1), abs(made(8, 10, seed=2)), made(10)], {}
+    ),
     "linear_kl": lambda: ([made(8, 6), made(10, 6, seed=1), made(8, 4, seed=2), made(10, 4, seed=3)], {}),
     "gumbel_softmax": lambda: ([made(4, 6)], {"seed": 3}),
     "quantize_per_tensor_dynamic": lambda: ([made(4, 6)], {}),
     "scaled_matmul": lambda: (
         [_codes(3, 32) % 120, _codes(5, 32) % 120, *(np.full((n, 1), 127, np.uint8) for n in (3, 5))], {}
     ),
+    "scaled_dot_general": lambda: ([made(32, 64), made(64, 32, seed=1), _DOT], {"configs": _blocks_of_32()}),
+    "scaled_dot_general_backward": lambda: (
+        [made(32, 32, seed=2), made(32, 64), made(64, 32, seed=1), _DOT], {"configs": _blocks_of_32()}
+    ),
+    "scaled_dot": lambda: ([_codes(3, 8).view(np.int8), made(8, 5), made(3, 2)], {"out_element": "float32"}),
     "scaled_grouped_mm": lambda: (
         [_codes(4, 16) % 120, (_codes(2, 5, 16) % 120).swapaxes(1, 2), made(4), made(2, 5), np.array([1, 4])],
         {"element": "float8_e4m3fn"},

@@ -193,26 +193,32 @@ def dot_general(
     """
     if unknown:
         raise unexpected(dot_general, unknown)
-    ranks = {"a": len(shape_of(a, "a")), "b": len(shape_of(b, "b"))}
-    pairs: list[dict[int, int]] = []
-    for said, both in zip(("summed", "batch"), _halves(dimension_numbers), strict=True):
-        each = zip("ab", _halves(both), strict=True)
-        of_a, of_b = (_axes("dot_general", f"{said} axes of {x}", axes, ranks[x]) for x, axes in each)
-        if len(of_a) != len(of_b):
-            raise InvalidProblemError(f"dot_general: {len(of_a)} {said} axes of a are paired with {len(of_b)} of b")
-        pairs.append(dict(zip(of_a, of_b, strict=True)))
-    twice = {*pairs[0]} & {*pairs[1]} or {*pairs[0].values()} & {*pairs[1].values()}
-    if twice:
-        raise InvalidProblemError(f"dot_general: axis {min(twice)} is summed and batch: {shown(dimension_numbers)}")
+    summed, batch = paired_axes("dot_general", a, b, dimension_numbers)
     element = None if out_element is None else ElementKind.of(out_element)
     options = Options(math_precision, stream, preference, element)
-    found = _paired("dot_general", a, b, pairs[0] | pairs[1], tuple(pairs[1]), strict=True)
+    found = _paired("dot_general", a, b, summed | batch, tuple(batch), strict=True)
     return product("dot_general", found, (a, b), options, out)
 
 
-def _halves(both: Any) -> Any:
+def paired_axes(name: str, a: Any, b: Any, dimension_numbers: Any) -> tuple[dict[int, int], dict[int, int]]:
+    """The axes of a that are summed over and those of the batch, each with b's that belongs to it."""
+    ranks = {"a": len(shape_of(a, "a")), "b": len(shape_of(b, "b"))}
+    pairs: list[dict[int, int]] = []
+    for said, both in zip(("summed", "batch"), _halves(name, dimension_numbers), strict=True):
+        each = zip("ab", _halves(name, both), strict=True)
+        of_a, of_b = (_axes(name, f"{said} axes of {x}", axes, ranks[x]) for x, axes in each)
+        if len(of_a) != len(of_b):
+            raise InvalidProblemError(f"{name}: {len(of_a)} {said} axes of a are paired with {len(of_b)} of b")
+        pairs.append(dict(zip(of_a, of_b, strict=True)))
+    twice = {*pairs[0]} & {*pairs[1]} or {*pairs[0].values()} & {*pairs[1].values()}
+    if twice:
+        raise InvalidProblemError(f"{name}: axis {min(twice)} is summed and batch: {shown(dimension_numbers)}")
+    return pairs[0], pairs[1]
+
+
+def _halves(name: str, both: Any) -> Any:
     if not isinstance(both, (list, tuple)) or len(both) != 2:
         raise InvalidProblemError(
-            f"dot_general: dimension_numbers must be ((summed of a, of b), (batch of a, of b)), got {shown(both)}"
+            f"{name}: dimension_numbers must be ((summed of a, of b), (batch of a, of b)), got {shown(both)}"
         )
     return both

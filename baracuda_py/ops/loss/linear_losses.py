@@ -9,9 +9,11 @@ from ...core import Array, ElementKind, functional
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import reshaped, shape_of
+from ...interop.arrays import read
 from ..elementwise.unary import neg  # type: ignore[attr-defined]
 from .linear_cross_entropy import LinearCrossEntropyPlan
 from .linear_kl import LinearKlPlan
+from .linear_probabilities import soft_targets
 
 _forward, _kl = functional(LinearCrossEntropyPlan), functional(LinearKlPlan)
 _PER_ROW = ("lse", "target_logit")
@@ -29,6 +31,9 @@ def linear_cross_entropy(
     """cross_entropy of x @ weightᵀ + bias (torch.nn.functional.linear_cross_entropy), whose logits are never whole in
     memory: x [*, hidden], weight [classes, hidden], targets [*]. See `LinearCrossEntropyPlan`.
 
+    targets may be probabilities [*, classes] in x's element, see `linear_cross_entropy_of_probabilities`: they take no
+    ignore_index, class_start, logits_element, and none of lse, target_logit and total_weight.
+
     With return_dx, return_dweight and return_dbias it gives the gradients for an upstream gradient of 1, too, which
     takes three products; autograd makes the logits again and takes four.
     """
@@ -44,7 +49,20 @@ def linear_cross_entropy(
         "stream": stream, "preference": preference, **{f"return_{name}": flag for name, flag in flags.items()},
     }  # fmt: skip
     facts |= {} if logits_element is None else {"logits_element": ElementKind.of(logits_element)}
-    whole = shape_of(x, "x")
+    whole, found = shape_of(x, "x"), read(targets, "targets")
+    if found.element.is_float:
+        refused = {
+            "ignore_index": ignore_index != -100, "class_start": class_start is not None, "return_lse": return_lse,
+            "return_target_logit": return_target_logit, "return_total_weight": return_total_weight,
+            "logits_element": logits_element is not None and ElementKind.of(logits_element) is not found.element,
+        }  # fmt: skip
+        if names := [name for name, given in refused.items() if given]:
+            raise InvalidProblemError(f"targets are probabilities, with which {names[0]} has no meaning; leave it out")
+        return soft_targets(
+            x, weight, targets, bias, class_weight, {name for name, flag in flags.items() if flag},
+            {"label_smoothing": label_smoothing, "z_loss": z_loss, "softcap": softcap}, reduction, chunk,
+            math_precision, out, {"stream": stream, "preference": preference},
+        )  # fmt: skip
     if len(whole) == 2:
         return _forward(x, weight, targets, bias, class_weight, out=out, **facts)
     _check(whole, shape_of(targets, "targets"), out)

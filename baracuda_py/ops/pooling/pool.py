@@ -363,8 +363,8 @@ class PoolPlan(Plan):
         check_indices(desc, views)
 
 
-def _function(kind: PoolKind, rank: int, is_adaptive: bool = False) -> Any:
-    name = f"{'adaptive_' if is_adaptive else ''}{kind.value}_pool{rank}d"
+def _function(kind: PoolKind, rank: int, is_adaptive: bool = False, indices: bool = False) -> Any:
+    name = f"{'adaptive_' if is_adaptive else ''}{kind.value}_pool{rank}d{'_with_indices' if indices else ''}"
     fixed: dict[str, Any] = {} if kind is PoolKind.AVG else {"count_include_pad": True, "divisor_override": None}
     fixed |= {} if kind is PoolKind.LP else {"norm_type": None}
     if is_adaptive:
@@ -372,7 +372,8 @@ def _function(kind: PoolKind, rank: int, is_adaptive: bool = False) -> Any:
                   "count_include_pad": True, "divisor_override": None}  # fmt: skip
     else:
         fixed["output_size"] = None
-    return functional(PoolPlan, name, kind=kind, spatial_rank=rank, follows="x", **fixed)
+    returns = ("indices",) if indices else ()
+    return functional(PoolPlan, name, kind=kind, spatial_rank=rank, returns=returns, follows="x", **fixed)
 
 
 max_pool1d = _function(PoolKind.MAX, 1)
@@ -390,3 +391,9 @@ adaptive_max_pool3d = _function(PoolKind.MAX, 3, True)
 adaptive_avg_pool1d = _function(PoolKind.AVG, 1, True)
 adaptive_avg_pool2d = _function(PoolKind.AVG, 2, True)
 adaptive_avg_pool3d = _function(PoolKind.AVG, 3, True)
+max_pool1d_with_indices = _function(PoolKind.MAX, 1, False, True)
+max_pool2d_with_indices = _function(PoolKind.MAX, 2, False, True)
+max_pool3d_with_indices = _function(PoolKind.MAX, 3, False, True)
+adaptive_max_pool1d_with_indices = _function(PoolKind.MAX, 1, True, True)
+adaptive_max_pool2d_with_indices = _function(PoolKind.MAX, 2, True, True)
+adaptive_max_pool3d_with_indices = _function(PoolKind.MAX, 3, True, True)
