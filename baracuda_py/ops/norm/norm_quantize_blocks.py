@@ -132,7 +132,7 @@ def reference(
         u = u.reshape(*desc.scales_shape, desc.block)
         most = np.max(np.abs(u), axis=-1, initial=0)
         factor, stored = block_scale(desc.scale_element, most, largest, float(scale))
-        y = np.where(factor[..., None] == 0, 0, _single(u / factor[..., None])).reshape(desc.shape)
+        y = np.where(factor[..., None] == 0, np.copysign(0.0, u), _single(u / factor[..., None])).reshape(desc.shape)
         y = np.where(np.isnan(y), 0, np.rint(y)) if desc.to_element is E.I8 else y
     made = {
         "y": (y, desc.to_element, True),
