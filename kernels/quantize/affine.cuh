@@ -35,7 +35,7 @@ template <> struct Quotient<float> {
   }
   BARACUDA_D float operator()(float x) const {
     const float y = x * factor, first = y * inverse;
-    const float made = math::fma(-math::fma(first, scale, -y), inverse, first);
+    const float made = math::fma(math::fma(first, scale, -y), -inverse, first);
     return made == made ? made : first;
   }
 };

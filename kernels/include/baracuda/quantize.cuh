@@ -28,7 +28,7 @@ struct Divisor {
 
  private:
   // The remainder is q scale - x, as x - q scale is a 0 without the sign of a q that is 0.
-  BARACUDA_D float corrected(float x, float q) const { return math::fma(-math::fma(q, scale, -x), inverse, q); }
+  BARACUDA_D float corrected(float x, float q) const { return math::fma(math::fma(q, scale, -x), -inverse, q); }
 };
 
 // The lowest bytes of four words, and the highest.
