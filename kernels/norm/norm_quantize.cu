@@ -128,8 +128,8 @@ template <class T, int LANES, int CHUNKS, bool WIDE> struct QuantizedRow {
     for (int k = 0; k < V; ++k) {
       if constexpr (CENTER) u[k] = (math::fma(v[k], s.scale, -s.mean) - s.low) * s.rstd;
       else u[k] = v[k] * s.scale * s.rstd;
-      if (p.weight != nullptr) u[k] = math::fma(u[k], w[k] + p.weight_offset, b[k]);
-      else u[k] += b[k];
+      const float by = p.weight != nullptr ? w[k] + p.weight_offset : 1.0f;
+      u[k] = math::fma(u[k], by, b[k]);
     }
     return u;
   }
