@@ -189,8 +189,7 @@ template <int EXPONENT, int FRACTION, int OF> struct FloatCodes {
     float by = scale;
     asm volatile("" : "+f"(by));  // else what is made of it is made for `near` too
     const float y = quantize::Divisor(by)(x);
-    const u32 sign = (__float_as_uint(x) ^ __float_as_uint(scale)) & 0x80000000u;
-    return small_code<F>(y == 0.0f ? __uint_as_float(sign) : y, top, top, none);
+    return small_code<F>(y, top, top, none);
   }
 
  private:

@@ -97,9 +97,11 @@ def test_norms(place: str, columns: int, weight: bool, static: bool) -> None:
     np.testing.assert_array_equal(minus(y, E4), np.signbit(x))
 
 
-@pytest.mark.parametrize(("to", "scale", "whole"), [(E4, "float32", 1.0), (F4, E8, 1.0), (F4, E4, 1e30)])
+@pytest.mark.parametrize(
+    ("to", "scale", "whole"), [(E4, "float32", 1.0), (F4, E8, 1.0), (F4, E4, 1e30), (F4, E4, -1e30)]
+)
 def test_blocks_of_norms_and_transforms(place: str, to: str, scale: str, whole: float) -> None:
-    """Of the last format the scales of blocks are 0."""
+    """Of the last two the scales of blocks are 0, whose sign is that of the whole's: they turn no sign."""
     x = numbers()
     facts = {"to_element": to, "scale_element": scale, "element": "float32"}
     rows = {"kind": "rms_norm", "batch_shape": (ROWS,), "normalized_shape": (COLS,), "block": 32}

@@ -68,7 +68,7 @@ def ends(element: str) -> tuple[float, float]:
 @pytest.mark.parametrize("df", [*TINY, 0.05, 1.5])
 @pytest.mark.parametrize("scale", [1.0, 1e-20])
 def test_student_t(place: str, scale: float, df: float, element: str) -> None:
-    """|t|² / df is the odds of two gamma variates, of 1/2 and df / 2; beyond the largest number a sample is infinite."""
+    """|t|² / df is the odds of two gamma variates, of 1/2 and df / 2; beyond the largest number it is infinite."""
     t = stats.t(df)
     np.testing.assert_allclose(1 - odds_below(0.5, df / 2, np.log(9 / df)), 2 * t.sf(3.0), rtol=1e-6)
     y = draw(place, "student_t", (df, 0.0, scale), element)
