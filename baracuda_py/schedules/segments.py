@@ -75,7 +75,7 @@ def segment_params(name: str, **more: str) -> Params:
         g_row="i64", h_row="i64", arg_row="i64", column_shape="i64[8]", column_strides="i64[5][8]", mode="i32",
         ranges="i32", parts="i32", range_pitch="i32", lanes="i32", tiles="i32", sum_blocks="i32", fill_rows="i32",
         column_rank="i32", index_wide="i32", src_wide="i32", weight_wide="i32", mean="i32", begins="i32", fills="i32",
-        keys="workspace", **more,
+        others="i32", keys="workspace", **more,
     )  # fmt: skip
 
 
@@ -88,10 +88,10 @@ _ZERO = (
     "tokens", "segments", "rows", "each", "dim", "pitch", "slots", "index_step", "src_step", "weight_step",
     "shares_step", "count_step", "x_row", "y_row", "z_row", "g_row", "h_row", "arg_row", "mode", "ranges", "parts",
     "range_pitch", "lanes", "tiles", "sum_blocks", "fill_rows", "column_rank", "index_wide", "src_wide", "mean",
-    "weight_wide", "begins", "fills", "keys",
+    "weight_wide", "begins", "fills", "others", "keys",
 )  # fmt: skip
 NOTHING: Mapping[str, Any] = {
-    **dict.fromkeys(_ABSENT, "@null"), **dict.fromkeys(_ZERO, 0), "padding": -1, "left_out": -1,
+    **dict.fromkeys(_ABSENT, "@null"), **dict.fromkeys(_ZERO, 0), "padding": -1, "left_out": -2,
     "column_shape": pad(()), "column_strides": [pad(())] * _OPERANDS,
 }  # fmt: skip
 """Every field of `segment_params` where an op has nothing to say."""
@@ -180,7 +180,11 @@ def _rows_aligned(view: View) -> bool:
 
 @dataclass
 class Segments:
-    """Tokens and what tells their segments: the parameters and launches that find the places of every segment."""
+    """Tokens and what tells their segments: the parameters and launches that find the places of every segment.
+
+    left_out: an id whose tokens have no place, on purpose, -2 for none. others: whether ids outside [0, segments) are
+    there on purpose, too; else a checked run is told of them.
+    """
 
     problem: Problem
     by: By
@@ -188,8 +192,9 @@ class Segments:
     segments: int
     index: View | None
     workspace: Workspace = field(default_factory=Workspace)
-    left_out: int = -1
+    left_out: int = -2
     name: str = "index"
+    others: bool = False
     params: dict[str, Any] = field(default_factory=dict)
 
     def refusal(self) -> str | None:
@@ -203,7 +208,7 @@ class Segments:
         index = self.index
         return {
             "mode": self.by.number, "tokens": self.tokens, "segments": self.segments,
-            "each": self.tokens // max(self.segments, 1), "left_out": self.left_out,
+            "each": self.tokens // max(self.segments, 1), "left_out": self.left_out, "others": self.others,
             "index": "@null" if index is None else self.name,
             "index_step": index.strides[0] if index is not None and index.size else 0,
             "index_wide": index is not None and index.element is ElementKind.I64,

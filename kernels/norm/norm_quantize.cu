@@ -118,16 +118,18 @@ template <class T, int LANES, int CHUNKS, bool WIDE> struct QuantizedRow {
   }
   template <bool CENTER>
   BARACUDA_D Vec<float, V> normalized(const Centre<float>& s, i64 c, const Vec<float, V>& v, i64 left) const {
-    Vec<float, V> u{}, w, b{};
+    Vec<float, V> u{}, w, b;
     if (left <= 0) return u;
+#pragma unroll
+    for (int k = 0; k < V; ++k) b[k] = -0.0f;  // added to any number it changes none, not even the sign of 0
     if (p.weight != nullptr) w = weights_at<T, WIDE>(p, AT_SCALES, p.weight, c, left);
     if (CENTER && p.bias != nullptr) b = weights_at<T, WIDE>(p, AT_SHIFTS, p.bias, c, left);
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       if constexpr (CENTER) u[k] = (math::fma(v[k], s.scale, -s.mean) - s.low) * s.rstd;
       else u[k] = v[k] * s.scale * s.rstd;
-      if (p.weight != nullptr) u[k] = math::fma(u[k], w[k] + p.weight_offset, b[k]);
-      else u[k] += b[k];
+      const float by = p.weight != nullptr ? w[k] + p.weight_offset : 1.0f;
+      u[k] = math::fma(u[k], by, b[k]);
     }
     return u;
   }

@@ -20,6 +20,7 @@ using Single = Strided<1, 2>;                                                   
 // x / scale, rounded to nearest. Of floats by a product with the scale's inverse, whose remainder is exact and corrects
 // it (Markstein 1990); where that is NaN, as of an infinite x, the product is right. A scale near the ends of the range is
 // brought to its middle first, and x with it: what is lost of x on the way is a quotient beyond all codes, or below them.
+// x also takes the scale's sign; beside a positive scale, a 0 keeps its sign through the remainder first scale - y.
 template <class A> struct Quotient {
   A scale;
   BARACUDA_D explicit Quotient(A s) : scale(s) {}
@@ -29,12 +30,12 @@ template <> struct Quotient<float> {
   float scale, inverse, factor;
   BARACUDA_D explicit Quotient(float s) {
     const float size = math::abs(s);
-    factor = size < 0x1p-90f ? 0x1p100f : size > 0x1p90f ? 0x1p-100f : 1.0f;
+    factor = math::copysign(size < 0x1p-90f ? 0x1p100f : size > 0x1p90f ? 0x1p-100f : 1.0f, s);
     scale = s * factor, inverse = 1.0f / scale;
   }
   BARACUDA_D float operator()(float x) const {
     const float y = x * factor, first = y * inverse;
-    const float made = math::fma(math::fma(-first, scale, y), inverse, first);
+    const float made = math::fma(math::fma(first, scale, -y), -inverse, first);
     return made == made ? made : first;
   }
 };

@@ -182,16 +182,14 @@ template <int EXPONENT, int FRACTION, int OF> struct FloatCodes {
     else static_cast<u8*>(scales)[at] = static_cast<u8>(scale_code);
   }
   BARACUDA_D u32 near(float x) const {
-    const float y = powers ? x * by.inverse : by.near(x);  // whose 0 may have lost its sign
-    const float size = math::fmin(math::abs(y), F::value(top));
+    const float size = math::fmin(math::abs(powers ? x * by.inverse : by.near(x)), F::value(top));
     return code_of(size) | (__float_as_uint(x) >> (32 - bits) & F::sign);
   }
   BARACUDA_D u32 code(float x) const {
     float by = scale;
     asm volatile("" : "+f"(by));  // else what is made of it is made for `near` too
     const float y = quantize::Divisor(by)(x);
-    const u32 sign = (__float_as_uint(x) ^ __float_as_uint(scale)) & 0x80000000u;
-    return small_code<F>(y == 0.0f ? __uint_as_float(sign) : y, top, top, none);
+    return small_code<F>(y, top, top, none);
   }
 
  private:

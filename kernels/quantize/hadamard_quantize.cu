@@ -43,15 +43,13 @@ template <class T, int E, int BASE, bool WIDE> struct HadamardCodes {
   // is NaN where one is NaN.
   BARACUDA_D void encode(float (&u)[E], float (&scale)[C], const float (&most)[C], bool one, u32 (&word)[E / 4]) const {
     const bool powers = p.scale_code == quantize::scale_e8m0;
-    float inverse[C], zero[C];
+    float inverse[C];
     bool serves = true;
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       if (powers) {
-        // Of a power of two that is a normal number the exponent changes its sign; of zeros any number serves. Zeros keep
-        // their sign where a `Divisor` would divide.
+        // Of a power of two that is a normal number the exponent changes its sign; of zeros any number serves.
         inverse[c] = __uint_as_float(0x7f000000u - __float_as_uint(scale[c]));
-        zero[c] = scale[c] > 0x1p-90f && scale[c] < 0x1p90f ? 0.0f : -0.0f;
         serves = serves && (scale[c] >= numeric<float>::tiny() || most[c] == 0.0f);
       } else if (c > 0 && one) {
         inverse[c] = inverse[0];
@@ -63,7 +61,7 @@ template <class T, int E, int BASE, bool WIDE> struct HadamardCodes {
     if (serves) {
       if (powers) {
 #pragma unroll
-        for (int i = 0; i < E; ++i) u[i] = math::fma(u[i], inverse[i / V], zero[i / V]);
+        for (int i = 0; i < E; ++i) u[i] *= inverse[i / V];
       } else {
 #pragma unroll
         for (int i = 0; i < E; ++i) u[i] = quantize::Divisor(scale[i / V], inverse[i / V]).near(u[i]);

@@ -16,8 +16,10 @@ template <class T, int VEC, bool MASKED, class P> BARACUDA_D void segment_dots(c
   const int lane = lane_id();
   const i64 segment = static_cast<const i32*>(p.owners)[token];
   const i64 at = read_index(p.src, token * p.src_step, p.src_wide);
+  const bool exists = at >= 0 && at < p.rows;
+  if (!exists && at != p.padding && p.status != nullptr) atomicOr(p.status, 1u);
   A sum = A(0);
-  if (segment >= 0 && at >= 0 && at < p.rows && at != p.padding) {
+  if (segment >= 0 && exists && at != p.padding) {
     const T* x = static_cast<const T*>(p.x) + at * p.x_row;
     const T* h = static_cast<const T*>(p.h) + segment * p.h_row;
     const i64* arg = static_cast<const i64*>(p.arg) + segment * p.arg_row;

@@ -19,11 +19,13 @@ BARACUDA_D i64 read_index(const void* p, i64 at, int wide) {
   return wide ? static_cast<const i64*>(p)[at] : static_cast<const i32*>(p)[at];
 }
 
-// The id of a token, clamped to [-1, segments]: both ends are no segment.
+// The id of a token, clamped to [-1, segments]: both ends are no segment. A checked run is told of an id that lies outside,
+// unless it is the one that is left out (below -1 for none), or others' ids are there on purpose.
 template <class P> BARACUDA_D i64 token_id(const P& p, i64 token) {
   const i64 id = read_index(p.index, token * p.index_step, p.index_wide);
   const bool given = static_cast<Segmented>(p.mode) != Segmented::keys;
-  if (given && p.status != nullptr && (id < 0 || id >= p.segments)) atomicOr(p.status, 1u);
+  const bool meant = p.others || (id == p.left_out && p.left_out >= -1);
+  if (given && p.status != nullptr && (id < 0 || id >= p.segments) && !meant) atomicOr(p.status, 1u);
   return max<i64>(-1, min<i64>(id, p.segments));
 }
 

@@ -114,6 +114,11 @@ def block_scale(kind: ElementKind, most: Any, largest: float, scale: float) -> t
     return factor, factor
 
 
+def over_scales(u: Any, scales: Any) -> Any:
+    """u / scales as float32 numbers; a scale of 0 gives 0 with the sign of the quotient."""
+    return np.where(scales == 0, np.copysign(0.0, u) * np.copysign(1.0, scales), _single(u / scales))
+
+
 def reference(
     desc: NormQuantizeBlocksDescriptor, *, x: Any, weight: Any, bias: Any, residual: Any, scale: Any, wanted: set[str]
 ) -> Mapping[str, Any]:
@@ -130,7 +135,7 @@ def reference(
         u = u.reshape(*desc.scales_shape, desc.block)
         most = np.max(np.abs(u), axis=-1, initial=0)
         factor, stored = block_scale(desc.scale_element, most, largest, float(scale))
-        y = np.where(factor[..., None] == 0, 0, _single(u / factor[..., None])).reshape(desc.shape)
+        y = over_scales(u, factor[..., None]).reshape(desc.shape)
         y = np.where(np.isnan(y), 0, np.rint(y)) if desc.to_element is E.I8 else y
     made = {
         "y": (y, desc.to_element, True),

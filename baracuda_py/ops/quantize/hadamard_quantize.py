@@ -22,7 +22,7 @@ from ...schedules import hadamard as tiles
 from ...schedules.geometry import grid
 from ...schedules.rows import merge_rows, row_params
 from ..elementwise.cast import carrier_shape
-from ..norm.norm_quantize_blocks import SCALES, TARGETS, block_scale
+from ..norm.norm_quantize_blocks import SCALES, TARGETS, block_scale, over_scales
 from .fp8_cast import single
 from .hadamard import MOST, WIDE, HadamardDescriptor, rotated
 from .hadamard_matrix import BASES
@@ -104,7 +104,7 @@ def reference(
         else:
             most = np.max(np.abs(u), axis=-1, initial=0)
             by, stored = block_scale(desc.scale_element, most, largest, float(y_scale))
-        y = np.where(by[..., None] == 0, 0, single(u / by[..., None], np.float64)).reshape(desc.shape)
+        y = over_scales(u, by[..., None]).reshape(desc.shape)
         y = np.where(np.isnan(y), 0, np.rint(y)) if desc.to_element is E.I8 else y
     made = {"y": (y, desc.to_element), "scales": (stored, desc.scale_element)}
     return {name: np.array(encode(cast_values(v, e, True), e)) for name, (v, e) in made.items()}

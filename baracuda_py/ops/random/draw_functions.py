@@ -170,7 +170,8 @@ def dirichlet(
     """Points of the simplex (torch.distributions.Dirichlet) of concentrations [..., K]: softmax of log-gamma variates.
 
     shape: of the result, to which the concentrations broadcast. Exact for concentrations so small that gamma variates
-    are 0.
+    are 0. Logarithms are float32 or float64, as those of small concentrations leave the range of a 16-bit float, of
+    which a cast is the third launch.
     """
     if unknown:
         raise unexpected(dirichlet, unknown)
@@ -178,9 +179,12 @@ def dirichlet(
     if not element.is_float:
         raise InvalidProblemError(f"concentration must be a float array, got {element}")
     options = {"stream": stream, "preference": preference}
-    given = {"seed": seed, "offset": offset, "element": element, "like": None, "out": None, **options}
+    given = {"seed": seed, "offset": offset, "element": element.acc, "like": None, "out": None, **options}
     logs = fill(RandomKind.LOGGAMMA, {"concentration": concentration}, shape, given)
-    return registry.public("softmax")(logs, axis=-1, out=out, **options)
+    softmax = registry.public("softmax")
+    if element.acc is element:
+        return softmax(logs, axis=-1, out=out, **options)
+    return registry.public("cast")(softmax(logs, axis=-1, **options), element, out=out, **options)
 
 
 @entry(RandomPlan)

@@ -43,9 +43,11 @@ def _gamma_pair(tries: Tries, base: int, a: Any) -> tuple[Any, Any]:
     return value, np.where(small, np.log(first(tries.block(base + 32))) / a, 0)
 
 
-def _gamma(tries: Tries, base: int, a: Any) -> Any:
+def _gamma(tries: Tries, base: int, a: Any, rate: Any = 1.0) -> Any:
+    """Over its rate; the factor in two parts, so that nothing before the end leaves the range of a double."""
     value, factor = _gamma_pair(tries, base, np.where(a > 0, a, 1))
-    return np.where(a > 0, value * np.exp(factor), np.where(a == 0, 0, np.nan))
+    root = np.exp(0.5 * factor)
+    return np.where(a > 0, value * root / rate * root, np.where(a == 0, 0, np.nan) / rate)
 
 
 def _log_gamma(tries: Tries, base: int, a: Any) -> Any:
@@ -55,7 +57,7 @@ def _log_gamma(tries: Tries, base: int, a: Any) -> Any:
 
 def gamma(tries: Tries, a: Any, rate: Any, _: Any) -> Any:
     """Over its rate."""
-    return _gamma(tries, 0, a) / rate
+    return _gamma(tries, 0, a, rate)
 
 
 def loggamma(tries: Tries, a: Any, _: Any, __: Any) -> Any:
@@ -65,22 +67,30 @@ def loggamma(tries: Tries, a: Any, _: Any, __: Any) -> Any:
 
 def beta(tries: Tries, a: Any, b: Any, _: Any) -> Any:
     """By the logarithms of two gamma variates."""
-    return 1 / (1 + np.exp(_log_gamma(tries, 64, b) - _log_gamma(tries, 0, a)))
+    apart = _log_gamma(tries, 64, b) - _log_gamma(tries, 0, a)
+    lesser = np.exp(-np.abs(apart))
+    return np.where(apart > 0, lesser, 1) / (1 + lesser)
 
 
 def chi_square(tries: Tries, df: Any, _: Any, __: Any) -> Any:
     """Twice a gamma variate of half the degrees."""
-    return 2 * _gamma(tries, 0, 0.5 * df)
+    return _gamma(tries, 0, 0.5 * df, 0.5)
 
 
 def student_t(tries: Tries, df: Any, loc: Any, scale: Any) -> Any:
     """A normal variate over the root of a chi-square one over its degrees."""
-    return loc + scale * (block_normals(tries.block(40))[0] * np.sqrt(0.5 * df / _gamma(tries, 0, 0.5 * df)))
+    held = np.where(df > 0, df, np.nan)
+    value, factor = _gamma_pair(tries, 0, 0.5 * held)
+    near, root = block_normals(tries.block(40))[0] * np.sqrt(0.5 * held / value), np.exp(-0.25 * factor)
+    return np.where(near == 0, loc, scale * root * (near * root) + loc)  # that root may be infinite
 
 
 def f_ratio(tries: Tries, top: Any, bottom: Any, _: Any) -> Any:
     """Of two chi-square variates over their degrees."""
-    return _gamma(tries, 0, 0.5 * top) / top * bottom / _gamma(tries, 64, 0.5 * bottom)
+    above, more = _gamma_pair(tries, 0, 0.5 * np.where(top > 0, top, np.nan))
+    below, less = _gamma_pair(tries, 64, 0.5 * np.where(bottom > 0, bottom, np.nan))
+    root = np.exp(0.5 * (more - less))
+    return above / top * bottom / below * root * root
 
 
 def generalized_normal(tries: Tries, power: Any, _: Any, __: Any) -> Any:

@@ -40,7 +40,7 @@ def moe_permute(
         places, shape, "places"))) if one is not None}  # fmt: skip
     _, offsets, found, rows = segment_order(
         flat(experts, shape, "experts"), num_segments=num_experts, fan=max(shape[1], 1), absent=BEYOND,
-        return_places=True, return_rows=True, out=given or None, **options,
+        others=True, return_places=True, return_rows=True, out=given or None, **options,
     )  # fmt: skip
     y = take(x, rows, axis=0, out=y, **options)
     return y, offsets, reshaped(found, shape, "places") if places is None else places

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Step, Variant, element, extent,
-    functional, integer, operand, output,
+    flag, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INDICES
@@ -32,12 +32,15 @@ def random_ids(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 class SegmentOrderDescriptor(Descriptor):
     """ids are [tokens], fan tokens a row (the experts of one row of x). absent: what rows have behind the last.
 
-    element: of what is returned."""
+    others: ids outside [0, num_segments) are those of others, as the experts of another device; else only -1 is there
+    on purpose, and BARACUDA_CHECK=1 tells of the rest. element: of what is returned.
+    """
 
     tokens: int = extent()
     num_segments: int = extent()
     fan: int = extent(1, minimum=1)
     absent: int = integer(-1, maximum=-1)
+    others: bool = flag(False)
     element: ElementKind = element(INDICES, I64)
 
     def validate(self) -> None:
@@ -81,7 +84,7 @@ PARAMS = segment_params(
 
 def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
-    segments = Segments(p, By.IDS, desc.tokens, desc.num_segments, p.ids, name="ids")
+    segments = Segments(p, By.IDS, desc.tokens, desc.num_segments, p.ids, left_out=-1, name="ids", others=desc.others)
     if refusal := segments.refusal():
         return refusal
     views = {name: p.views[name] for name in OUTPUTS}
@@ -126,7 +129,7 @@ class SegmentOrderPlan(Plan):
     args = SegmentOrderArgs
     raw = True
     reference = staticmethod(reference)
-    value_policy = "a token whose id lies outside [0, num_segments) has no place"
+    value_policy = "a token whose id lies outside [0, num_segments) has no place; on purpose where it is -1"
     variants = (
         Variant(
             "counted", _geometry, source="segment/segment_order.cu", guarantee=Guarantee(native=True),
@@ -151,14 +154,15 @@ class SegmentOrderPlan(Plan):
     def case(draw: Any) -> SegmentOrderDescriptor:
         return SegmentOrderDescriptor(
             tokens=draw.sizes(0, 1, 40, 300, 1100), num_segments=draw.sizes(1, 3, 0, 20, 300, rare=(1100,)),
-            fan=draw.sizes(1, 2, 8), absent=draw.choice((-1, -(2**31))), element=draw.element,
+            fan=draw.sizes(1, 2, 8), absent=draw.choice((-1, -(2**31))),
+            others=draw.flag(), element=draw.element,
         )  # fmt: skip
 
     @classmethod
     def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
         ids = np.asarray(arrays["ids"])
-        wrong = ((ids < 0) | (ids >= desc.num_segments)).any()
-        return f"ids must lie in [0, {desc.num_segments})" if wrong else None
+        wrong = not desc.others and ((ids < -1) | (ids >= desc.num_segments)).any()
+        return f"ids must lie in [0, {desc.num_segments}) or be -1" if wrong else None
 
 
 segment_order = functional(SegmentOrderPlan)

@@ -18,7 +18,7 @@ struct Divisor {
   BARACUDA_D explicit Divisor(float s) : Divisor(s, 1.0f / s) {}
   BARACUDA_D Divisor(float s, float inverse) : scale(s), inverse(inverse), fast(s > 0x1p-90f && s < 0x1p90f) {}
   BARACUDA_D float operator()(float x) const {
-    if (!fast) return scale == 0.0f ? 0.0f : x / scale;
+    if (!fast) return scale == 0.0f ? zero(x) : x / scale;
     const float q = x * inverse, made = corrected(x, q);
     return made == made ? made : q;  // of an infinite x the remainder is NaN
   }
@@ -27,7 +27,12 @@ struct Divisor {
   BARACUDA_D float near(float x) const { return corrected(x, x * inverse); }
 
  private:
-  BARACUDA_D float corrected(float x, float q) const { return math::fma(math::fma(-q, scale, x), inverse, q); }
+  // What a scale of 0 gives: 0 with the sign of the quotient.
+  BARACUDA_D float zero(float x) const {
+    return __uint_as_float((__float_as_uint(x) ^ __float_as_uint(scale)) & 0x80000000u);
+  }
+  // The remainder is q scale - x, as x - q scale is a 0 without the sign of a q that is 0.
+  BARACUDA_D float corrected(float x, float q) const { return math::fma(math::fma(q, scale, -x), -inverse, q); }
 };
 
 // The lowest bytes of four words, and the highest.

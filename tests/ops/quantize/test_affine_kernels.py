@@ -21,9 +21,11 @@ SMALL = ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
 
 
 def same(name: str, y: np.ndarray, want: Any) -> None:
-    """The same numbers, among which zeros have no sign."""
+    """The same numbers, of which zeros have their sign, too."""
     got, wanted = (np.asarray(decode(np.asarray(one).view(y.dtype), name), np.float64) for one in (y, want))
     np.testing.assert_array_equal(got, wanted)
+    number = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(wanted[number]))
 
 
 def quantized(name: str, element: str, x: np.ndarray, block: tuple[int, ...], scales: Any, zeros: Any) -> Any:
@@ -50,7 +52,7 @@ def test_chunks_with_and_without_odd_numbers(name: str, element: str, block: tup
     x = rng.integers(-40, 40, (32, 64)) / 2.0 * rng.choice([1, 0.7, 20], (32, 1))
     for row in range(0, 32, 3):  # an odd number in a chunk of some rows
         x[row, rng.integers(64)] = ODD[row // 3 % len(ODD)]
-    x[1], x[2] = -0.0, 0
+    x[1], x[2], x[4, ::3], x[5:9] = -0.0, 0, -0.0, x[5:9] * 1e-9
     zeros = None
     if name in WHOLE:
         zeros = rng.choice([1, 0, -7, 3, 300, -70000], desc.scale_shape).astype(np.int32)
@@ -72,6 +74,7 @@ def test_one_number_of_a_row_that_is_broadcast(element: str) -> None:
 
 ROWS = {
     "plain": lambda x: x, "zeros": lambda x: x * 0, "subnormal": lambda x: x * 1e-41, "huge": lambda x: x * 5e37,
+    "some zeros": lambda x: x * (np.arange(x.size) % 3 > 0),
     "nan": lambda x: np.where(np.arange(x.size) == 77, np.nan, x),
     "inf": lambda x: np.where(np.arange(x.size) == 3, -np.inf, x), "small": lambda x: x * 1e-30,
 }  # fmt: skip
