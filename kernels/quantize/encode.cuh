@@ -128,7 +128,7 @@ template <class TABLE> struct TableCodes {
     return TABLE::name(static_cast<int>(found.y) + (y > __uint_as_float(found.x) ? 1 : 0));
   }
   BARACUDA_D u32 code(float x) const {
-    const float y = by(x) != by(x) ? 0.0f : by(x);
+    const float w = by.scale == 0.0f ? 0.0f : by(x), y = w != w ? 0.0f : w;  // the sign of 0 is of no account
     int at = 0;
 #pragma unroll
     for (int i = 1; i < 16; ++i) at += y > TABLE::middle(i) ? 1 : 0;
