@@ -9,6 +9,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError, UnknownKeywordError
+from tests.steps_emulated import by_kernels
 
 RNG = np.random.default_rng(4)
 Q, K, V = (RNG.standard_normal(s) for s in ((2, 5, 6, 8), (2, 7, 3, 8), (2, 7, 3, 8)))
@@ -109,6 +110,14 @@ def test_values_and_gradients_in_jax(name: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_on_the_emulator() -> None:
+    facts = _in(FACTS["lengths"], np.float32)
+    with by_kernels() as launched:
+        y = bc.dot_product_attention(*(x.astype(np.float32) for x in (Q, K, V)), **facts)
+    assert sum("flash_sdpa" in name for name in launched) == 1
+    np.testing.assert_allclose(y, formula(Q, K, V, **FACTS["lengths"]).numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_a_query_that_sees_nothing_gives_zeros() -> None:
     mask = MASK.copy()
     mask[0, 0, 3] = False
@@ -120,6 +129,7 @@ def test_a_query_that_sees_nothing_gives_zeros() -> None:
 BAD: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     r"must be \[B, T, N, H\]": ((Q, K[0], V), {}), "do not fit together": ((Q, K[:, :5], V), {}),
     "heads of key and value must divide": ((Q[:, :, :5], K, V), {}),
+    "value must hold float64 as query": ((Q, K, V.astype(np.float32)), {}),
     "bias must hold": ((Q, K, V), {"bias": MASK}), "mask must hold bool": ((Q, K, V), {"mask": BIAS}),
     "bias .* do not broadcast": ((Q, K, V), {"bias": BIAS[..., :3]}),
     "mask must broadcast": ((Q, K, V), {"mask": np.ones((2, 2, 6, 5, 7), bool)}),

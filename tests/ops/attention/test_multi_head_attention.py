@@ -9,6 +9,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
+from tests.steps_emulated import by_kernels
 
 torch = pytest.importorskip("torch")
 
@@ -141,6 +142,19 @@ def test_results_are_written_where_they_are_wanted(apart: bool, average: bool) -
         bc.multi_head_attention_forward(**call, need_weights=False, out=outs[0][:2])
 
 
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_on_the_emulator(need_weights: bool) -> None:
+    weights, facts = CASES["more and zeros"]
+    call = arguments(weights, facts | {"need_weights": need_weights})
+    want = bc.multi_head_attention_forward(**call)
+    low = {n: v.astype(np.float32) if getattr(v, "dtype", None) == np.float64 else v for n, v in call.items()}
+    with by_kernels() as launched:
+        made = bc.multi_head_attention_forward(**low)
+    assert any("flash_sdpa" in name for name in launched) is not need_weights
+    for one, other in zip(made[: 1 + need_weights], want, strict=False):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_dropout_is_of_its_stream() -> None:
     call = arguments(PACKED, {"dropout_p": 0.4})
     plain, _ = bc.multi_head_attention_forward(**call, training=False)
@@ -168,6 +182,7 @@ BAD: dict[str, dict[str, Any]] = {
     "q_proj_weight is None": {"use_separate_proj_weight": True}, "in_proj_weight is None": {"in_proj_weight": None},
     "is_causal says what": {"is_causal": True}, "bias_k and bias_v": {"bias_k": x(1, 1, E)},
     "attn_mask must have shape": {"attn_mask": HIDES[:3]}, "key_padding_mask must have": {"key_padding_mask": PADS[:2]},
+    "out_proj_bias must hold float64": {"out_proj_bias": x(E).astype(np.float32)},
     "attn_mask must hold bool": {"attn_mask": FULL.astype(np.int32)}, "seed is None": {"dropout_p": 0.1},
     "one length and the batch 3": {"value": x(S - 1, N, E)}, "must have 3 axes each": {"query": x(L, E)},
     "key and value must have 12 features": {"key": x(S, N, 6)},

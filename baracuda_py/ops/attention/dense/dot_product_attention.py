@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ....core import Array, ElementKind as E
@@ -21,6 +22,15 @@ _HIDDEN = float("-inf")
 _SCORES = "the scores [B, N, T, S]"
 
 
+def one_element(named: Iterable[tuple[str, Any]]) -> None:
+    """Raises unless arrays hold what the first does."""
+    (first, x), *others = named
+    wanted = read(x, first).element
+    for name, other in others:
+        if (found := read(other, name).element) is not wanted:
+            raise InvalidProblemError(f"{name} must hold {wanted} as {first} does, got {found}; cast it first")
+
+
 def _operands(query: Any, key: Any, value: Any) -> tuple[tuple[int, int, int, int], bool, list[Any]]:
     """([B, N, T, S], whether the batch axis is made here, the operands of four axes)."""
     named = (("query", query), ("key", key), ("value", value))
@@ -35,6 +45,7 @@ def _operands(query: Any, key: Any, value: Any) -> tuple[tuple[int, int, int, in
         )
     if q[-2] % max(k[-2], 1) or (not k[-2] and q[-2]):
         raise InvalidProblemError(f"the {k[-2]} heads of key and value must divide the {q[-2]} of query")
+    one_element(named)
     apart = len(q) == 3
     held = [with_axis(x, 0, name) if apart else x for name, x in named]
     return (1 if apart else q[0], q[-2], q[-3], k[-3]), apart, held

@@ -24,6 +24,7 @@ from ...layout.pad import pad
 from ...random.dropout import dropout
 from ...reduce.reduce import mean  # type: ignore[attr-defined]
 from ...softmax.masked_softmax import masked_softmax
+from .dot_product_attention import one_element
 from .flash_sdpa import FlashSdpaPlan, flash_sdpa
 
 _HIDDEN = float("-inf")
@@ -112,8 +113,10 @@ def _checked(operands: tuple[Any, Any, Any], width: int, heads: int, told: Mappi
         "v_proj_weight": (width, value[2]), "in_proj_bias": (3 * width,), "bias_k": (1, 1, width),
         "bias_v": (1, 1, width), "out_proj_weight": (width, width), "out_proj_bias": (width,),
     }  # fmt: skip
-    for name, x in told.items():
-        if x is not None and shape_of(x, name) != wanted[name]:
+    held = {name: x for name, x in told.items() if x is not None}
+    one_element([*zip(("query", "key", "value"), operands, strict=True), *held.items()])
+    for name, x in held.items():
+        if shape_of(x, name) != wanted[name]:
             raise InvalidProblemError(f"{name} must have shape {wanted[name]}, got {shape_of(x, name)}")
     if told.get("in_proj_weight") is not None and not key[2] == value[2] == width:
         raise InvalidProblemError(
