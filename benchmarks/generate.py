@@ -1,6 +1,6 @@
 """Generation with the model of examples/train_gpt.py --preset gpu: one captured decode step, against PyTorch's.
 
-    python benchmarks/generate.py [--csv [FILE]] [--rounds 20] [--skip-compile]
+    python benchmarks/generate.py [--csv [FILE]] [--rounds 20] [--skip-compile] [--rows]
 
 A token is drawn at the last place of a full cache. Ours is one CUDA graph; so is torch's, with a static cache, SDPA
 over all of it, and what surrounds attention compiled. The floor is the time that the weights and the cache take at the
@@ -32,8 +32,8 @@ TOKENS = 8  # a timed call draws so many: a single one at batch 1 is shorter tha
 TOP_K = 40
 
 
-def captured(model: gpt_model.Decoder, batch: int, context: int) -> Callable[[], Any]:
-    """Our decode step: the token drawn is the next one's input."""
+def captured(model: gpt_model.Decoder, batch: int, context: int, by_row: bool = False) -> Callable[[], Any]:
+    """Our decode step: the token drawn is the next one's input. by_row: cut-offs and seeds are arrays of the rows."""
     cache = model.cache(batch, context)
     for pair in cache:
         for part in pair:
@@ -41,10 +41,14 @@ def captured(model: gpt_model.Decoder, batch: int, context: int) -> Callable[[],
             bc.cast(noise, PRESET.compute, out=part)
     token, position = cp.zeros(batch, np.int64), cp.full(batch, context - 1, np.int64)
     offset = cp.zeros(1, np.int64)
+    rows: dict[str, Any] = {"temperature": 0.8, "top_k": TOP_K, "seed": 0}
+    if by_row:
+        rows = {"temperature": cp.full(batch, 0.8, np.float32), "top_k": cp.full(batch, TOP_K, np.int64),
+                "seed": cp.arange(batch)}  # fmt: skip
 
     def step(token: Any, position: Any, offset: Any) -> None:
         logits = model.decode(token, position, cache)
-        bc.sample(logits, temperature=0.8, top_k=TOP_K, seed=0, offset=offset[0], out=token)
+        bc.sample(logits, **rows, offset=offset[0], out=token)
         bc.add(offset, model.one, out=offset)
 
     return bc.graph(step, token, position, offset)
@@ -67,10 +71,12 @@ def repeated(step: Callable[[], Any]) -> Callable[[], None]:
     return call
 
 
-def measure(batch: int, context: int, bandwidth: float, compiled: bool, rounds: int) -> dict[str, Any]:
+def measure(
+    batch: int, context: int, bandwidth: float, compiled: bool, rounds: int, by_row: bool = False
+) -> dict[str, Any]:
     """The row of one batch and context."""
     model = gpt_model.Decoder(PRESET, cp)
-    steps: dict[str, Callable[[], Any]] = {"baracuda_py": captured(model, batch, context)}
+    steps: dict[str, Callable[[], Any]] = {"baracuda_py": captured(model, batch, context, by_row)}
     try:
         steps["torch"] = Generator(model, batch, context, compiled, TOP_K).step
     except Exception as error:  # the peer is left out, and said
@@ -114,13 +120,14 @@ def main() -> int:
     add_options(parser, default="")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--skip-compile", action="store_true", help="torch without torch.compile")
+    parser.add_argument("--rows", action="store_true", help="temperature, top-k and seed as an array of the rows")
     options = parser.parse_args()
     results = Results(options, "generate")
     began, bandwidth, rows = time.perf_counter(), copy_bandwidth(), []
     print(f"copy {bandwidth / 1e12:.2f} TB/s; {TOKENS} tokens a timed call")
     for batch in BATCHES:
         for context in CONTEXTS:
-            row = measure(batch, context, bandwidth, not options.skip_compile, options.rounds)
+            row = measure(batch, context, bandwidth, not options.skip_compile, options.rounds, options.rows)
             rows.append(row)
             print(f"batch {batch:>3} context {context:>5}  {row['us']:>8} µs a token  {int(row['tokens_per_s']):>9,} "
                   f"tokens/s  {100 * float(row['of_floor']):5.1f} % of the floor's {row['floor_us']} µs  "

@@ -131,6 +131,7 @@ dlogits = bc.rnnt_loss_backward(np.ones_like(loss), *given, lse, log_steps, log_
     "cosine_similarity_backward": f"{_ROWS}{_DY}dx1, dx2 = bc.cosine_similarity_backward(dy, x1, x2, axis=-1)",
     "dist": f"{_ROWS}y = bc.dist(x1, x2)",
     "dist_backward": f"{_ROWS}y = bc.dist(x1, x2)\ndx1, dx2 = bc.dist_backward(np.ones_like(y), x1, x2, y)",
+    "dot_product_attention": f"{_QKV}y = bc.dot_product_attention(q, k, v, is_causal=True)",
     "dropout": f"{_X}y = bc.dropout(x, 0.25, seed=7)",
     "feature_alpha_dropout": f"{_X}y = bc.feature_alpha_dropout(x, 0.25, seed=7)",
     "feature_dropout": f"{_X}y = bc.feature_dropout(x, 0.25, seed=7)",
@@ -206,6 +207,11 @@ dx, dweight, dbias = bc.linear_cross_entropy_of_probabilities_backward(dloss, x1
     "einsum": f'{_STACKS}y = bc.einsum("bij,bjk->bki", a, b)',
     "matrix_power": f"{_AB}y = bc.matrix_power(a @ a.T, 5)",
     "matvec": f"{_AB}y = bc.matvec(a, b)",
+    "multi_head_attention_forward": f"""{_RNG}x = rng.standard_normal((5, 2, 8), dtype=np.float32)
+project, combine = rng.standard_normal((24, 8), dtype=np.float32), rng.standard_normal((8, 8), dtype=np.float32)
+y, weights = bc.multi_head_attention_forward(
+    x, x, x, 8, 2, project, None, None, None, False, 0.0, combine, None, average_attn_weights=False
+)""",
     "multi_dot": f"{_AB}y = bc.multi_dot([a.T, a, b])",
     "softmin": f"{_X}y = bc.softmin(x, axis=1)",
     "tensordot": f"{_STACKS}y = bc.tensordot(a, b, ([0, 2], [0, 1]))",

@@ -112,6 +112,10 @@ avg_pool1d avg_pool2d avg_pool3d: input kernel_size stride padding ceil_mode cou
 lp_pool1d lp_pool2d lp_pool3d: input norm_type kernel_size stride ceil_mode
 adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d: input output_size
 adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d: input output_size return_indices
+max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices: input kernel_size stride padding dilation \
+ceil_mode
+adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices: input output_size
+max_unpool1d max_unpool2d max_unpool3d: input indices kernel_size stride padding output_size
 pad: input pad mode value
 fold: input output_size kernel_size dilation padding stride
 pixel_shuffle: input upscale_factor
@@ -180,6 +184,9 @@ histc: input bins min max
 histogram histogramdd: input bins range weight density
 bincount: input weights length
 isin: elements:x test_elements assume_unique invert
+multi_head_attention_forward: query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v \
+add_zero_attn dropout_p out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask \
+use_separate_proj_weight q_proj_weight k_proj_weight v_proj_weight static_k static_v average_attn_weights is_causal
 dropout1d dropout2d dropout3d: input p training inplace
 native_dropout: input p train:training
 rrelu: input lower upper training inplace

@@ -300,6 +300,7 @@ from baracuda_py import divide as divide
 from baracuda_py import divmod as divmod
 from baracuda_py import dot as dot
 from baracuda_py import dot_general as dot_general
+from baracuda_py import dot_product_attention as dot_product_attention
 from baracuda_py import double_sided_maxwell as double_sided_maxwell
 from baracuda_py import dpo_loss as dpo_loss
 from baracuda_py import dropout as dropout
@@ -759,6 +760,7 @@ from baracuda_py import mul_backward as mul_backward
 from baracuda_py import mulhi as mulhi
 from baracuda_py import multi_dot as multi_dot
 from baracuda_py import multi_gemm as multi_gemm
+from baracuda_py import multi_head_attention_forward as multi_head_attention_forward
 from baracuda_py import multi_margin_loss as multi_margin_loss
 from baracuda_py import multi_margin_loss_backward as multi_margin_loss_backward
 from baracuda_py import multigammaln as multigammaln

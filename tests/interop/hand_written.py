@@ -47,6 +47,11 @@ def _heads(count: int, length: int = 8) -> list[Any]:
     return [made(1, 2, length, 16, seed=i) for i in range(count)]
 
 
+def _attention_layer() -> list[Any]:
+    weights = [made(24, 8, seed=3), made(24, seed=4), None, None, False, 0.0, made(8, 8, seed=5), made(8, seed=6)]
+    return [*(made(5, 2, 8, seed=i) for i in range(3)), 8, 2, *weights]
+
+
 def _pages(queries: int, dtype: Any = np.float32) -> Call:
     pages = {"page_table": np.arange(4, dtype=np.int32).reshape(2, 2), "lengths": np.array([7, 3], np.int32)}
     bounds = [np.array([0, 1, queries], np.int32)] if queries != 2 else []
@@ -403,6 +408,11 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "prelu_backward": lambda: ([made(4, 6), made(4, 6, seed=1), made(6)], {}),
     "renorm": lambda: ([made(4, 6), 2.0, 0, 1.0], {}),
     "renorm_backward": lambda: ([made(4, 6), made(4, 6, seed=1), 2.0, 0, 1.0], {}),
+    "dot_product_attention": lambda: (
+        [*(made(2, 6, 2, 16, seed=i) for i in range(3)), made(2, 6, 6, seed=3)],
+        {"key_value_seq_lengths": np.array([6, 4], np.int32), "query_seq_lengths": np.array([3, 6], np.int32)},
+    ),
+    "multi_head_attention_forward": lambda: (_attention_layer(), {}),
     "sdpa_backward": lambda: ([*_heads(3), np.full((1, 2, 8, 8), 0.125, np.float32), made(1, 2, 8, 16, seed=4)], {}),
     "sdpa_block_sparse": lambda: ([*_heads(3, 64), np.ones((1, 1), np.uint8)], {}),
     "sdpa_block_sparse_backward": lambda: (

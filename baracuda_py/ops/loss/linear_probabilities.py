@@ -13,7 +13,7 @@ from ...core.checked import whole
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
-from ...core.outputs import each_of
+from ...core.outputs import beside, each_of
 from ...core.views import cut, reshaped, shape_of, transposed
 from ...expressions.reduce import reduce
 from ...interop.arrays import package_name, read
@@ -37,9 +37,11 @@ GRADIENTS = ("dx", "dweight", "dbias")
 class _Rows:
     """A result of which each chunk makes some rows: in their place, or, in JAX, one below the other."""
 
-    def __init__(self, shape: tuple[int, ...], element: ElementKind, like: Any, given: Any = None) -> None:
-        written = given is not None or package_name(type(like)) != "jax"
-        self.array = given if given is not None else empty(shape, element, like=like) if written else None
+    def __init__(self, shape: tuple[int, ...], element: ElementKind, like: Any, stream: Any, given: Any = None) -> None:
+        self.array = given
+        if given is None and package_name(type(like)) != "jax":
+            with beside(like, stream):
+                self.array = empty(shape, element, like=like)
         self.parts: list[Any] = []
 
     def place(self, first: int, stop: int) -> Any:
@@ -71,11 +73,14 @@ def _chunks(
     size = whole("chunk", chunk, 0) or chunk_rows(rows, classes, hidden, kind, "dweight" in wanted)
     share = 1 / max(rows, 1) if reduction == "mean" else 1.0
     if dloss is None:
-        up = full((rows,) if per_row else (), share, acc, like=x)
+        with beside(x, options["stream"]):
+            up = full((rows,) if per_row else (), share, acc, like=x)
     else:
         up = affine(dloss, share, **options) if reduction == "mean" else dloss
-    losses = _Rows((rows,), acc, x, out.get("loss") if per_row else None) if "loss" in wanted else None
-    dx = _Rows((rows, hidden), kind, x, out.get("dx")) if "dx" in wanted else None
+    losses = (
+        _Rows((rows,), acc, x, options["stream"], out.get("loss") if per_row else None) if "loss" in wanted else None
+    )
+    dx = _Rows((rows, hidden), kind, x, options["stream"], out.get("dx")) if "dx" in wanted else None
     product = {"math_precision": math_precision, **options}
     jax = package_name(type(x)) == "jax"
     dweight = dbias = None

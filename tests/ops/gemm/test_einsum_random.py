@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import string
 import sys
 from dataclasses import dataclass
@@ -14,11 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import baracuda_py as bc
-from baracuda_py.core.plan import Plan
 from baracuda_py.ops.gemm.paths import greedy
-from baracuda_py.testing import emulated_device
-from baracuda_py.testing.emulator import emulating
-from baracuda_py.testing.recording import pointer_view
+from tests.steps_emulated import by_kernels
 
 DTYPES = ("float64", "float32", "int32", "uint8", "int64", "complex128")
 
@@ -182,16 +178,7 @@ def test_lists_of_integers_say_the_same(problem: Problem) -> None:
 def test_random_equations_on_the_emulator(problem: Problem) -> None:
     """Each step by its kernels, on the views that it is given."""
 
-    def emulated(self: Plan, args: Any, workspace: Any = None, stream: Any = None) -> None:
-        given = {f.name: getattr(args, f.name) for f in dataclasses.fields(args)}
-        views = {n: pointer_view(x) if isinstance(x, np.ndarray) else x for n, x in given.items()}
-        with emulating(1):
-            preference = bc.PlanPreference(prefer_backend="bespoke")
-            type(self).select(self.desc, preference, device=emulated_device(9.0)).run(type(args)(**views))
-
-    run = Plan.run
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Plan, "run", lambda self, *a: run(self, *a) if self.device.fake else emulated(self, *a))
+    with by_kernels():
         got = bc.einsum(problem.equation, *problem.arrays)
     assert got.shape == problem.want.shape and np.array_equal(got, problem.want)
 

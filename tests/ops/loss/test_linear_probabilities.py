@@ -10,6 +10,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
+from tests.steps_emulated import by_kernels
 
 RNG = np.random.default_rng(8)
 X, W, B, C = (RNG.standard_normal(s) for s in ((10, 6), (9, 6), (9,), (9,)))
@@ -150,3 +151,20 @@ BAD = {
 def test_bad_input_is_refused(said: str) -> None:
     with pytest.raises(InvalidProblemError, match=said):
         BAD[said]()
+
+
+@pytest.mark.parametrize("element", ["float32", "bfloat16"])
+def test_on_the_emulator(element: str) -> None:
+    """Chunks of rows by their kernels, the last one shorter: against torch in float64 of the values that are held."""
+    torch = pytest.importorskip("torch")
+    held = [v.astype(element) for v in (X, W, Q, B, C)]
+    with by_kernels() as launched:
+        made = bc.linear_cross_entropy(*held, reduction="mean", chunk=4, **TERMS[2], **ALL)
+    said = " ".join(launched)
+    assert said.count("cross_entropy_terms_backward_probabilities") == 3 and said.count("bc_gemm") == 9
+    x, w, q, b, c = (torch.from_numpy(v.astype(np.float64)) for v in held)
+    leaves = [v.requires_grad_() for v in (x, w, b)]
+    want = whole(x, w, q, b, c, "mean", TERMS[2])
+    fine = {"rtol": 1e-5, "atol": 1e-6} if element == "float32" else {"rtol": 2e-2, "atol": 2e-3}
+    for one, other in zip(made, (want, *torch.autograd.grad(want, leaves)), strict=True):
+        np.testing.assert_allclose(np.asarray(one, np.float64), other.detach(), **fine)

@@ -10,6 +10,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError, UnknownKeywordError, UnsupportedError
+from tests.steps_emulated import by_kernels
 
 NUMBERS = ((2, 3), (2, 1)), ((0,), (0,))  # of a [batch, m, u, v] and b [batch, v, u, n]
 PLAIN = ((1,), (0,)), ((), ())
@@ -237,3 +238,32 @@ def test_elements_are_refused() -> None:
         bc.scaled_dot(X, X.T, X)
     with pytest.raises(UnknownKeywordError, match="did you mean out_element"):
         bc.scaled_dot_general(X, X.T, PLAIN, preferred_element_type="float32")
+
+
+@pytest.mark.parametrize(("mode", "scale"), MODES[::2])
+def test_the_product_on_the_emulator(mode: str, scale: Any) -> None:
+    """By its kernels, axes out of order copied first: what the format holds of blocks of zeros and of any exponent."""
+    rng = np.random.default_rng(3)
+    a, b = draw(rng, 2, 3, 4, 16), draw(rng, 2, 16, 4, 5)
+    a[0, 1], b[1, :, :, 2] = 0, 0
+    if mode == "mxfp8":
+        a[1, 0] *= 2.0**-120
+    x, w = (held(one, mode, scale) for one in flat(a, b))
+    with by_kernels() as launched:
+        y = bc.scaled_dot_general(a, b, NUMBERS, configs=configs_of(mode, scale))
+    assert any("block_gemm" in name for name in launched) and any("view_copy" in name for name in launched)
+    assert (abs(y - x @ w.swapaxes(1, 2)) <= 2.0**-21 * (abs(x) @ abs(w).swapaxes(1, 2))).all()
+
+
+@pytest.mark.parametrize("mode", ["mxfp8", "nvfp4"])
+def test_the_gradient_on_the_emulator(mode: str) -> None:
+    rng = np.random.default_rng(4)
+    dy, a, b = draw(rng, 32, 32), draw(rng, 32, 64), draw(rng, 64, 32)
+    given = (dy, a, b, PLAIN)
+    want = bc.scaled_dot_general_backward(*given, configs=configs_of(mode, None))
+    with by_kernels() as launched:
+        made = bc.scaled_dot_general_backward(*given, configs=configs_of(mode, None))
+    assert sum("gemm" in name for name in launched) >= 2
+    scale = abs(dy) @ abs(b.T), abs(a.T) @ abs(dy)
+    for one, other, size in zip(made, want, scale, strict=True):
+        assert other.any() and (abs(one - other) <= 2.0**-18 * size).all()
