@@ -207,6 +207,8 @@ def functional(
     function.__doc__ = doc or plan.__doc__
     function.chosen, function.routed, function.grown = chosen, names["routed"], names["grown"]
     function.layouts, function.reads = layouts, tuple(reads)
+    function.entry, function.outs = partial(new, None), tuple(outs)
+    function.results = tuple(results or [s.name for s in inputs if s.role == "inout"])
     if follows:
         FOLLOWS[plan] = follows
     shown = [*(s.name for s in inputs), *defaults, *scalars, *flags, *(["layout"] if layouts else []), *_EVERY]
@@ -224,10 +226,22 @@ class Routed:
     def __init__(self, preference: Any = None) -> None:
         self.preference: Any = preference.preference if isinstance(preference, Routed) else preference
 
+    def around(self, preference: Any) -> Routed:
+        """The same of another preference."""
+        return Routed(preference)
 
-def _route(function: Any, error: RecordedError | None, entry: Entry | None, *call: Any) -> Any:
+    def serve(self, function: Any, *call: Any) -> Any:
+        """What becomes of a call with this preference."""
+        return bridge()(function, *call)
+
+
+def _route(
+    function: Any, error: RecordedError | None, entry: Entry | None, arrays: Any, attributes: Any, scalars: Any,
+    returns: Any, out: Any, stream: Any, preference: Any, *layout: Any,
+) -> Any:  # fmt: skip
     """What autograd or a trace makes of a call that `error` refuses, or that is known to be one for them."""
-    return bridge()(function, error, entry, *call)
+    serve = preference.serve if isinstance(preference, Routed) else bridge()
+    return serve(function, error, entry, arrays, attributes, scalars, returns, out, stream, preference, *layout)
 
 
 def _indented(lines: Sequence[str]) -> list[str]:
@@ -374,6 +388,13 @@ def given_outputs(entry: Entry, out: Any) -> list[Any]:
         name = None if make is nothing else next(names)
         result.append(given[name] if name in given else make())
     return result
+
+
+def result_of(function: Any, arrays: Mapping[str, Any], entry: Entry) -> Any:
+    """What a generated function returns of its arrays by name."""
+    if len(function.results) == 1:
+        return arrays[function.results[0]]
+    return _result(tuple(arrays[name] for name in function.results), entry)
 
 
 def _result(values: tuple[Any, ...], entry: Entry) -> Any:
