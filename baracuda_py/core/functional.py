@@ -63,7 +63,8 @@ class Entry:
 
 def functional(
     plan: type[Plan], name: str | None = None, doc: str | None = None, *, layouts: Any = None,
-    returns: Sequence[str] = (), follows: str = "", overloads: Sequence[Overload] = (), **fixed: Any,
+    returns: Sequence[str] = (), positional: Sequence[str] = (), follows: str = "",
+    overloads: Sequence[Overload] = (), **fixed: Any,
 ) -> Callable[..., Any]:  # fmt: skip
     """The function of a plan; `fixed` are descriptor attributes it fixes (a table op's kind).
 
@@ -72,6 +73,7 @@ def functional(
     `layouts` gives it a `layout=` (`ops.attention.layouts`): operands of another layout than the plan's own are views
     to the plan, and as they are to the direct path.
     `returns`: optional outputs of a forward plan that are returned unless declined (when what they need is given).
+    `positional`: attributes that may follow the operands by position, in this order.
     `follows`: an input; where its channels lie last in memory, those of outputs do (`channels_last`).
     """
     name = name or plan.op.partition(".")[2]
@@ -87,7 +89,8 @@ def functional(
     scalars = {
         f.name: f.default for f in dataclasses.fields(plan.args) if f.name in {s.name for s in scalars_of(plan.args)}
     }
-    keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults]
+    head += [f"{f}=DEFAULTS[{f!r}]" for f in positional]
+    keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults if f not in positional]
     keywords += [n if d is dataclasses.MISSING else f"{n}=SCALARS[{n!r}]" for n, d in scalars.items()]
     keywords += [f"return_{s.name}={backward or s.name in returns}" for s in optional]
     keywords += [f"layout={layouts.names[0]!r}"] if layouts else []

@@ -102,6 +102,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "reduce": ("reduction",),
     **dict.fromkeys(("subscripts", "eq"), ("equation",)),
     "optimize": ("path",),
+    "order": ("first_fastest",),
     **dict.fromkeys(("preferred_element_type", "out_dtype"), ("out_element", "to_element")),
     **dict.fromkeys(("ignored_index", "ignore"), ("ignore_index",)),
     **dict.fromkeys(("class_weights", "weights"), ("weight",)),

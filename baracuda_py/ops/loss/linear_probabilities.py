@@ -13,7 +13,7 @@ from ...core.checked import whole
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
-from ...core.outputs import each_of
+from ...core.outputs import beside, each_of
 from ...core.views import cut, reshaped, shape_of, transposed
 from ...expressions.reduce import reduce
 from ...interop.arrays import package_name, read
@@ -71,7 +71,8 @@ def _chunks(
     size = whole("chunk", chunk, 0) or chunk_rows(rows, classes, hidden, kind, "dweight" in wanted)
     share = 1 / max(rows, 1) if reduction == "mean" else 1.0
     if dloss is None:
-        up = full((rows,) if per_row else (), share, acc, like=x)
+        with beside(x, options["stream"]):
+            up = full((rows,) if per_row else (), share, acc, like=x)
     else:
         up = affine(dloss, share, **options) if reduction == "mean" else dloss
     losses = _Rows((rows,), acc, x, out.get("loss") if per_row else None) if "loss" in wanted else None

@@ -9,7 +9,7 @@ from ...core import Array
 from ...core.checked import wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.outputs import each_of
+from ...core.outputs import beside, each_of
 from ...core.views import reshaped, shape_of
 from ...interop.arrays import read
 from ..indexing.scatter import ScatterPlan, scatter
@@ -49,7 +49,8 @@ def _unpooled(
     if min(spatial) < 0:
         raise InvalidProblemError(f"the result would have shape {(*lead, *spatial)}; give less padding")
     flat = (*lead, math.prod(spatial))
-    base = zeros(flat, read(x, "x").element, like=x)
+    with beside(x, options["stream"]):
+        base = zeros(flat, read(x, "x").element, like=x)
     rows = [reshape(one, (*lead, math.prod(own))) for one in (x, indices)]
     (given,) = each_of(out, 1)
     if given is not None and shape_of(given, "out") != (*lead, *spatial):

@@ -15,7 +15,7 @@ from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.exported import exported
 from ...core.keywords import entry, unexpected
-from ...core.outputs import each_of
+from ...core.outputs import beside, each_of
 from ...core.views import permuted, reshaped, shape_of, transposed
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce
@@ -144,10 +144,16 @@ def _quantized(x: Any, config: BlockScaleConfig, name: str, options: dict[str, A
     return codes if read(codes, name).element is E.U8 else bitcast_convert_type(codes, E.U8), powers
 
 
-def _matrices(x: Any, *axes: Sequence[int], name: str) -> Any:
+def _dense(x: Any, options: dict[str, Any]) -> Any:
+    """x, or a copy of it that is dense."""
+    with beside(x, options["stream"]):
+        return contiguous(x)
+
+
+def _matrices(x: Any, *axes: Sequence[int], name: str, options: dict[str, Any]) -> Any:
     """x as [batch, rows, summed] of its axes in that order; a copy where it is not dense in it."""
     shape = shape_of(x, name)
-    view = contiguous(permuted(x, [axis for part in axes for axis in part], name))
+    view = _dense(permuted(x, [axis for part in axes for axis in part], name), options)
     return reshaped(view, [math.prod(shape[axis] for axis in part) for part in axes], name)
 
 
@@ -261,7 +267,8 @@ def scaled_dot_general(
     configs, axes = _checked(configs), _Axes(a, b, dimension_numbers)
     _wide(a, "a"), _wide(b, "b")
     left, right = (
-        _matrices(x, axes.batch[k], axes.kept[k], axes.summed[k], name="ab"[k]) for k, x in enumerate((a, b))
+        _matrices(x, axes.batch[k], axes.kept[k], axes.summed[k], name="ab"[k], options=options)
+        for k, x in enumerate((a, b))
     )
     (given,) = each_of(out, 1)
     if given is not None and shape_of(given, "out") != axes.out_shape:
@@ -296,12 +303,13 @@ def scaled_dot_general_backward(
     if shape_of(dy, "dy") != axes.out_shape:
         raise InvalidProblemError(f"dy must have shape {axes.out_shape}, got {shape_of(dy, 'dy')}")
     _wide(dy, "dy")
-    slopes = reshaped(contiguous(dy), axes.flat, "dy")
+    slopes = reshaped(_dense(dy, options), axes.flat, "dy")
     made, to = [], each_of(out, 2)
     for k, (x, other) in enumerate(((a, b), (b, a))):
         element, dual = _wide(x, "ab"[k]), 1 - k
-        rows = slopes if k == 0 else contiguous(transposed(slopes, "dy"))
-        weight = _matrices(other, axes.batch[dual], axes.summed[dual], axes.kept[dual], name="ab"[dual])
+        rows = slopes if k == 0 else _dense(transposed(slopes, "dy"), options)
+        parts = axes.batch[dual], axes.summed[dual], axes.kept[dual]
+        weight = _matrices(other, *parts, name="ab"[dual], options=options)
         if configs[2].mode == "nvfp4":
             wide = [x if read(x, "x").element is E.F32 else cast(x, E.F32, **options) for x in (rows, weight)]
             found = axes.restored(matmul(wide[0], transposed(wide[1], "x"), **options), k)
