@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import inspect
 import math
 from collections.abc import Iterator
@@ -149,3 +151,22 @@ def test_a_call_like_one_that_was_right_is_not_gone_through_again(
     assert first and len(seen) == first
     with pytest.raises(InvalidProblemError):
         bc.median(x, 0, out=out)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_output_over_an_operand_is_refused_or_right(name: str) -> None:
+    function: Any = getattr(bc, name)
+    operands, facts = operands_of(name)
+    made = function(*operands, **facts)
+    wanted = [(path, np.array(one)) for path, one in leaves(made)]
+    for path, good in wanted:
+        for number, (_, one) in enumerate(leaves([operands, *facts.values()])):
+            if (one.shape, one.dtype) != (good.shape, good.dtype):
+                continue
+            again = copy.deepcopy([operands, facts])
+            over = [a for _, a in leaves([again[0], *again[1].values()])][number]
+            outs = tuple(over if p == path else np.zeros_like(a) for p, a in wanted)
+            with contextlib.suppress(BaracudaError):
+                got = function(*again[0], **again[1], out=outs if isinstance(made, (tuple, list)) else over)
+                for (_, a), (_, want) in zip(leaves(got), wanted, strict=True):
+                    np.testing.assert_array_equal(a, want)
