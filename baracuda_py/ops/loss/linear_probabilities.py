@@ -37,9 +37,10 @@ GRADIENTS = ("dx", "dweight", "dbias")
 class _Rows:
     """A result of which each chunk makes some rows: in their place, or, in JAX, one below the other."""
 
-    def __init__(self, shape: tuple[int, ...], element: ElementKind, like: Any, given: Any = None) -> None:
+    def __init__(self, shape: tuple[int, ...], element: ElementKind, like: Any, given: Any, stream: Any) -> None:
         written = given is not None or package_name(type(like)) != "jax"
-        self.array = given if given is not None else empty(shape, element, like=like) if written else None
+        with beside(like, stream):
+            self.array = given if given is not None else empty(shape, element, like=like) if written else None
         self.parts: list[Any] = []
 
     def place(self, first: int, stop: int) -> Any:
@@ -75,8 +76,9 @@ def _chunks(
             up = full((rows,) if per_row else (), share, acc, like=x)
     else:
         up = affine(dloss, share, **options) if reduction == "mean" else dloss
-    losses = _Rows((rows,), acc, x, out.get("loss") if per_row else None) if "loss" in wanted else None
-    dx = _Rows((rows, hidden), kind, x, out.get("dx")) if "dx" in wanted else None
+    stream, to = options["stream"], out.get("loss") if per_row else None
+    losses = _Rows((rows,), acc, x, to, stream) if "loss" in wanted else None
+    dx = _Rows((rows, hidden), kind, x, out.get("dx"), stream) if "dx" in wanted else None
     product = {"math_precision": math_precision, **options}
     jax = package_name(type(x)) == "jax"
     dweight = dbias = None
