@@ -199,7 +199,7 @@ def functional(
         **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": _route,
         "STAGED": staged, "STAGE": stage,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": given_outputs,
-        "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
+        "ORDINAL": ordinal, "RESULT": result_of, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
@@ -393,14 +393,8 @@ def given_outputs(entry: Entry, out: Any) -> list[Any]:
     return result
 
 
-def result_of(function: Any, arrays: Mapping[str, Any], entry: Entry) -> Any:
-    """What a generated function returns of its arrays by name."""
-    if len(function.results) == 1:
-        return arrays[function.results[0]]
-    return _result(tuple(arrays[name] for name in function.results), entry)
-
-
-def _result(values: tuple[Any, ...], entry: Entry) -> Any:
+def result_of(values: tuple[Any, ...], entry: Entry) -> Any:
+    """What a function returns of the outputs that it may have."""
     if len(entry.names) == 1:
         return next(v for v in values if v is not None)
     return tuple(v for v in values if v is not None)

@@ -95,7 +95,8 @@ class Rehearsed(Routed):
             _views(views[spec.name] for spec in specs if spec.reads),
             _views(views[spec.name] for spec in specs if spec.writes),
         )
-        return result_of(function, {**arrays, **made}, entry)
+        results = tuple([{**arrays, **made}[name] for name in function.results])
+        return results[0] if len(results) == 1 else result_of(results, entry)
 
     def _told(self, error: BaracudaError, made: Mapping[str, Any]) -> BaracudaError:
         """The error of a call, which names its own output, with the name of the one that was given for it."""
