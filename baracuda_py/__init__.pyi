@@ -2885,7 +2885,7 @@ def rankdata(x: Array, axis: int = -1, method: str = 'average', *, out: Out = No
     """The rank of every element in its row along `axis`, counted from 1 (scipy.stats.rankdata)."""
 def ravel(x: Array) -> Array:
     """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
-def ravel_multi_index(indices: Sequence[Array], *, index_shapes: Sequence[Sequence[int]] = ..., dims: int | Sequence[int] = ..., mode: Literal['from_end', 'strict', 'wrap', 'clip'] = 'strict', first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def ravel_multi_index(indices: Sequence[Array], dims: int | Sequence[int] = ..., mode: Literal['from_end', 'strict', 'wrap', 'clip'] = 'strict', first_fastest: bool | Literal['C', 'F'] = False, *, index_shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the position, in an array of shape `dims`, that an index of each of its axes names (numpy.ravel_multi_index)."""
 def rayleigh(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Draws of the distribution rayleigh of scale, numbers or arrays."""
@@ -3558,7 +3558,7 @@ def unpack_signs(x: Array, k: int | None = None, *, element: DType = 'float32', 
     """The signs of packed bytes as 1 and -1 in `element`, k of them, by default all that the bytes have."""
 def unpackbits(x: Array, axis: int | None = None, count: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The bits of bytes as uint8, eight for each along an axis (numpy.unpackbits)."""
-def unravel_index(x: Array, *, shape: int | Sequence[int] = ..., dims: int | Sequence[int] = ..., first_fastest: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def unravel_index(x: Array, dims: int | Sequence[int] = ..., first_fastest: bool | Literal['C', 'F'] = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
 def unsafe_chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
     """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""

@@ -96,3 +96,13 @@ def test_help_costs_nothing_before_it_is_asked_for() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout == "light\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "keyword"), [("segment_sum", "num_segments"), ("gather", "axis"), ("unravel_index", "dims")]
+)
+def test_keywords_that_operands_do_not_tell_are_listed(name: str, keyword: str) -> None:
+    said = str(getattr(bc, name).__doc__)
+    listed = said.partition("\nKeywords\n")[2].partition("\n\n")[0]
+    assert re.search(rf"^    {keyword} +int", listed, re.M), said
+    assert "row_shape  " not in listed

@@ -102,6 +102,15 @@ def composition() -> Callable[..., Any]:
     return _named(COMPOSITION)  # type: ignore[no-any-return]
 
 
+REHEARSAL = "baracuda_py.core.rehearsal:rehearse"  # checks functions of several calls before they write to `out=`
+
+
+@memo()
+def rehearsal() -> Callable[..., None]:
+    """What raises, before a function with `out=` launches anything, what one of its calls would raise."""
+    return _named(REHEARSAL)  # type: ignore[no-any-return]
+
+
 STAGED_COMPOSITION = "baracuda_py.jax.composition:call"  # the same in a program that JAX traces
 
 

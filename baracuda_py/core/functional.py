@@ -63,7 +63,8 @@ class Entry:
 
 def functional(
     plan: type[Plan], name: str | None = None, doc: str | None = None, *, layouts: Any = None,
-    returns: Sequence[str] = (), follows: str = "", overloads: Sequence[Overload] = (), **fixed: Any,
+    returns: Sequence[str] = (), positional: Sequence[str] = (), follows: str = "",
+    overloads: Sequence[Overload] = (), **fixed: Any,
 ) -> Callable[..., Any]:  # fmt: skip
     """The function of a plan; `fixed` are descriptor attributes it fixes (a table op's kind).
 
@@ -72,6 +73,7 @@ def functional(
     `layouts` gives it a `layout=` (`ops.attention.layouts`): operands of another layout than the plan's own are views
     to the plan, and as they are to the direct path.
     `returns`: optional outputs of a forward plan that are returned unless declined (when what they need is given).
+    `positional`: attributes that may follow the operands by position, in this order.
     `follows`: an input; where its channels lie last in memory, those of outputs do (`channels_last`).
     """
     name = name or plan.op.partition(".")[2]
@@ -87,7 +89,8 @@ def functional(
     scalars = {
         f.name: f.default for f in dataclasses.fields(plan.args) if f.name in {s.name for s in scalars_of(plan.args)}
     }
-    keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults]
+    head += [f"{f}=DEFAULTS[{f!r}]" for f in positional]
+    keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults if f not in positional]
     keywords += [n if d is dataclasses.MISSING else f"{n}=SCALARS[{n!r}]" for n, d in scalars.items()]
     keywords += [f"return_{s.name}={backward or s.name in returns}" for s in optional]
     keywords += [f"layout={layouts.names[0]!r}"] if layouts else []
@@ -196,7 +199,7 @@ def functional(
         **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": _route,
         "STAGED": staged, "STAGE": stage,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": given_outputs,
-        "ORDINAL": ordinal, "RESULT": _result, "ON_STREAM": _on_stream, "MISS": MISS,
+        "ORDINAL": ordinal, "RESULT": result_of, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
@@ -207,6 +210,8 @@ def functional(
     function.__doc__ = doc or plan.__doc__
     function.chosen, function.routed, function.grown = chosen, names["routed"], names["grown"]
     function.layouts, function.reads = layouts, tuple(reads)
+    function.entry, function.outs = partial(new, None), tuple(outs)
+    function.results = tuple(results or [s.name for s in inputs if s.role == "inout"])
     if follows:
         FOLLOWS[plan] = follows
     shown = [*(s.name for s in inputs), *defaults, *scalars, *flags, *(["layout"] if layouts else []), *_EVERY]
@@ -224,10 +229,22 @@ class Routed:
     def __init__(self, preference: Any = None) -> None:
         self.preference: Any = preference.preference if isinstance(preference, Routed) else preference
 
+    def around(self, preference: Any) -> Routed:
+        """The same of another preference."""
+        return Routed(preference)
 
-def _route(function: Any, error: RecordedError | None, entry: Entry | None, *call: Any) -> Any:
+    def serve(self, function: Any, *call: Any) -> Any:
+        """What becomes of a call with this preference."""
+        return bridge()(function, *call)
+
+
+def _route(
+    function: Any, error: RecordedError | None, entry: Entry | None, arrays: Any, attributes: Any, scalars: Any,
+    returns: Any, out: Any, stream: Any, preference: Any, *layout: Any,
+) -> Any:  # fmt: skip
     """What autograd or a trace makes of a call that `error` refuses, or that is known to be one for them."""
-    return bridge()(function, error, entry, *call)
+    serve = preference.serve if isinstance(preference, Routed) else bridge()
+    return serve(function, error, entry, arrays, attributes, scalars, returns, out, stream, preference, *layout)
 
 
 def _indented(lines: Sequence[str]) -> list[str]:
@@ -376,7 +393,8 @@ def given_outputs(entry: Entry, out: Any) -> list[Any]:
     return result
 
 
-def _result(values: tuple[Any, ...], entry: Entry) -> Any:
+def result_of(values: tuple[Any, ...], entry: Entry) -> Any:
+    """What a function returns of the outputs that it may have."""
     if len(entry.names) == 1:
         return next(v for v in values if v is not None)
     return tuple(v for v in values if v is not None)

@@ -17,6 +17,7 @@ from .checked import truth
 from .doc import Doc
 from .dump import dumped
 from .errors import BaracudaError, UnknownKeywordError
+from .execution import rehearsal
 from .misfits import misfit
 from .one_device import check_one_device
 from .signatures import completed
@@ -101,6 +102,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "reduce": ("reduction",),
     **dict.fromkeys(("subscripts", "eq"), ("equation",)),
     "optimize": ("path",),
+    "order": ("first_fastest",),
     **dict.fromkeys(("preferred_element_type", "out_dtype"), ("out_element", "to_element")),
     **dict.fromkeys(("ignored_index", "ignore"), ("ignore_index",)),
     **dict.fromkeys(("class_weights", "weights"), ("weight",)),
@@ -208,6 +210,8 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
                     if flag in given:
                         given[flag] = truth(flag, given[flag])
                 check_one_device(shown, args, given)
+                if given.get("out") is not None:
+                    rehearsal()(function, args, given)
                 return function(*args, **given)
             except Exception as error:
                 try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from .args import arrays_of
 from .errors import RecordedError
-from .functional import entry_of, given_outputs
+from .functional import Routed, entry_of, given_outputs
 
 
 def refuse_call(
@@ -17,6 +17,7 @@ def refuse_call(
 
     It returns no optional outputs. A call that is recorded or traced is left to whoever does that.
     """
+    preference = preference.preference if isinstance(preference, Routed) else preference
     plan, given = function.chosen(arrays, attributes)  # type: ignore[attr-defined]
     outs = [spec for spec in arrays_of(plan.args) if spec.role == "out"]
     try:

@@ -114,11 +114,12 @@ def _operand(spec: Operand) -> str:
 
 
 def _keywords(plan: type[Plan], fixed: Mapping[str, Any], shown: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The attributes that the arrays' shapes do not tell."""
+    """The attributes that the shapes of the operands do not tell."""
+    told = {d.lstrip("*") for s in served(plan, fixed) if s.reads for d in (*s.dims, s.many or "")}
     rows = []
     for field in dataclasses.fields(plan.descriptor):
         one = shown.get(field.name)
-        if one is None or field.name in fixed or field.name == "element" or str(one.default) == "…":
+        if one is None or field.name in fixed or field.name in ("element", *told):
             continue
         rows.append((field.name, f"{accepted(field)}{_default(one)}"))
     return rows

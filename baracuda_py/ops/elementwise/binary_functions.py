@@ -245,7 +245,9 @@ def float_power(
     if unknown:
         raise unexpected(float_power, unknown)
     a, b = (
-        x if type(x) in NUMBERS or str(element_of(x)) == "float64" else cast(x, "float64", stream=stream)
+        x
+        if type(x) in NUMBERS or str(element_of(x)) == "float64"
+        else cast(x, "float64", stream=stream, preference=preference)
         for x in (a, b)
     )
     return pow(a, b, out=out, stream=stream, preference=preference)

@@ -37,11 +37,11 @@ def _make(kind: K, backward: bool) -> Any:
     return _made[kind, backward]
 
 
-def _spread_number(like: Any, x: float, stream: Any) -> Any:
+def _spread_number(like: Any, x: float, more: dict[str, Any]) -> Any:
     """A number as an array like `like`, which has no gradient; `clamp` refuses what is no array."""
     with contextlib.suppress(Exception):  # of a subclass that hooks into every call
         like = constant(like)
-    return clamp(like, x, x, stream=stream)
+    return clamp(like, x, x, stream=more.get("stream"), preference=more.get("preference"))
 
 
 def _call(kind: K, lead: tuple[Any, ...], operands: tuple[Any, ...], more: dict[str, Any]) -> Any:
@@ -56,7 +56,7 @@ def _call(kind: K, lead: tuple[Any, ...], operands: tuple[Any, ...], more: dict[
         raise InvalidProblemError(f"{kind.value}: one operand must be an array, got the numbers {numbers}")
     for name, x in given.items():
         if type(x) in NUMBERS and name != "b":
-            given[name] = _spread_number(like, x, more.get("stream"))
+            given[name] = _spread_number(like, x, more)
     if type(given["b"]) in NUMBERS:
         given["b_number"] = given.pop("b")
     return _make(kind, bool(lead))(*lead, **given, **more)
@@ -243,11 +243,11 @@ def sph_legendre_p_backward(
     return _gradients(K.SPH_LEGENDRE_P, dy, (n, m, theta), {}, out, {"stream": stream, "preference": preference})
 
 
-def _spread(x: Any, like: Any, stream: Any) -> Any:
+def _spread(x: Any, like: Any, options: dict[str, Any]) -> Any:
     """x in the shape that it has with `like`, which costs launches where that is another."""
     if read(x, "x").shape == read(like, "like").shape:
         return x
-    return where(isnan(like, stream=stream), x, x, stream=stream)
+    return where(isnan(like, **options), x, x, **options)
 
 
 @entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)
@@ -262,9 +262,10 @@ def sph_harm_y(
     """
     if unknown:
         raise unexpected(sph_harm_y, unknown)
-    size = sph_legendre_p(n, m, theta, stream=stream, preference=preference)
-    angle = mul(phi, m, stream=stream)
-    return polar(_spread(size, angle, stream), _spread(angle, size, stream), out=out, stream=stream)
+    options = {"stream": stream, "preference": preference}
+    size = sph_legendre_p(n, m, theta, **options)
+    angle = mul(phi, m, **options)
+    return polar(_spread(size, angle, options), _spread(angle, size, options), out=out, **options)
 
 
 # A function for each row of two operands, under its name and its aliases, and for its gradient.

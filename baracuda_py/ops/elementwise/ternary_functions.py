@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    Array, DeviceMismatchError, ElementKind, InvalidProblemError, MisalignedOperandError, Scalar, UnsupportedError,
-    functional,
+    Array, BaracudaError, ElementKind, InvalidProblemError, Scalar, UnsupportedError, functional,
 )  # fmt: skip
 from ...core.checked import require_some, shown
 from ...core.element import FP8, encode
 from ...core.element import cast as cast_values
 from ...core.keywords import entry, unexpected
+from ...core.renamed import renamed
 from ...interop.arrays import package_name, read
 from .array_views import bitcast_convert_type
 from .ternary import K, TernaryPlan
@@ -47,16 +46,10 @@ def _call(kind: TernaryKind, a: Array, b: Any, c: Any, names: str, **rest: Any) 
         rest["element"] = _dtype(a, named["a"])
     try:
         return _FUNCTIONS[kind](a, **arrays, **rest)
-    except (InvalidProblemError, DeviceMismatchError, MisalignedOperandError) as error:
-        text = _OPERAND.sub(lambda found: named[found[1]] + found[2], str(error))
-        if type(error) not in _WITH_TEXT or text == str(error):
+    except BaracudaError as error:
+        if (told := renamed(error, named)) is error:
             raise
-        raise type(error)(text) from None
-
-
-# An operand of the plan in the message of an error, by the name that the plan has for it.
-_OPERAND = re.compile(r"\b([abc])( (?:must|is|has|overlaps|\())")
-_WITH_TEXT = (InvalidProblemError, DeviceMismatchError, MisalignedOperandError)
+        raise told from None
 
 
 def _dtype(x: Array, name: str) -> Any:

@@ -92,12 +92,13 @@ class Options:
     @property
     def of_others(self) -> dict[str, Any]:
         """For the other plans, whose backends are none that a matrix product has."""
-        return {"stream": self.stream, "preference": _of_any_backend(self.preference)}
+        return {"stream": self.stream, "preference": of_any_backend(self.preference)}
 
 
-def _of_any_backend(preference: Any) -> Any:
+def of_any_backend(preference: Any) -> Any:
+    """A preference for plans that do not have the backends of a matrix product."""
     if isinstance(preference, Routed):
-        return Routed(_of_any_backend(preference.preference))
+        return preference.around(of_any_backend(preference.preference))
     if isinstance(preference, PlanPreference) and preference.prefer_backend is not None:
         return dataclasses.replace(preference, prefer_backend=None)
     return preference

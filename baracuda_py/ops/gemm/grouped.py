@@ -9,6 +9,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import shape_of, transposed
 from ..scan.scan import cumsum
+from .contraction import of_any_backend
 from .grouped_gemm import GroupedGemmPlan, grouped_gemm
 from .grouped_inner_gemm import grouped_inner_gemm
 from .matmul import matmul
@@ -60,5 +61,5 @@ def ragged_dot(
     """
     if unknown:
         raise unexpected(ragged_dot, unknown)
-    ends = cumsum(group_sizes, axis=0, stream=stream)
+    ends = cumsum(group_sizes, axis=0, stream=stream, preference=of_any_backend(preference))
     return grouped_gemm(a, b, ends, out=out, stream=stream, preference=preference)

@@ -11,9 +11,10 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant, choice,
-    element, extents, flag, functional, operand, output, shapes,
+    element, extents, functional, operand, output, shapes,
 )  # fmt: skip
 from ...core.benchmark import BYTES, Benchmark
+from ...core.checked import checked, truth
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape, dense_strides
@@ -23,6 +24,11 @@ from .indexed import ELEMENTS, broadcast_together, located, mistaken, random_pos
 
 NOWHERE = np.iinfo(np.int64).min
 I64 = (ElementKind.I64,)
+
+
+def _order(name: str, value: Any) -> bool:
+    """True, False, or NumPy's order: "F" of the first axis fastest, "C" of the last."""
+    return value == "F" if isinstance(value, str) and value in ("C", "F") else truth(name, value)
 
 
 def _steps(desc: Any) -> tuple[int, ...]:
@@ -40,7 +46,7 @@ class RavelMultiIndexDescriptor(Descriptor):
     index_shapes: tuple[tuple[int, ...], ...] = shapes()
     dims: tuple[int, ...] = extents()
     mode: str = choice(MODES, "strict")
-    first_fastest: bool = flag(False)
+    first_fastest: bool = checked(_order, False, accepts="bool | Literal['C', 'F']")
     element: ElementKind = element(I64, ElementKind.I64)
 
     def validate(self) -> None:
@@ -183,7 +189,7 @@ class UnravelIndexDescriptor(Descriptor):
 
     shape: tuple[int, ...] = extents()
     dims: tuple[int, ...] = extents()
-    first_fastest: bool = flag(False)
+    first_fastest: bool = checked(_order, False, accepts="bool | Literal['C', 'F']")
     element: ElementKind = element(INDICES)
 
     @property
@@ -283,5 +289,5 @@ class UnravelIndexPlan(Plan):
         )
 
 
-ravel_multi_index = functional(RavelMultiIndexPlan)
-unravel_index = functional(UnravelIndexPlan)
+ravel_multi_index = functional(RavelMultiIndexPlan, positional=("dims", "mode", "first_fastest"))
+unravel_index = functional(UnravelIndexPlan, positional=("dims", "first_fastest"))

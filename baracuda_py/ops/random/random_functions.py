@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...core import Array, ElementKind, Scalar, functional
 from ...core.checked import INT64, check_field, real, shown
-from ...core.errors import InvalidProblemError
+from ...core.errors import BaracudaError, InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...core.renamed import renamed
 from ...core.tensor import broadcast_shape
 from ...core.views import constant, cut, without_axes
 from ...interop.arrays import read
@@ -85,17 +86,17 @@ def shape_given(shape: Any) -> tuple[int, ...]:
     return found
 
 
-def _shape(name: str, shape: Any, arrays: Sequence[Any]) -> tuple[int, ...]:
+def _shape(shape: Any, arrays: Mapping[str, Any]) -> tuple[int, ...]:
     if shape is not None:
         return shape_given(shape)
-    shapes = {str(i): read(a, name).shape for i, a in enumerate(arrays)}
+    shapes = {name: read(a, name).shape for name, a in arrays.items()}
     return broadcast_shape(shapes, tuple(shapes)) if shapes else ()
 
 
 def fill(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, Any]) -> Any:
     """One launch of parameters by name, numbers or arrays; `given` are the options of every function."""
     arrays = {name: v for name, v in values.items() if is_array(v)}
-    shape = _shape(kind.value, shape, [*arrays.values()])
+    shape = _shape(shape, arrays)
     held: dict[str, Any] = {}
     for letter, (name, value) in zip("abc", values.items(), strict=False):
         if name in arrays:
@@ -104,7 +105,7 @@ def fill(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, 
             held[f"{letter}_number"] = _checked(kind, name, value)
     element, like = given.pop("element"), given.pop("like")
     if element is None:
-        floats = [read(a, "parameter").element for a in arrays.values()]
+        floats = [read(a, name).element for name, a in arrays.items()]
         element = next((e for e in floats if e in kind.row.elements), _DEFAULT.get(kind, E.F32))
     seeded(kind.value, given["seed"])
     _ordered(kind, values, arrays)
@@ -114,7 +115,12 @@ def fill(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, 
         held.update(_bounds(ElementKind.of(element), values, arrays))
     if like is not None:
         held["like"] = in_package(like, shape)
-    return _make(kind)(**held, shape=shape, element=element, **given)
+    try:
+        return _make(kind)(**held, shape=shape, element=element, **given)
+    except BaracudaError as error:
+        if (told := renamed(error, dict(zip("abc", values, strict=False)))) is error:
+            raise
+        raise told from None
 
 
 _DEFAULT = {K.RANDINT: E.I64}
@@ -220,13 +226,14 @@ def _function(kind: RandomKind, name: str) -> Any:
 
 def _normal(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, Any]) -> Any:
     """loc + scale z; where one of them is differentiated by fma of a standard variate, so that both have gradients."""
-    found = [v for v in values.values() if is_array(v)]
+    arrays = {name: v for name, v in values.items() if is_array(v)}
+    found = [*arrays.values()]
     if not (requires_grad(found) or staged(found)):
         return fill(kind, values, shape, given)
-    whole = _shape(kind.value, shape, found)
+    whole = _shape(shape, arrays)
     rest = {n: given[n] for n in ("stream", "preference")}
     drawn = {**given, "out": None, "like": found[0] if given["like"] is None else given["like"]}
-    drawn["element"] = read(found[0], "loc").element if given["element"] is None else given["element"]
+    drawn["element"] = read(found[0], next(iter(arrays))).element if given["element"] is None else given["element"]
     z = fill(kind, {"loc": 0.0, "scale": 1.0}, whole, drawn)
     return fma(values["scale"], z, values["loc"], out=given["out"], **rest)
 

@@ -243,3 +243,15 @@ def test_many_keys(place):
         shape=x.shape, index_shapes=tuple(k.shape for k in keys), axes=tuple(range(8)), element="int16"
     )
     np.testing.assert_array_equal(call(IndexPlan, desc, ("y",), place, x=x, indices=keys)["y"], x[tuple(keys)])
+
+
+def test_positions_take_numpy_s_parameters_in_its_order() -> None:
+    at, keys = np.array([5, 7]), [np.array([1, 5]), np.array([2, 2])]
+    for order in "CF":
+        np.testing.assert_array_equal(bc.unravel_index(at, (3, 4), order), np.unravel_index(at, (3, 4), order))
+        want = np.ravel_multi_index(keys, (3, 4), "clip", order)
+        np.testing.assert_array_equal(bc.ravel_multi_index(keys, (3, 4), "clip", order), want)
+    with pytest.raises(InvalidProblemError, match="first_fastest must be True or False, got 'G'"):
+        bc.unravel_index(at, (3, 4), "G")
+    with pytest.raises(TypeError, match="did you mean first_fastest="):
+        bc.unravel_index(at, (3, 4), order="F")

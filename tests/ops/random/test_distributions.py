@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from call_placed import on
@@ -226,3 +228,17 @@ def test_extreme_parameters_of_the_kernels(place) -> None:
         desc = RandomDescriptor(kind=function.fixed["kind"], shape=(5,), element="float64")
         y = call(RandomPlan, desc, ["y"], place, a=a, b=b, seed=3, offset=0)["y"]
         np.testing.assert_allclose(y, function(a, b, seed=3, element="float64"), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: bc.normal(np.zeros(3), np.ones(4), seed=1), r"^loc \(3,\) and scale \(4,\) do not broadcast"),
+        (lambda: bc.randint(np.zeros(3, "i8"), np.ones(4, "i8"), seed=1), r"^low \(3,\) and high \(4,\)"),
+        (lambda: bc.normal(0.0, np.ones(3, "f4"), shape=4, seed=1), r"^scale must broadcast to shape \(4,\)"),
+        (lambda: bc.uniform(np.zeros(3, "i4"), np.ones(3, "f4"), seed=1), "^low must be float32 or "),
+    ],
+)
+def test_errors_name_parameters_as_the_function_does(call: Any, match: str) -> None:
+    with pytest.raises(InvalidProblemError, match=match):
+        call()

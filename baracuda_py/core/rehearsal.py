@@ -1,0 +1,248 @@
+"""A function of several calls gone through without a launch, so that an `out=` that one of them refuses costs nothing.
+
+Each call checks its own output before it launches, but the ones before it have run by then, and may have written
+another output or read what a later one overwrites. With `out=` a function is therefore run once with a preference
+that has every plan check its operands instead of running; the results of calls are arrays with nothing in them. What
+has been found right is remembered, so a call like it costs its key.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..interop.arrays import Reading, package_name, read
+from ..interop.torch_rules import requires_grad
+from .args import arrays_of
+from .errors import BaracudaError, InvalidProblemError, RecordedError
+from .functional import Routed, given_outputs, result_of
+from .memo import keep, records
+from .outputs import allocating, maker
+from .tensor import View, shares_memory
+
+_CAPACITY = 4096
+_ALIGNED = 256  # bytes: no load of a kernel asks for more
+_known: dict[Any, bool] = records()
+_PLAIN = (int, float, bool, str, type(None), complex)
+
+
+class OverwrittenError(InvalidProblemError):
+    """An output lies over an operand that a call reads after another one has written the output."""
+
+
+@dataclass
+class Outs:
+    """The arrays that `out=` gave, by what a message calls them, and those that a call has written so far.
+
+    twins: arrays in their place, where some lie over operands: what a call reads of their memory is an operand then,
+    and not a result that it was told to put there.
+    """
+
+    views: dict[str, View]
+    twins: dict[str, View] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
+
+    def named(self, view: View) -> str | None:
+        """The first that a view touches."""
+        return next((name for name, out in self.views.items() if _touch(view, out)), None)
+
+    def follow(self, reads: Iterable[View], writes: Iterable[View]) -> None:
+        """Note a call; raise where it reads an operand that a call before it has written over."""
+        for view in reads:
+            name = next((name for name in self.written if _touch(view, self.views[name])), None)
+            if name is not None:
+                raise OverwrittenError(
+                    f"{name} overlaps an operand that is read after it is written; give it memory of its own"
+                )
+        for view in writes:
+            self.written.update(name for name, twin in self.twins.items() if _touch(view, twin))
+
+
+class Rehearsed(Routed):
+    """A preference that has calls checked and not run."""
+
+    def __init__(self, preference: Any, outs: Outs) -> None:
+        super().__init__(preference)
+        self.outs = outs
+
+    def around(self, preference: Any) -> Rehearsed:
+        """The same of another preference."""
+        return Rehearsed(preference, self.outs)
+
+    def serve(
+        self, function: Any, error: Any, entry: Any, arrays: Mapping[str, Any], attributes: Mapping[str, Any],
+        scalars: Mapping[str, Any], returns: Mapping[str, Any], out: Any, stream: Any, preference: Any,
+        layout: Any = None,
+    ) -> Any:  # fmt: skip
+        """What the call would return, with nothing in it; raises what the call would raise."""
+        entry = function.entry(arrays, attributes, returns, self.preference, layout)
+        if not function.outs and out is not None:
+            raise InvalidProblemError(f"{function.__name__} works in place and takes no out=")
+        with allocating(entry.package, entry.plan.device.ordinal, stream):
+            made = dict(zip(function.outs, given_outputs(entry, out), strict=True))
+        args = entry.args(**arrays, **scalars, **made)
+        try:
+            views = entry.plan.plan_layout(args)[2]
+        except BaracudaError as refused:
+            raise self._told(refused, made) from None
+        specs = arrays_of(entry.plan.args)
+        self.outs.follow(
+            _views(views[spec.name] for spec in specs if spec.reads),
+            _views(views[spec.name] for spec in specs if spec.writes),
+        )
+        results = tuple([{**arrays, **made}[name] for name in function.results])
+        return results[0] if len(results) == 1 else result_of(results, entry)
+
+    def _told(self, error: BaracudaError, made: Mapping[str, Any]) -> BaracudaError:
+        """The error of a call, which names its own output, with the name of the one that was given for it."""
+        name = str(error).partition(" ")[0].partition("[")[0]
+        found = (self.outs.named(_view(read(one, name))) for one in _flat(made.get(name)) if one is not None)
+        given = next((one for one in found if one is not None), None)
+        if given is not None:
+            error.args = (f"{given}: {error}",)
+        return error
+
+
+_current: contextvars.ContextVar[Rehearsed | None] = contextvars.ContextVar("rehearsed", default=None)
+
+
+def current() -> Rehearsed | None:
+    """The preference of the function that is gone through now: for calls inside that are told of none."""
+    return _current.get()
+
+
+def rehearse(function: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> None:
+    """Raise what a call with `out=` would raise by its last launch.
+
+    Calls that torch records, JAX's arrays, which are no outputs, and functions of the caller, which would be called
+    twice, are left to the calls.
+    """
+    if isinstance(given.get("preference"), Routed) or requires_grad([*args, *given.values()]):
+        return
+    outs = {name: view for name, one in _named(given["out"]) if (view := _seen(one)) is not None}
+    _check_apart(outs)
+    rest = {name: value for name, value in given.items() if name != "out"}
+    over = any(_touch(out, view) for out in outs.values() for one in _arrays((args, rest)) if (view := _seen(one)))
+    try:
+        key = None if over else (function, _key(args), *[(name, _key(value)) for name, value in given.items()])
+    except _Unknown as why:
+        if why.args:
+            return
+        key = None
+    except Exception:  # an operand or output that is none: whichever call reads it says so
+        key = None
+    if key is not None and key in _known:
+        return
+    _go_through(function, args, given, Outs(outs))
+    if key is not None:
+        keep(_known, key, True, _CAPACITY)
+    if over:
+        twin = _twin(given["out"], given.get("stream"))
+        twins = {name: _view(read(one, name)) for name, one in _named(twin)}
+        _go_through(function, args, {**given, "out": twin}, Outs(outs, twins))
+
+
+def _go_through(function: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], outs: Outs) -> None:
+    rehearsed = Rehearsed(given.get("preference"), outs)
+    token = _current.set(rehearsed)
+    try:
+        function(*args, **{**given, "preference": rehearsed})
+    except RecordedError:
+        pass  # whoever records the call says what is wrong with it
+    finally:
+        _current.reset(token)
+
+
+def _check_apart(outs: Mapping[str, View]) -> None:
+    """Raises where two outputs share memory."""
+    for (name, out), (other, seen) in itertools.combinations(outs.items(), 2):
+        if _touch(out, seen):
+            raise InvalidProblemError(f"{other} overlaps {name}; give it memory of its own")
+
+
+def _twin(out: Any, stream: Any) -> Any:
+    """Arrays like those that `out=` gives, in memory of their own."""
+    if isinstance(out, (list, tuple)):
+        return tuple(_twin(one, stream) for one in out)
+    if isinstance(out, dict):
+        return {name: _twin(one, stream) for name, one in out.items()}
+    if out is None:
+        return None
+    found = read(out, "out")
+    with allocating(package_name(type(out)), found.device, stream):
+        return maker(out, found.shape, found.element, found.device)()
+
+
+class _Unknown(Exception):
+    """Not every such call is alike; with an argument: nothing is to be rehearsed."""
+
+
+def _key(value: Any) -> Any:
+    """What of an argument decides whether a call is refused; raises _Unknown where that is not told from its type."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind, value
+    if isinstance(value, (list, tuple)):
+        return kind, tuple([_key(one) for one in value])
+    if kind is dict:
+        return kind, tuple([(name, _key(one)) for name, one in value.items()])
+    if _is_array(value):
+        view = read(value, "x")
+        if view.traced or package_name(kind) == "jax":
+            raise _Unknown("a trace")
+        if view.device < 0:
+            raise _Unknown  # its values may be read
+        return kind, view.ptr % _ALIGNED, view.shape, view.strides, view.element, view.device, view.readonly
+    if callable(value) and not isinstance(value, type):
+        raise _Unknown("a function")
+    hash(value)
+    return kind, value
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, (type, np.generic))
+
+
+def _arrays(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple, dict)):
+            yield from _arrays(value.values() if isinstance(value, dict) else value)
+        elif _is_array(value):
+            yield value
+
+
+def _named(out: Any, name: str = "out") -> Iterator[tuple[str, Any]]:
+    """The arrays that `out=` gives, each with what a message calls it."""
+    if isinstance(out, (list, tuple, dict)):
+        for key, one in out.items() if isinstance(out, dict) else enumerate(out):
+            yield from _named(one, f"{name}[{key!r}]")
+    elif out is not None:
+        yield name, out
+
+
+def _seen(array: Any) -> View | None:
+    try:
+        return _view(read(array, "out"))
+    except BaracudaError:
+        return None
+
+
+def _view(reading: Reading) -> View:
+    return View(reading.ptr, reading.shape, reading.strides, reading.element)
+
+
+def _flat(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _views(values: Iterable[Any]) -> list[View]:
+    return [view for value in values for view in _flat(value) if view is not None]
+
+
+def _touch(a: View, b: View) -> bool:
+    return bool(a.size and b.size) and shares_memory(a, b)
