@@ -130,7 +130,7 @@ class Geometry:
     steps: tuple[Step | LibraryStep, ...]
     workspace: int = 0
     layout: str = "contiguous"
-    order: str = ""
+    order: str = field(default="", repr=False)
 
 
 def aligned(nbytes: int) -> int:
