@@ -30,6 +30,7 @@ from baracuda_py.testing.recording import pointer_view
 E = ElementKind
 OURS = PlanPreference(prefer_backend=BackendKind.BESPOKE)
 CLASSES = {"batch_shape": 2, "num_classes": 9000, "element": "float32"}
+SCORED = bc.attention("softcap(s, 5.0)").plan()
 HEADS = {"batch_size": 1, "num_heads": 1, "query_len": 70, "key_len": 300, "d_k": 64, "d_v": 64, "element": "bfloat16"}
 
 
@@ -81,6 +82,8 @@ def dense(plan: type[Plan], desc: Any, device: Device, seed: int = 0) -> tuple[P
     [
         (bc.FlashSdpaPlan, bc.FlashSdpaDescriptor(**HEADS), None),
         (bc.FlashSdpaBackwardPlan, bc.FlashSdpaBackwardDescriptor(**HEADS), None),
+        # Tiles of other keys, from this head_dim on.
+        (SCORED, SCORED.descriptor(**{**HEADS, "query_len": 40, "d_k": 96, "d_v": 96}), None),
         # So little shared memory that no block holds a row.
         (bc.CrossEntropyLossPlan, bc.CrossEntropyLossDescriptor(**CLASSES), 20000),
     ],
