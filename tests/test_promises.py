@@ -84,6 +84,7 @@ def dense(plan: type[Plan], desc: Any, device: Device, seed: int = 0) -> tuple[P
         (bc.FlashSdpaBackwardPlan, bc.FlashSdpaBackwardDescriptor(**HEADS), None),
         # Tiles of other keys, from this head_dim on.
         (SCORED, SCORED.descriptor(**{**HEADS, "query_len": 40, "d_k": 96, "d_v": 96}), None),
+        (bc.HadamardPlan, bc.HadamardDescriptor(shape=(1, 16384), block=16384, element="float32"), None),
         # So little shared memory that no block holds a row.
         (bc.CrossEntropyLossPlan, bc.CrossEntropyLossDescriptor(**CLASSES), 20000),
     ],
@@ -174,3 +175,18 @@ def test_what_is_wanted_beside_a_sum() -> None:
     assert promised(linear, replace(desc, chunk=1024), {"dbias"}) == promised(
         linear, replace(desc, chunk=1024), {"dbias", "dweight"}
     )
+
+
+@pytest.mark.usefixtures("emulation")
+def test_what_is_wanted_beside_a_logprob() -> None:
+    """The largest alone is certain: its logprob has the sign of zero that it has among others."""
+    plan, desc = bc.SamplingPlan, bc.SamplingDescriptor(batch_size=2, vocab_size=37, element="float32")
+    chosen = plan(desc, OURS, emulated_device(9.0))
+    (row,) = (row for row in chosen.rows if row.backend is BackendKind.BESPOKE)
+    found = []
+    for wanted in ({"logprob"}, {"logprob", "masked"}):
+        given = {spec.name: spec.name in wanted for spec in arrays_of(plan.args)}
+        case = fill(plan, desc, np.random.default_rng(0), given)
+        case.arrays["temperature"] = 0.0
+        found.append(bits(chosen, row, operands(case))["logprob[0]"])
+    assert found[0] == found[1]
