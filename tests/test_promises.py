@@ -160,7 +160,8 @@ def promised(plan: type[Plan], desc: Any, wanted: set[str]) -> Any:
 
 
 def test_what_is_wanted_beside_a_sum() -> None:
-    """Cross entropy adds up other rows in a block beside dlogits; dbias is of other chunks beside dweight."""
+    """Cross entropy adds up other rows in a block beside dlogits; dbias is of other chunks beside dweight; so are the
+    weights of queries beside those of keys."""
     plan, fields = bc.CrossEntropyLossPlan, {"batch_shape": 1 << 18, "num_classes": 7, "element": "float64"}
     both, alone = {"loss", "dlogits"}, {"loss"}
     summed, rows = (bc.CrossEntropyLossDescriptor(**fields, reduction=r) for r in ("sum", "none"))
@@ -168,6 +169,11 @@ def test_what_is_wanted_beside_a_sum() -> None:
     assert promised(plan, rows, both) == promised(plan, rows, alone)
     few = replace(summed, batch_shape=(1 << 10,))
     assert promised(plan, few, both) == promised(plan, few, alone)
+    heads = bc.QkNormRopeBackwardPlan
+    shape = {"batch_size": 2, "num_heads": 32, "num_kv_heads": 8, "seq_len": 4096, "head_dim": 128, "rotary_dim": 128}
+    turned = bc.QkNormRopeBackwardDescriptor(**shape, table_shape=(4096, 64), element="bfloat16")
+    assert promised(heads, turned, {"dq_weight", "dk_weight"}) != promised(heads, turned, {"dq_weight"})
+    assert promised(heads, turned, {"dq", "dk"}) == promised(heads, turned, {"dq"})
     linear = bc.LinearCrossEntropyBackwardPlan
     desc = bc.LinearCrossEntropyDescriptor(rows=8192, num_classes=32000, hidden=4096, element="bfloat16")
     assert promised(linear, desc, {"dbias", "dweight"}) != promised(linear, desc, {"dbias"})
