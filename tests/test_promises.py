@@ -30,6 +30,7 @@ from baracuda_py.testing.recording import pointer_view
 E = ElementKind
 OURS = PlanPreference(prefer_backend=BackendKind.BESPOKE)
 CLASSES = {"batch_shape": 2, "num_classes": 9000, "element": "float32"}
+SCORED = bc.attention("softcap(s, 5.0)").plan()
 HEADS = {"batch_size": 1, "num_heads": 1, "query_len": 70, "key_len": 300, "d_k": 64, "d_v": 64, "element": "bfloat16"}
 
 
@@ -81,6 +82,9 @@ def dense(plan: type[Plan], desc: Any, device: Device, seed: int = 0) -> tuple[P
     [
         (bc.FlashSdpaPlan, bc.FlashSdpaDescriptor(**HEADS), None),
         (bc.FlashSdpaBackwardPlan, bc.FlashSdpaBackwardDescriptor(**HEADS), None),
+        # Tiles of other keys, from this head_dim on.
+        (SCORED, SCORED.descriptor(**{**HEADS, "query_len": 40, "d_k": 96, "d_v": 96}), None),
+        (bc.HadamardPlan, bc.HadamardDescriptor(shape=(1, 16384), block=16384, element="float32"), None),
         # So little shared memory that no block holds a row.
         (bc.CrossEntropyLossPlan, bc.CrossEntropyLossDescriptor(**CLASSES), 20000),
     ],
@@ -156,7 +160,8 @@ def promised(plan: type[Plan], desc: Any, wanted: set[str]) -> Any:
 
 
 def test_what_is_wanted_beside_a_sum() -> None:
-    """Cross entropy adds up other rows in a block beside dlogits; dbias is of other chunks beside dweight."""
+    """Cross entropy adds up other rows in a block beside dlogits; dbias is of other chunks beside dweight; so are the
+    weights of queries beside those of keys."""
     plan, fields = bc.CrossEntropyLossPlan, {"batch_shape": 1 << 18, "num_classes": 7, "element": "float64"}
     both, alone = {"loss", "dlogits"}, {"loss"}
     summed, rows = (bc.CrossEntropyLossDescriptor(**fields, reduction=r) for r in ("sum", "none"))
@@ -164,6 +169,11 @@ def test_what_is_wanted_beside_a_sum() -> None:
     assert promised(plan, rows, both) == promised(plan, rows, alone)
     few = replace(summed, batch_shape=(1 << 10,))
     assert promised(plan, few, both) == promised(plan, few, alone)
+    heads = bc.QkNormRopeBackwardPlan
+    shape = {"batch_size": 2, "num_heads": 32, "num_kv_heads": 8, "seq_len": 4096, "head_dim": 128, "rotary_dim": 128}
+    turned = bc.QkNormRopeBackwardDescriptor(**shape, table_shape=(4096, 64), element="bfloat16")
+    assert promised(heads, turned, {"dq_weight", "dk_weight"}) != promised(heads, turned, {"dq_weight"})
+    assert promised(heads, turned, {"dq", "dk"}) == promised(heads, turned, {"dq"})
     linear = bc.LinearCrossEntropyBackwardPlan
     desc = bc.LinearCrossEntropyDescriptor(rows=8192, num_classes=32000, hidden=4096, element="bfloat16")
     assert promised(linear, desc, {"dbias", "dweight"}) != promised(linear, desc, {"dbias"})
@@ -171,3 +181,18 @@ def test_what_is_wanted_beside_a_sum() -> None:
     assert promised(linear, replace(desc, chunk=1024), {"dbias"}) == promised(
         linear, replace(desc, chunk=1024), {"dbias", "dweight"}
     )
+
+
+@pytest.mark.usefixtures("emulation")
+def test_what_is_wanted_beside_a_logprob() -> None:
+    """The largest alone is certain: its logprob has the sign of zero that it has among others."""
+    plan, desc = bc.SamplingPlan, bc.SamplingDescriptor(batch_size=2, vocab_size=37, element="float32")
+    chosen = plan(desc, OURS, emulated_device(9.0))
+    (row,) = (row for row in chosen.rows if row.backend is BackendKind.BESPOKE)
+    found = []
+    for wanted in ({"logprob"}, {"logprob", "masked"}):
+        given = {spec.name: spec.name in wanted for spec in arrays_of(plan.args)}
+        case = fill(plan, desc, np.random.default_rng(0), given)
+        case.arrays["temperature"] = 0.0
+        found.append(bits(chosen, row, operands(case))["logprob[0]"])
+    assert found[0] == found[1]

@@ -93,9 +93,10 @@ class BackendKind(enum.Enum):
 class PrecisionGuarantee:
     """The numerical contract of a row; every field has a generated test.
 
-    `math_precision` and `accumulator` are element names; `error` is the bound against the float64
-    reference; `subnormals` says whether they are kept. `order` names the instruction that fixes the order of a sum,
-    where it is the hardware's: of two rows that say the same of all this, bits are the same.
+    `math_precision` and `accumulator` are element names; `error` is the bound against the float64 reference;
+    `subnormals` says whether those among results and partial sums are kept, or may be 0. `order` names the instruction
+    or the design that fixes the order of a sum, where there are several: of two rows that say the same of all this,
+    bits are the same.
     """
 
     math_precision: str

@@ -175,7 +175,8 @@ class Guarantee:
     """A row's promise before its element is known; `of(element)` fills in precisions.
 
     error: a bound, or element → bound (a mapping or function). exact math in the element itself
-    (`native=True`, for moves and integer ops) keeps the element as accumulator.
+    (`native=True`, for moves and integer ops) keeps the element as accumulator. flushes: the elements for which
+    subnormal results or partial sums may be 0.
     """
 
     error: ErrorBound | Mapping[ElementKind, ErrorBound] | Callable[[ElementKind, Any], ErrorBound] = Exact()
@@ -185,6 +186,7 @@ class Guarantee:
     math: str | None = None
     native: bool = False
     order: str = ""
+    flushes: tuple[ElementKind, ...] = ()
 
     def of(self, element: ElementKind, kind: Any = None) -> PrecisionGuarantee:
         bound = self.error
@@ -193,8 +195,9 @@ class Guarantee:
         elif not isinstance(bound, ErrorBound):
             bound = bound(element, kind)
         acc = str(element if self.native else element.acc)
+        kept = element not in self.flushes
         return PrecisionGuarantee(
-            self.math or acc, acc, self.bit_stable, self.deterministic, self.batch_invariant, True, bound, self.order
+            self.math or acc, acc, self.bit_stable, self.deterministic, self.batch_invariant, kept, bound, self.order
         )
 
 

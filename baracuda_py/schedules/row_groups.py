@@ -23,6 +23,8 @@ GROUPS = ((8, 1, 4), (32, 1, 4), (32, 4, 1), (128, 4, 1), (512, 4, 1))
 ROWS_OF_A_WARP = ((8, 1, 4), (8, 4, 1), *GROUPS[2:])
 """The same for ops with much to do for a row itself, which a warp then does for four short rows at once."""
 
+FLUSHED = (ElementKind.BF16,)
+"""Elements of which `row_exp` is 0 where it is subnormal: the flushed ones of float are none of float16's."""
 BLOCK = 128
 LONG = 512
 SLAB = LONG * 16

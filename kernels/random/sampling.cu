@@ -244,7 +244,7 @@ template <class T, int THREADS, bool WIDE, class P> BARACUDA_D void sample(const
   }
   if (o.min_p() > 0.0) bottom = max<K>(bottom, exclusive<A>(o.number_of(o.min_p(), row.scale), best.key));
   if (o.k == 1 && !rows && p.tokens == nullptr && p.top_n == 0) {
-    if (threadIdx.x == 0) finish<A>(p, best.col, 0.0);
+    if (threadIdx.x == 0) finish<A>(p, best.col, -0.0);  // -log(1), as where more is asked for
     return;
   }
   if (tracks) {

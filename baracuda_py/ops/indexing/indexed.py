@@ -113,7 +113,8 @@ def adding_rows(geometry: Callable[..., Geometry | str], params: Params, *also: 
 
 def atomic_row(geometry: _Geometry, params: Params, kinds: tuple[Any, ...] | None = None, *also: Kernel) -> Variant:
     """The row of sums in any order, which `PlanPreference(deterministic=False)` allows."""
-    guarantee = Guarantee(Relative(2), deterministic=False, bit_stable=False)
+    # Memory's own sums of float32 flush, those of float64 do not (PTX ISA: atom, red).
+    guarantee = Guarantee(Relative(2), deterministic=False, bit_stable=False, flushes=(ElementKind.F32,))
     return Variant(
         "atomic", geometry, "indexing/scatter.cu", (*atomic_kernels(params), *also), elements=ATOMIC, kinds=kinds,
         guarantee=guarantee,

@@ -31,8 +31,8 @@ from ...core.views import permuted, shape_of
 from ...interop.arrays import read
 from ...schedules.loss_sums import finish_steps
 from ...schedules.row_groups import (
-    LONG, ROWS_OF_A_WARP, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows, launch,
-    row_sets, slabs,
+    FLUSHED, LONG, ROWS_OF_A_WARP, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows,
+    launch, row_sets, slabs,
 )  # fmt: skip
 from ...core.benchmark import Benchmark, COMPILED, EAGER
 from .cross_entropy_formulas import reference
@@ -220,7 +220,7 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
             Kernel("smooth_long", _LONG, ROWS, _SMOOTH, LONG, 1),
             *_REDUCED,
         ),
-        guarantee=Guarantee(Relative(2), batch_invariant=True),
+        guarantee=Guarantee(Relative(2), batch_invariant=True, flushes=FLUSHED),
     )  # fmt: skip
 
 
@@ -246,7 +246,7 @@ class CrossEntropyLossPlan(Plan):
                 Kernel("smooth_cluster", _CLUSTERED, ROWS, _SMOOTH, LONG, 1),
                 *_REDUCED,
             ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True, order="cluster"),
+            guarantee=Guarantee(Relative(2), batch_invariant=True, order="cluster", flushes=FLUSHED),
         ),
         _row("row", _FLOATS, 1024),
         _row("row_f64", (ElementKind.F64,), 512),

@@ -19,7 +19,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import cast, decode
 from ...core.variant import aligned
-from ...schedules.row_groups import GROUPS, STRIDED, WIDE, group_kernels, group_of, group_params, launch
+from ...schedules.row_groups import FLUSHED, GROUPS, STRIDED, WIDE, group_kernels, group_of, group_params, launch
 from .cross_entropy import (
     PREPARE_KERNEL, CrossEntropyLossDescriptor, CrossEntropyLossPlan, common, prepare_step, random_weights, target_rows,
 )  # fmt: skip
@@ -100,7 +100,7 @@ def _row(name: str, elements: tuple[ElementKind, ...], threads: int) -> Variant:
     return Variant(
         name, _geometry, source="loss/cross_entropy_backward.cu", elements=elements,
         kernels=(*group_kernels(call, PARAMS, modes, _AT_ONCE, threads), PREPARE_KERNEL),
-        guarantee=Guarantee(Relative(2), batch_invariant=True),
+        guarantee=Guarantee(Relative(2), batch_invariant=True, flushes=FLUSHED),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from ...core.checked import require_some
 from ...core.element import HALVES
 from ...core.variant import where
 from ...schedules.loss_sums import total_weight
-from ...schedules.row_groups import group_params, group_rows
+from ...schedules.row_groups import FLUSHED, group_params, group_rows
 from .cross_entropy_terms import (
     FORWARD, OPTIONS, POINTERS, CrossEntropyTermsDescriptor, CrossEntropyTermsPlan, TargetKind, constants, entropy_of,
     group_of, losses_step, random_probabilities, scores, terms_case, terms_kernel,
@@ -140,7 +140,7 @@ class CrossEntropyTermsBackwardPlan(Plan):
         Variant(
             "rows", _geometry, source="loss/cross_entropy_terms.cu",
             kernels=(terms_kernel("cross_entropy_terms_backward", BACKWARD, _SPILLS), FORWARD, *TOTAL_KERNELS),
-            guarantee=Guarantee(_error, batch_invariant=True),
+            guarantee=Guarantee(_error, batch_invariant=True, flushes=FLUSHED),
         ),
     )  # fmt: skip
     benchmarks = (

@@ -245,8 +245,8 @@ def variants_of(names: Names) -> tuple[Variant, ...]:
     source = "quantize/hadamard.cu"
     return (
         Variant("tile", _tiled(names), source=source, kernels=(_TILE, _SHORT, _BASE), guarantee=_BOUND),
-        Variant("parts", _parted(names), source=source, kernels=(_PART_TILE, _SHORT, _COLUMNS), guarantee=_BOUND,
-                refuses=_whole),
+        Variant("parts", _parted(names), source=source, kernels=(_PART_TILE, _SHORT, _COLUMNS),
+                guarantee=replace(_BOUND, order="parts"), refuses=_whole),
     )  # fmt: skip
 
 

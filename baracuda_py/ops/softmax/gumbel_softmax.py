@@ -26,6 +26,7 @@ from ...core.element import cast
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...schedules.row_slopes import slope_geometry, slope_kernels
+from ...schedules.row_groups import FLUSHED
 from ...schedules.row_terms import last_axis, term_geometry, term_kernels, term_params
 from ..random.draws import is_array, numbered, streams
 from ..random.philox import philox_uniform
@@ -133,7 +134,7 @@ class GumbelSoftmaxPlan(Plan):
             kernels=term_kernels(
                 "gumbel_softmax_rows<{T}, {WHOLE}, {GROUP}>", "gumbel_softmax_long<{T}, {WHOLE}>", PARAMS, {}
             ),
-            guarantee=Guarantee(Relative(3)),  # two logarithms make a sample
+            guarantee=Guarantee(Relative(3), flushes=FLUSHED),  # two logarithms make a sample
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

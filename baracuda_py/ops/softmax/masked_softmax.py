@@ -24,6 +24,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.descriptor import axis, flag
 from ...core.errors import InvalidProblemError
+from ...schedules.row_groups import FLUSHED
 from ...schedules.row_terms import last_axis, outputs, term_geometry, term_kernels, term_params
 
 
@@ -153,7 +154,7 @@ class MaskedSoftmaxPlan(Plan):
                 "masked_softmax_rows<{T}, {OUT}, {WHOLE}, {GROUP}>", "masked_softmax_long<{T}, {OUT}, {WHOLE}>", PARAMS,
                 outputs,
             ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
+            guarantee=Guarantee(Relative(2), batch_invariant=True, flushes=FLUSHED),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -22,7 +22,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.errors import InvalidProblemError
 from ...schedules.row_groups import (
-    LONG, SLAB, STRIDED, TILE, TILE_FIELDS, WIDE, group_kernels, group_of, group_params, group_rows, launch,
+    FLUSHED, LONG, SLAB, STRIDED, TILE, TILE_FIELDS, WIDE, group_kernels, group_of, group_params, group_rows, launch,
     row_axis_last, slabs, tile_kernels, tile_of,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
@@ -98,7 +98,7 @@ def row_variants(
                 *tile_kernels(rows, params, inputs, most=most, threads=512),
                 Kernel("long", f"{name}_long<{{T}}, {{KIND}}, {{MODE}}>", params, modes, threads=LONG, min_blocks=2),
             ),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
+            guarantee=Guarantee(Relative(2), batch_invariant=True, flushes=FLUSHED),
         )  # fmt: skip
 
     halves = (ElementKind.F16, ElementKind.BF16)

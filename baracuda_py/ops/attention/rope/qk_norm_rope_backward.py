@@ -109,7 +109,10 @@ def _geometry(p: Problem) -> Geometry | str:
             "stride2": 0 if p.dk_weight is None else p.dk_weight.strides[0], "wide": values["wide"],
         }  # fmt: skip
         steps.append(Step("combine", (-(-desc.head_dim // (THREADS // 32)), 2, 1), last, {}, THREADS))
-    return Geometry(tuple(steps), sum(nbytes), layout_of(views, step.axes["WIDE"]))
+    # Where one side alone is wanted, it has the other's blocks too, and the sums of its weights another order.
+    same = not any(summed) or parts == parts_of(heads, values["side_tiles"], blocks)
+    order = "" if same else "queries" if wanted[0] else "keys"
+    return Geometry(tuple(steps), sum(nbytes), layout_of(views, step.axes["WIDE"]), order)
 
 
 class QkNormRopeBackwardPlan(Plan):

@@ -27,7 +27,9 @@ _GRADIENTS = dict.fromkeys(("q", "k", "v", "dy", "lse", "dq", "dk", "dv"), "ptr"
 _GRADIENTS |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[7][3]"} | _SIZES
 _GRADIENTS |= dict.fromkeys(("key_tiles", "chunk", "heads"), "i64") | {"scale": "f64"}
 _GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS | dict.fromkeys(("rising", "rising_len"), "i32")
-ANY_ORDER = replace(TENSOR_CORES, deterministic=False, bit_stable=False, batch_invariant=False)
+IN_TURN = replace(TENSOR_CORES, flushes=HALVES)
+"""Memory adds up the sums of dq on sm_90, and flushes (PTX ISA: red, cp.reduce.async.bulk, .add.f32)."""
+ANY_ORDER = replace(IN_TURN, deterministic=False, bit_stable=False, batch_invariant=False)
 TOGETHER = 48 << 20  # bytes of q, dy and sums of dq of the heads that are worked on together, about
 # Up to SHORT queries, with MANY tiles of keys for each multiprocessor, blocks hardly wait for their turns; then a fixed
 # order of sums, which needs no zeros to add to, is faster than any order.
@@ -289,7 +291,7 @@ def _row(
         source=f"attention/dense/flash_sdpa_backward_{name}.cu",
         elements=HALVES,
         design=design,
-        guarantee=ANY_ORDER if any_order else replace(TENSOR_CORES, order=name),
+        guarantee=ANY_ORDER if any_order else replace(IN_TURN, order=name),
         kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before),
     )
 

@@ -52,8 +52,9 @@ class Embedded:
             return f'#include "{_HEADER}"\n{self.code(element, kind)}#include "{header}"\n'
 
         served = row.elements_for(None)
+        own = row.guarantee
         return replace(
-            row, prelude=prelude, guarantee=self.guarantee,
+            row, prelude=prelude, guarantee=replace(self.guarantee, order=own.order, flushes=own.flushes),
             kernels=tuple(replace(kernel, spills=True) for kernel in row.kernels),
             elements=lambda kind: tuple(e for e in kind.elements[:1] if e in served),
         )  # fmt: skip
