@@ -31,7 +31,7 @@ class Producer:
         (lambda: bc.compress(INDEX, X, axis="first"), "axis must be an integer or None, got 'first'"),
         (lambda: bc.index_reduce(X, INDEX, X[:2], "sum", axis=0.5), "axis must be an integer, got 0.5"),
         (lambda: bc.softmax(X, temperature=10**400), "temperature must be a number"),
-        (lambda: bc.percentile(X, 10**400), "q must be an array or a number"),
+        (lambda: bc.percentile(X, 10**400), "q must be from 0 to 100"),
         (lambda: bc.norm_backward(X[0], X, p="two"), "p must be a number"),
         (lambda: bc.average(X, X, returned=NotImplemented), "returned must be True or False"),
         (lambda: bc.cross_entropy(X, INDEX[[0, 1, 0]], return_entropy=1), "return_entropy must be True or False"),
