@@ -32,11 +32,6 @@ struct W4A8Sums : Product<i8, i8, COLUMNS, false, false, false, STAGES, 2, P, vo
   BARACUDA_D W4A8Sums(const P& p, unsigned char* shared)
       : Base(p, shared, true),
         scales(reinterpret_cast<float*>(reinterpret_cast<unsigned char*>(memory.full) + w4a8_barriers)) {}
-  // All lanes have read the scales of a stage before one of them gives it up: threads write them, not the copy engine.
-  BARACUDA_D void release(u32 stage) const {
-    __syncwarp();
-    Base::release(stage);
-  }
   // Of a row of W in the tile, for the group in which a run of a slice of EACH parts is, the first of its part.
   template <int EACH> BARACUDA_D float* scale_of(u32 stage, int row, int run) const {
     float* const from = scales + stage * w4a8_scales;
@@ -87,18 +82,18 @@ struct W4A8Sums : Product<i8, i8, COLUMNS, false, false, false, STAGES, 2, P, vo
         if constexpr (EACH == 1) {
           if (n != 0) {
             wgmma_wait<1>();
-            release(before);
+            this->release(before);
           }
           before = stage;
           at.advance();
         } else if (run == EACH - 1 || part == parts) {
           wgmma_wait<0>();
-          release(stage);
+          this->release(stage);
           at.advance();
         }
       }
       wgmma_wait<0>();
-      if constexpr (EACH == 1) release(before);
+      if constexpr (EACH == 1) this->release(before);
       hold(d);
 #pragma unroll
       for (int i = 0; i < COLUMNS / 8; ++i)
