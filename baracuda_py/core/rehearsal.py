@@ -205,7 +205,12 @@ def _key(value: Any) -> Any:
 
 
 def _is_array(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, (type, np.generic))
+    if isinstance(value, (type, np.generic)):
+        return False
+    try:
+        return hasattr(value, "shape") and hasattr(value, "dtype")
+    except Exception:  # of an object that raises; whichever call reads it says what it is
+        return False
 
 
 def _arrays(values: Iterable[Any]) -> Iterator[Any]:
