@@ -243,6 +243,8 @@ def _route(
     returns: Any, out: Any, stream: Any, preference: Any, *layout: Any,
 ) -> Any:  # fmt: skip
     """What autograd or a trace makes of a call that `error` refuses, or that is known to be one for them."""
+    if error is not None:
+        error.__traceback__ = None  # whose frames have the arrays, and are of one cycle with it
     serve = preference.serve if isinstance(preference, Routed) else bridge()
     return serve(function, error, entry, arrays, attributes, scalars, returns, out, stream, preference, *layout)
 

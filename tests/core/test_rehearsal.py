@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import inspect
 import math
 from collections.abc import Iterator
@@ -170,3 +171,17 @@ def test_an_output_over_an_operand_is_refused_or_right(name: str) -> None:
                 got = function(*again[0], **again[1], out=outs if isinstance(made, (tuple, list)) else over)
                 for (_, a), (_, want) in zip(leaves(got), wanted, strict=True):
                     np.testing.assert_array_equal(a, want)
+
+
+def test_nothing_is_left_to_the_collector_of_cycles() -> None:
+    """What a call was checked with would hold its arrays until then."""
+    q = np.ones((1, 2, 4, 8), np.float32)
+    out = np.empty_like(q)
+    bc.flash_sdpa(q, q, q, out=out)
+    gc.collect()
+    gc.disable()
+    try:
+        bc.flash_sdpa(q, q, q, out=out)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
