@@ -107,13 +107,18 @@ def _geometry(p: Problem) -> Geometry | str:
 
 
 def in_torch(torch: Any, desc: SegmentOrderDescriptor, *, ids: Any, wanted: set[str]) -> Any:
-    """A stable sort, and the inverse of its order; of ids in range alone."""
+    """A stable sort, and the inverse of its order; ids out of range go behind the last segment."""
+    segments, ids = desc.num_segments, ids.long()
+    ids = torch.where((ids >= 0) & (ids < segments), ids, segments)
     order = torch.sort(ids, stable=True).indices
-    places = torch.empty_like(order)
-    places[order] = torch.arange(desc.tokens, device=order.device)
-    counts = torch.bincount(ids.long(), minlength=desc.num_segments)
+    counts = torch.bincount(ids, minlength=segments + 1)[:segments]
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    made = {"order": order, "offsets": offsets, "places": places, "rows": order // desc.fan}
+    at = torch.arange(desc.tokens, device=order.device)
+    places = torch.empty_like(order)
+    places[order] = torch.where(at < offsets[-1], at, -1)
+    rows = torch.where(at < offsets[-1], order // desc.fan, desc.absent)
+    order = torch.where(at < offsets[-1], order, -1)
+    made = {"order": order, "offsets": offsets, "places": places, "rows": rows}
     return {name: made[name] for name in {"order", "offsets", *wanted}}
 
 
