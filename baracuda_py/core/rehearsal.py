@@ -129,7 +129,7 @@ def rehearse(function: Callable[..., Any], args: tuple[Any, ...], given: dict[st
     rest = {name: value for name, value in given.items() if name != "out"}
     over = any(_touch(out, view) for out in outs.values() for one in _arrays((args, rest)) if (view := _seen(one)))
     try:
-        key = None if over else (function, _key(args), *[(name, _key(value)) for name, value in given.items()])
+        key = (function, _key(args, over), *[(name, _key(value, over)) for name, value in given.items()])
     except _Unknown as why:
         if why.args:
             return
@@ -139,12 +139,12 @@ def rehearse(function: Callable[..., Any], args: tuple[Any, ...], given: dict[st
     if key is not None and key in _known:
         return
     _go_through(function, args, given, Outs(outs))
-    if key is not None:
-        keep(_known, key, True, _CAPACITY)
     if over:
         twin = _twin(given["out"], given.get("stream"))
         twins = {name: _view(read(one, name)) for name, one in _named(twin)}
         _go_through(function, args, {**given, "out": twin}, Outs(outs, twins))
+    if key is not None:
+        keep(_known, key, True, _CAPACITY)
 
 
 def _go_through(function: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], outs: Outs) -> None:
@@ -182,22 +182,26 @@ class _Unknown(Exception):
     """Not every such call is alike; with an argument: nothing is to be rehearsed."""
 
 
-def _key(value: Any) -> Any:
-    """What of an argument decides whether a call is refused; raises _Unknown where that is not told from its type."""
+def _key(value: Any, placed: bool) -> Any:
+    """What of an argument decides whether a call is refused; raises _Unknown where that is not told from its type.
+
+    placed: it matters where arrays lie, as some overlap.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return kind, value
     if isinstance(value, (list, tuple)):
-        return kind, tuple([_key(one) for one in value])
+        return kind, tuple([_key(one, placed) for one in value])
     if kind is dict:
-        return kind, tuple([(name, _key(one)) for name, one in value.items()])
+        return kind, tuple([(name, _key(one, placed)) for name, one in value.items()])
     if _is_array(value):
         view = read(value, "x")
         if view.traced or package_name(kind) == "jax":
             raise _Unknown("a trace")
         if view.device < 0:
             raise _Unknown  # its values may be read
-        return kind, view.ptr % _ALIGNED, view.shape, view.strides, view.element, view.device, view.readonly
+        at = view.ptr if placed else view.ptr % _ALIGNED
+        return kind, at, view.shape, view.strides, view.element, view.device, view.readonly
     if callable(value) and not isinstance(value, type):
         raise _Unknown("a function")
     hash(value)

@@ -152,6 +152,13 @@ def test_a_call_like_one_that_was_right_is_not_gone_through_again(
     assert first and len(seen) == first
     with pytest.raises(InvalidProblemError):
         bc.median(x, 0, out=out)
+    c, a, b = devices.array([ones(4, 4), ones(4, 4), ones(4, 4)], 0)
+    for _ in range(2):
+        bc.addmm(c, a, b, out=c)
+        first, seen[:] = len(seen), []
+    assert first == 0  # where an output lies over an operand, too
+    with pytest.raises(InvalidProblemError, match="overlaps b"):
+        bc.addmm(c, a, b, out=b)
 
 
 @pytest.mark.parametrize("name", NAMES)
