@@ -22,12 +22,13 @@ from .args import Operand, arrays_of, scalars_of
 from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError, RecordedError
-from .execution import MISS, Direct, bridge, nothing, staged_for
+from .execution import MISS, Direct, nothing, staged_for
 from .keywords import marked, traced, unexpected
 from .memo import keep, records
 from .outputs import allocating, channels_last, handed, make_all, maker
 from .plan import Plan
 from .problem import asked_for
+from .routed import Routed, route
 from .signatures import NAMES, returned, taken
 
 _CAPACITY = 4096
@@ -196,7 +197,7 @@ def functional(
         return entry if key is None else keep(cache, key, entry, _CAPACITY)
 
     names: dict[str, Any] = {
-        **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": _route,
+        **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": route,
         "STAGED": staged, "STAGE": stage,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": given_outputs,
         "ORDINAL": ordinal, "RESULT": result_of, "ON_STREAM": _on_stream, "MISS": MISS,
@@ -219,34 +220,6 @@ def functional(
     kept = results or [s.name for s in inputs if s.role == "inout"]
     function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, kept, flags)}
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
-
-
-class Routed:
-    """A preference that sends a call to `baracuda_py.torch`; unhashable, so that no entry is found for it."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, preference: Any = None) -> None:
-        self.preference: Any = preference.preference if isinstance(preference, Routed) else preference
-
-    def around(self, preference: Any) -> Routed:
-        """The same of another preference."""
-        return Routed(preference)
-
-    def serve(self, function: Any, *call: Any) -> Any:
-        """What becomes of a call with this preference."""
-        return bridge()(function, *call)
-
-
-def _route(
-    function: Any, error: RecordedError | None, entry: Entry | None, arrays: Any, attributes: Any, scalars: Any,
-    returns: Any, out: Any, stream: Any, preference: Any, *layout: Any,
-) -> Any:  # fmt: skip
-    """What autograd or a trace makes of a call that `error` refuses, or that is known to be one for them."""
-    if error is not None:
-        error.__traceback__ = None  # whose frames have the arrays, and are of one cycle with it
-    serve = preference.serve if isinstance(preference, Routed) else bridge()
-    return serve(function, error, entry, arrays, attributes, scalars, returns, out, stream, preference, *layout)
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

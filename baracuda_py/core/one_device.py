@@ -7,7 +7,7 @@ them by then, and one that takes only the shape or the element of an operand wou
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..interop.arrays import package_name
@@ -48,13 +48,17 @@ def several() -> bool:
     return driver_device_count() > 1
 
 
-def _arrays(values: Iterable[Any]) -> Iterator[Any]:
-    """Arrays that may be on a GPU, also those in lists of lists and in dicts."""
+def arrays_within(values: Iterable[Any], is_array: Callable[[Any], bool]) -> Iterator[Any]:
+    """The arrays among values, also those in lists of lists and in dicts."""
     for value in values:
         if isinstance(value, (list, tuple, dict)):
-            yield from _arrays(value.values() if isinstance(value, dict) else value)
-        elif _may_be_on_a_gpu(type(value)):
+            yield from arrays_within(value.values() if isinstance(value, dict) else value, is_array)
+        elif is_array(value):
             yield value
+
+
+def _arrays(values: Iterable[Any]) -> Iterator[Any]:
+    return arrays_within(values, lambda value: _may_be_on_a_gpu(type(value)))
 
 
 def _may_be_on_a_gpu(kind: type) -> bool:
@@ -69,6 +73,8 @@ def _place(array: Any) -> int:
     """The ordinal, or -1 where there is none to tell: whoever reads the array says what is wrong with it."""
     try:
         return ordinal(array)
+    except MemoryError:
+        raise
     except Exception:
         return -1
 

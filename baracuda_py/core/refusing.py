@@ -7,7 +7,8 @@ from typing import Any
 
 from .args import arrays_of
 from .errors import RecordedError
-from .functional import Routed, entry_of, given_outputs
+from .functional import entry_of, given_outputs
+from .routed import Routed
 
 
 def refuse_call(

@@ -20,9 +20,11 @@ from ..interop.arrays import Reading, package_name, read
 from ..interop.torch_rules import requires_grad
 from .args import arrays_of
 from .errors import BaracudaError, InvalidProblemError, RecordedError
-from .functional import Routed, given_outputs, result_of
+from .functional import given_outputs, result_of
 from .memo import keep, records
+from .one_device import arrays_within
 from .outputs import allocating, maker
+from .routed import Routed
 from .tensor import View, shares_memory
 
 _CAPACITY = 4096
@@ -127,7 +129,8 @@ def rehearse(function: Callable[..., Any], args: tuple[Any, ...], given: dict[st
     outs = {name: view for name, one in _named(given["out"]) if (view := _seen(one)) is not None}
     _check_apart(outs)
     rest = {name: value for name, value in given.items() if name != "out"}
-    over = any(_touch(out, view) for out in outs.values() for one in _arrays((args, rest)) if (view := _seen(one)))
+    operands = [view for one in arrays_within((args, rest), _is_array) if (view := _seen(one)) is not None]
+    over = any(_touch(out, view) for out in outs.values() for view in operands)
     try:
         key = (function, _key(args, over), *[(name, _key(value, over)) for name, value in given.items()])
     except _Unknown as why:
@@ -213,16 +216,10 @@ def _is_array(value: Any) -> bool:
         return False
     try:
         return hasattr(value, "shape") and hasattr(value, "dtype")
+    except MemoryError:
+        raise
     except Exception:  # of an object that raises; whichever call reads it says what it is
         return False
-
-
-def _arrays(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, (list, tuple, dict)):
-            yield from _arrays(value.values() if isinstance(value, dict) else value)
-        elif _is_array(value):
-            yield value
 
 
 def _named(out: Any, name: str = "out") -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import baracuda_py
 
-from ..core.functional import Routed
+from ..core.routed import Routed
 from .autocast import cast_operands
 from .compiling import opaque
 from .schema import settled

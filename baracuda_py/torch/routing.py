@@ -15,9 +15,10 @@ from ..core.args import arrays_of
 from ..core.checked import shown
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, RecordedError, UnsupportedError
-from ..core.functional import Entry, Routed
+from ..core.functional import Entry
 from ..core.intake import stream_pointer
 from ..core.memo import keep
+from ..core.routed import Routed
 from ..interop.arrays import located
 from ..interop.torch_rules import raw_stream_getter, requires_grad, transformed
 from .node import job_of

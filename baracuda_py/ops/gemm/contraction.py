@@ -16,7 +16,7 @@ from typing import Any
 
 from ...core.element import COMPLEX, FLOATS, HALVES, INTS, ElementKind
 from ...core.errors import UnsupportedError
-from ...core.functional import Routed
+from ...core.routed import Routed
 from ...core.preference import PlanPreference
 from ...core.views import diagonal, permuted, reshaped, with_axis, without_axes
 from ...interop.arrays import Reading, package_name, read

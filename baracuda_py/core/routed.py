@@ -1,0 +1,36 @@
+"""Calls that their operands or their preference send elsewhere than to a plan's kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import RecordedError
+from .execution import bridge
+
+
+class Routed:
+    """A preference that sends a call to `baracuda_py.torch`; unhashable, so that no entry is found for it."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, preference: Any = None) -> None:
+        self.preference: Any = preference.preference if isinstance(preference, Routed) else preference
+
+    def around(self, preference: Any) -> Routed:
+        """The same of another preference."""
+        return Routed(preference)
+
+    def serve(self, function: Any, *call: Any) -> Any:
+        """What becomes of a call with this preference."""
+        return bridge()(function, *call)
+
+
+def route(
+    function: Any, error: RecordedError | None, entry: Any, arrays: Any, attributes: Any, scalars: Any,
+    returns: Any, out: Any, stream: Any, preference: Any, *layout: Any,
+) -> Any:  # fmt: skip
+    """What autograd or a trace makes of a call that `error` refuses, or that is known to be one for them."""
+    if error is not None:
+        error.__traceback__ = None  # whose frames have the arrays, and are of one cycle with it
+    serve = preference.serve if isinstance(preference, Routed) else bridge()
+    return serve(function, error, entry, arrays, attributes, scalars, returns, out, stream, preference, *layout)
