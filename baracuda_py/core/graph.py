@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from ..interop.arrays import package_name
 from ..interop.ordinals import ordinal
@@ -13,6 +11,7 @@ from .checked import shown
 from .device import Device, resolve_device
 from .errors import InvalidProblemError, UnsupportedError
 from .execution import graph_for
+from .one_device import arrays_within, is_array
 
 
 class Graph:
@@ -88,7 +87,7 @@ def graph(function: Callable[..., Any], *args: Any, warmup: int = 1, device: Any
 def _device(args: Any, asked: Any) -> Device:
     """The device of the arrays, all on one; or the one asked for."""
     places = set()
-    for array in _arrays(args):
+    for array in arrays_within(args, is_array):
         if package_name(type(array)) not in ("cupy", "numpy", "baracuda_py"):
             raise UnsupportedError(
                 f"graph takes CuPy arrays (or NumPy arrays on the CPU), got {type(array).__module__} "
@@ -101,15 +100,3 @@ def _device(args: Any, asked: Any) -> Device:
         return resolve_device(asked)
     found = places.pop()
     return resolve_device("cpu" if found < 0 else found)
-
-
-def _arrays(value: Any) -> Iterator[Any]:
-    """Arrays among nested lists, tuples and dicts."""
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _arrays(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _arrays(item)
-    elif hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic):
-        yield value

@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from ..interop.arrays import package_name
 from ..interop.ordinals import ordinal
 from .device import driver_device_count
@@ -55,6 +57,18 @@ def arrays_within(values: Iterable[Any], is_array: Callable[[Any], bool]) -> Ite
             yield from arrays_within(value.values() if isinstance(value, dict) else value, is_array)
         elif is_array(value):
             yield value
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is an array of any package, which a NumPy number is not."""
+    if isinstance(value, (type, np.generic)):
+        return False
+    try:
+        return hasattr(value, "shape") and hasattr(value, "dtype")
+    except MemoryError:
+        raise
+    except Exception:  # of an object that raises; whichever call reads it says what it is
+        return False
 
 
 def _arrays(values: Iterable[Any]) -> Iterator[Any]:

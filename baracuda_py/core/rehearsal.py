@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ..interop.arrays import Reading, package_name, read
 from ..interop.torch_rules import requires_grad
 from .args import arrays_of
 from .errors import BaracudaError, InvalidProblemError, RecordedError
 from .functional import given_outputs, result_of
 from .memo import keep, records
-from .one_device import arrays_within
+from .one_device import arrays_within, is_array
 from .outputs import allocating, maker
 from .routed import Routed
 from .tensor import View, shares_memory
@@ -129,7 +127,7 @@ def rehearse(function: Callable[..., Any], args: tuple[Any, ...], given: dict[st
     outs = {name: view for name, one in _named(given["out"]) if (view := _seen(one)) is not None}
     _check_apart(outs)
     rest = {name: value for name, value in given.items() if name != "out"}
-    operands = [view for one in arrays_within((args, rest), _is_array) if (view := _seen(one)) is not None]
+    operands = [view for one in arrays_within((args, rest), is_array) if (view := _seen(one)) is not None]
     over = any(_touch(out, view) for out in outs.values() for view in operands)
     try:
         key = (function, _key(args, over), *[(name, _key(value, over)) for name, value in given.items()])
@@ -197,7 +195,7 @@ def _key(value: Any, placed: bool) -> Any:
         return kind, tuple([_key(one, placed) for one in value])
     if kind is dict:
         return kind, tuple([(name, _key(one, placed)) for name, one in value.items()])
-    if _is_array(value):
+    if is_array(value):
         view = read(value, "x")
         if view.traced or package_name(kind) == "jax":
             raise _Unknown("a trace")
@@ -209,17 +207,6 @@ def _key(value: Any, placed: bool) -> Any:
         raise _Unknown("a function")
     hash(value)
     return kind, value
-
-
-def _is_array(value: Any) -> bool:
-    if isinstance(value, (type, np.generic)):
-        return False
-    try:
-        return hasattr(value, "shape") and hasattr(value, "dtype")
-    except MemoryError:
-        raise
-    except Exception:  # of an object that raises; whichever call reads it says what it is
-        return False
 
 
 def _named(out: Any, name: str = "out") -> Iterator[tuple[str, Any]]:
