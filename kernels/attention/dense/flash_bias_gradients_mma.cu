@@ -56,11 +56,12 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
     more = next.find(p, share, step);
     terms.enter(at.b, at.h);
     const int i0 = at.q0 + r0, j0 = at.k0 + c0;
-    float base[2], delta[2];
+    RowBase<float> base[2];
+    float delta[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const bool there = r0 + 8 * half < at.rows;
-      base[half] = there ? replay_base(static_cast<const float*>(p.lse)[at.row(p) + r0 + 8 * half]) : 0.0f;
+      base[half] = there ? RowBase<float>::of(p, at.row(p) + r0 + 8 * half) : RowBase<float>{};
       delta[half] = there ? static_cast<const float*>(p.delta)[at.row(p) + r0 + 8 * half] : 0.0f;
     }
 #pragma unroll 1
@@ -74,17 +75,23 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
       const u32 offset = stage * STAGE * static_cast<u32>(sizeof(T));
       add_scores<T, COLS, 1, tile_keys>(x, left, right, offset, offset);
       if (chunk + 1 != first) continue;
-      each(x, [&](float& s, int, int) { s *= sign; });
+      each(x, [&](float& s, int n, int e) {
+        s *= sign;
+        weight[0][n][e] = terms.capped() ? 0.0f : s * terms.out;  // what biases are added to, where it may be huge
+      });
       const auto scores = [&](const auto& f) {
         each(x, [&](float& s, int n, int e) { f(s, e / 2 * 8, 8 * n + e % 2); });
       };
       terms.add_to(scores, i0, j0, at.whole());
       const bool masked = terms.masked(), drops = terms.drops();
       each(x, [&](float& s, int n, int e) {
-        const float found = replayed_weight(s - base[e / 2]);
-        weight[0][n][e] = masked && s == -numeric<float>::infinity()                       ? -0.0f
-                          : rounds_to_one<T>(found) && (drops || is_far_base(base[e / 2])) ? 0.0f
-                                                                                           : found;
+        const auto& row = base[e / 2];
+        const float above = s - row.base;
+        const bool resummed = is_resummed(p, row.base), far = is_far_base(row.base);
+        const float found = replayed_weight(resummed ? above_sum(above, row.rest, weight[0][n][e]) : above);
+        weight[0][n][e] = masked && s == -numeric<float>::infinity()  ? -0.0f
+                          : rounds_to_one<T>(found) && (drops || far) ? 0.0f
+                                                                      : found;
         s = 0.0f;
       });
       if (at.cut() || at.rows < ROWS) {

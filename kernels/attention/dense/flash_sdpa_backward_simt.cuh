@@ -69,13 +69,38 @@ BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
 BARACUDA_D bool is_hidden(float weight) { return __float_as_uint(weight) == 0x80000000u; }
 BARACUDA_D bool is_hidden(double weight) { return weight == 0.0 && math::signbit(weight); }
 
-// The weight of a score that lies `above` its row's base, and the weight that ds is made of: see is_far_base.
-template <class A> BARACUDA_D A replayed(A& of_ds, A above, A score, A base, bool drops) {
+// Whether kernels with parameters P may be given rests.
+template <class P, class = void> constexpr bool takes_rests = false;
+template <class P> constexpr bool takes_rests<P, decltype(static_cast<void>(&P::rests))> = true;
+// Whether the row of that lse or base has one.
+template <class A, class P> BARACUDA_D bool is_resummed(const P& p, A lse) {
+  if constexpr (takes_rests<P>) return p.resummed && is_far_base(lse) && has_rest(lse);
+  else return false;
+}
+// What a row's scores are lowered by: replay_base(lse), or where its sum was found again lse and the rest.
+template <class A> struct RowBase {
+  A base, rest;
+
+  template <class P> static BARACUDA_D RowBase of(const P& p, i64 row) {
+    const A lse = static_cast<const A*>(p.lse)[row];
+    if constexpr (takes_rests<P>) {
+      if (is_resummed(p, lse)) return {lse, static_cast<const A*>(p.rests)[row]};
+    }
+    return {replay_base(lse), A(0)};
+  }
+};
+
+// The weight of a score and the weight that ds is made of: see is_far_base. product: what biases were added to.
+template <class A, class P>
+BARACUDA_D A replayed(const P& p, A& of_ds, A score, A product, const RowBase<A>& row, bool drops) {
   // the part of a score that rounding may have taken
   constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-49 : 0x1p-20);
-  const bool whole = above >= -room * (A(1) + math::abs(score) + math::abs(base));
+  const bool resummed = is_resummed(p, row.base);
+  const A above = resummed ? above_sum(score - row.base, row.rest, product) : score - row.base;
+  const A size = resummed ? math::abs(product) : math::abs(score) + math::abs(row.base);
+  const bool whole = above >= -room * (A(1) + size);
   const A found = replayed_weight(above);
-  of_ds = whole && (drops || is_far_base(base)) ? A(0) : found;
+  of_ds = whole && (drops || is_far_base(row.base)) ? A(0) : found;
   return found;
 }
 
@@ -88,29 +113,36 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
   BARACUDA_D explicit Pairs(const P& p) : Base(p, p.query_len, p.key_len, p.shift) {
     scale = static_cast<A>(p.signed_scale), sign = static_cast<A>(p.sign);
   }
-  // The weight of query i and key j, whose product is x, in a row with that base. Sets of_ds, the weight that ds is
-  // made of, and through, the factor of the score's gradient (the soft cap's derivative).
-  BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, A base) const {
+  // The score of query i and key j, whose product is x: -inf where the mask hides it. Sets `product`, what biases are
+  // added to, and through, the factor of the score's gradient (the soft cap's derivative).
+  BARACUDA_D A score(A& product, A& through, A x, int i, int j) const {
     x *= sign;
     if (this->capped()) x = this->squash(x);
     through = Base::through(x);
-    const A above = this->above(base, x, i, j);
-    if (above == -numeric<A>::infinity() && this->hides(i, j)) {
+    product = x * this->out;
+    return this->biased(product, i, j);
+  }
+  // The pair's weight. Sets of_ds, the weight that ds is made of, and through.
+  BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, const RowBase<A>& row) const {
+    A product;
+    const A found = score(product, through, x, i, j);
+    if (found == -numeric<A>::infinity() && this->hides(i, j)) {
       through = A(1);
       return of_ds = A(-0.0);
     }
-    return replayed(of_ds, above, x * this->out, base, this->drops());
+    return replayed(this->p, of_ds, found, product, row, this->drops());
   }
 };
 template <class A, class P> struct Pairs<0, A, P> {
   static constexpr A again = A(1);
+  const P& p;
   A scale;
 
-  BARACUDA_D explicit Pairs(const P& p) : scale(static_cast<A>(p.signed_scale)) {}
+  BARACUDA_D explicit Pairs(const P& params) : p(params), scale(static_cast<A>(params.signed_scale)) {}
   BARACUDA_D void enter(u32, u32) {}
-  BARACUDA_D A weight(A& of_ds, A& through, A x, int, int, A base) const {
+  BARACUDA_D A weight(A& of_ds, A& through, A x, int, int, const RowBase<A>& row) const {
     through = A(1);
-    return replayed(of_ds, x * scale - base, x * scale, base, false);
+    return replayed(p, of_ds, x * scale, x * scale, row, false);
   }
   BARACUDA_D bool drops() const { return false; }
   BARACUDA_D bool kept(int, int) const { return true; }

@@ -13,17 +13,22 @@ template <class A, class P> struct Pairs<3, A, P> : FormulaTerms<A, P> {
   BARACUDA_D explicit Pairs(const P& p) : Base(p, p.query_len, p.key_len, p.shift) {
     scale = static_cast<A>(p.signed_scale), sign = static_cast<A>(p.sign);
   }
-  BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, A base) const {
+  BARACUDA_D A score(A& product, A& through, A x, int i, int j) const {
     x *= sign;
     if (this->capped()) x = this->squash(x);
     through = Base::through(x);
     through *= this->change(x, i, j);
-    const A above = this->above(base, x, i, j);
-    if (!this->sees(i, j) || (above == -numeric<A>::infinity() && this->hides(i, j))) {
+    product = x;
+    return this->sees(i, j) ? this->biased(x, i, j) : -numeric<A>::infinity();
+  }
+  BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, const RowBase<A>& row) const {
+    A product;
+    const A made = score(product, through, x, i, j);
+    if (made == -numeric<A>::infinity() && this->hides(i, j)) {
       through = A(1);
       return of_ds = A(-0.0);
     }
-    const A found = replayed(of_ds, above, x, base, this->drops());
+    const A found = replayed(this->p, of_ds, made, product, row, this->drops());
     if (of_ds * through == A(0)) through = A(0);  // -0 would say that the pair is hidden
     return found;
   }
