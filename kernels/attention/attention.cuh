@@ -256,8 +256,13 @@ template <class A> BARACUDA_D A replayed_weight(A above) { return exp2_fast(math
 // changes a 16-bit weight by more than 1 in its last place.
 template <class A> constexpr A far_powers = A(0x1p10);
 template <class A> BARACUDA_D bool is_far_base(A base) { return math::abs(base) >= far_powers<A> * ln_2<A>; }
-// Whether a row has a rest: all far ones do, and as the test for them rounds, some that nearly are.
-template <class A> BARACUDA_D bool has_rest(A lse) { return math::isfinite(lse) && math::abs(lse) >= A(0x1p9); }
+// Whether kernels with parameters P may be given rests.
+template <class P, class = void> constexpr bool takes_rests = false;
+template <class P> constexpr bool takes_rests<P, decltype(static_cast<void>(&P::rests))> = true;
+// Whether a row has a rest: all far ones that see a key do, and as the test for them rounds, some that nearly are.
+template <class A> BARACUDA_D bool has_rest(A lse) {
+  return !(math::abs(lse) < A(0x1p9)) && lse != -numeric<A>::infinity();
+}
 // How far a score that lies `above` its row's lse lies above the log of the row's sum, given the rest. Huge products
 // were summed in another order there, and may have come out as far below as replay_base says.
 template <class A> BARACUDA_D A above_sum(A above, A rest, A product) {

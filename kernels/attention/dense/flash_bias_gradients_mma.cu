@@ -75,10 +75,7 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
       const u32 offset = stage * STAGE * static_cast<u32>(sizeof(T));
       add_scores<T, COLS, 1, tile_keys>(x, left, right, offset, offset);
       if (chunk + 1 != first) continue;
-      each(x, [&](float& s, int n, int e) {
-        s *= sign;
-        weight[0][n][e] = terms.capped() ? 0.0f : s * terms.out;  // what biases are added to, where it may be huge
-      });
+      each(x, [&](float& s, int, int) { s *= sign; });
       const auto scores = [&](const auto& f) {
         each(x, [&](float& s, int n, int e) { f(s, e / 2 * 8, 8 * n + e % 2); });
       };
@@ -88,7 +85,8 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
         const auto& row = base[e / 2];
         const float above = s - row.base;
         const bool resummed = is_resummed(p, row.base), far = is_far_base(row.base);
-        const float found = replayed_weight(resummed ? above_sum(above, row.rest, weight[0][n][e]) : above);
+        // of a huge product the key's weight may be lost for 1, which makes ds 0 as well
+        const float found = replayed_weight(resummed ? above_sum(above, row.rest, 0.0f) : above);
         weight[0][n][e] = masked && s == -numeric<float>::infinity()  ? -0.0f
                           : rounds_to_one<T>(found) && (drops || far) ? 0.0f
                                                                       : found;

@@ -66,7 +66,8 @@ template <class T, int LEVEL, class P> BARACUDA_D void flash_lse_rests(const P& 
   for (int i = 0; i < R; ++i) {
     const A total = group_reduce<Sum, 16>(sum[i]);
     if (thread_col() != 0 || thread_row() + 8 * i >= at.rows || !has_rest(lse[8 * i])) continue;
-    static_cast<A*>(p.rests)[row0 + 8 * i] = (top[i] - lse[8 * i]) + math::log(total);
+    const A rest = (top[i] - lse[8 * i]) + math::log(total);
+    static_cast<A*>(p.rests)[row0 + 8 * i] = math::isfinite(lse[8 * i]) ? rest : A(0);
   }
 }
 

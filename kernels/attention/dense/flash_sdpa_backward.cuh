@@ -92,6 +92,7 @@ template <int QUERIES, class P, class Tile> struct FarRows {
       : p(p), key(key), step(step), stats(stats), any(any) {}
   BARACUDA_D FarRows(const P& p, const Tile& key, const Walk& step, const Stats* stats)
       : FarRows(p, key, step, stats, found(stats)) {}
+  static BARACUDA_HD constexpr bool may_have_rests() { return takes_rests<P>; }
   static BARACUDA_D bool found(const Stats* stats) {  // called by a whole warp
     bool some = false;
 #pragma unroll
@@ -106,23 +107,46 @@ template <int QUERIES, class P, class Tile> struct FarRows {
   // Lowers scores of a warp's 16 keys (transposed) by 8 M queries from the tile's i0.
   template <int M> BARACUDA_D void lower(float (&x)[M][4], int i0, float unit) const {
     if (!any) return;
-    const float* const lse = of_row(p.lse, i0);
-    each_far(x, i0, [&](int n, int e) {
-      const float base = replay_base(lse[8 * n + e]);
-      x[n][e] = lowered(x[n][e], base, unit);
-      x[n][2 + e] = lowered(x[n][2 + e], base, unit);
-    });
+    i0 += lane_id() % 4 * 2;
+    const u32 h = key.kv * p.group + step.head;
+    const i64 row = key.of.query_row + static_cast<i64>(step.at) * QUERIES + i0;
+    const float* const lse =
+        static_cast<const float*>(p.lse) + (static_cast<i64>(key.b) * p.num_heads + h) * p.query_len + row;
+#pragma unroll
+    for (int n = 0; n < M; ++n) {
+      const float2 found = stats[i0 / 2 + 4 * n].lse;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const bool far = is_far(e ? found.y : found.x);
+        const float base = far ? replay_base(lse[8 * n + e]) : 0.0f;
+        x[n][e] = far ? lowered(x[n][e], base, unit) : x[n][e];
+        x[n][2 + e] = far ? lowered(x[n][2 + e], base, unit) : x[n][2 + e];
+      }
+    }
   }
-  // The same in natural units where the rows' sums were found again. product(n, e): what biases were added to.
+  // The same where rows' sums may have been found again. product(n, e): what biases were added to.
   template <int M, class Product>
-  BARACUDA_D void lower_by_sums(float (&x)[M][4], int i0, const Product& product) const {
+  BARACUDA_D void lower(float (&x)[M][4], int i0, float unit, const Product& product) const {
     if (!any) return;
-    const float *const lse = of_row(p.lse, i0), *const rests = of_row(p.rests, i0);
-    each_far(x, i0, [&](int n, int e) {
-      const float own = lse[8 * n + e], rest = has_rest(own) ? rests[8 * n + e] : 0.0f;
-      x[n][e] = above_sum(x[n][e] - own, rest, product(n, e));
-      x[n][2 + e] = above_sum(x[n][2 + e] - own, rest, product(n, 2 + e));
-    });
+    i0 += lane_id() % 4 * 2;
+    const i64 head = static_cast<i64>(key.b) * p.num_heads + key.kv * p.group + step.head;
+    const i64 row = head * p.query_len + key.of.query_row + static_cast<i64>(step.at) * QUERIES + i0;
+    const float *const lse = static_cast<float*>(p.lse) + row, *const rests = static_cast<float*>(p.rests) + row;
+#pragma unroll
+    for (int n = 0; n < M; ++n) {
+      const float2 found = stats[i0 / 2 + 4 * n].lse;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const bool far = is_far(e ? found.y : found.x);
+        const float own = far ? lse[8 * n + e] : 0.0f;
+        const float rest = far && p.resummed ? rests[8 * n + e] : 0.0f;
+#pragma unroll
+        for (int at = e; at < 4; at += 2) {
+          const float above = above_sum(x[n][at] * unit - own, rest, product(n, at));
+          x[n][at] = !far ? x[n][at] : above == 0.0f ? 0.0f : above * math::fast_rcp(unit);
+        }
+      }
+    }
   }
   // For ds: zeroes the weight of a key that has all of its row's weight.
   template <class T, int N> BARACUDA_D void spare(float (&p)[N][4]) const {
@@ -144,24 +168,6 @@ template <int QUERIES, class P, class Tile> struct FarRows {
         const u32 other = p[n][e] ^ whole;
         x[n][e] &= (other & 0xffffu ? 0xffffu : 0) | (other & 0xffff0000u ? 0xffff0000u : 0);
       }
-    }
-  }
-
- private:
-  // What `values` has for the lane's first row of those from the tile's i0.
-  BARACUDA_D const float* of_row(const void* values, int i0) const {
-    const u32 h = key.kv * p.group + step.head;
-    const i64 row = key.of.query_row + static_cast<i64>(step.at) * QUERIES + i0 + lane_id() % 4 * 2;
-    return static_cast<const float*>(values) + (static_cast<i64>(key.b) * p.num_heads + h) * p.query_len + row;
-  }
-  // Calls f(n, e) for the lane's rows 8 n + e that are far.
-  template <int M, class F> BARACUDA_D void each_far(const float (&)[M][4], int i0, const F& f) const {
-    i0 += lane_id() % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < M; ++n) {
-      const float2 found = stats[i0 / 2 + 4 * n].lse;
-      if (is_far(found.x)) f(n, 0);
-      if (is_far(found.y)) f(n, 1);
     }
   }
 };

@@ -69,9 +69,6 @@ BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
 BARACUDA_D bool is_hidden(float weight) { return __float_as_uint(weight) == 0x80000000u; }
 BARACUDA_D bool is_hidden(double weight) { return weight == 0.0 && math::signbit(weight); }
 
-// Whether kernels with parameters P may be given rests.
-template <class P, class = void> constexpr bool takes_rests = false;
-template <class P> constexpr bool takes_rests<P, decltype(static_cast<void>(&P::rests))> = true;
 // Whether the row of that lse or base has one.
 template <class A, class P> BARACUDA_D bool is_resummed(const P& p, A lse) {
   if constexpr (takes_rests<P>) return p.resummed && is_far_base(lse) && has_rest(lse);

@@ -117,7 +117,8 @@ def gradient_kernels(
     any_order: of a row whose blocks add to dq as they come, for which flash_finish always makes dq of the sums.
     """
     prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
-    more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS | RESTS)
+    more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
+    masks = form.params("FlashGradientsMasks", _GRADIENTS | TERMS | RESTS)
     made = []
     for d, masked in tilings.items():
         t = (pipelined or {}).get(d, masked)
@@ -141,7 +142,7 @@ def gradient_kernels(
             for of in dict.fromkeys((t, masked if form.terms else t))
             if not form.apart and (any_order or of.sides)
         ]
-        others = [(LEVELS[1], t, "1", more), (LEVELS[2], masked, "2", more)] if form.terms else []
+        others = [(LEVELS[1], t, "1", more), (LEVELS[2], masked, "2", masks)] if form.terms else []
         others += [("_rising", t, "0, true", gradients)] if t.rises and not form.apart else []
         made += [
             Kernel(
@@ -259,7 +260,8 @@ def gradient_steps(
         grid = (min(items, p.device.sms) if t.stays else items, 1, 1)
         kernel = f"gradients_{name}_{d}{'_rising' if walk.rises else LEVELS[more]}"
         params = common | gradients
-        params |= terms(p, desc.scale) | rests if more else {}
+        params |= terms(p, desc.scale) if more else {}
+        params |= rests if more == 2 else {}
         smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
         steps.append(Step(kernel, grid, params, {}, t.threads, smem))
         warps = heads * tiles * (t.queries // 16) * (d // 32)

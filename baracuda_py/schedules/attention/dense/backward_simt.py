@@ -44,7 +44,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
     summed = bool((p.dq is not None or p.dk is not None) and heads * count)
     workspace = cut.start + (aligned(heads * count * size) if p.dq is not None or p.dk is not None else 0)
     found, rests, workspace = form.find_rests(p, workspace)
-    sizes |= rests if suffix or not form.terms else {}
+    sizes |= {} if suffix in ("", LEVELS[1]) and form.terms else rests
     steps = [*(cut.steps(0) if heads else ()), *found]
     if summed:
         steps.append(delta_step(p, "delta", cut.start, form.strides(p.y, p.dy), heads, count))
@@ -85,10 +85,9 @@ def simt_row(form: Arrangement) -> Variant:
     facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2}
     kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
     for n, suffix in LEVELS.items() if form.terms else ((form.level, ""),):
+        more, of = (TERMS if n else {}) | (RESTS if n > 1 else {}), ("", "Terms", "Masks", "")[n]
         for name, fields in (("dq", _DQ), ("dkv", _DKV)):
-            params = form.params(
-                f"Flash{name.capitalize()}{'Terms' if n else ''}", fields | (TERMS | RESTS if n else {})
-            )
+            params = form.params(f"Flash{name.capitalize()}{of}", fields | more)
             template = f"flash_{name}<{{T}}, {{D}}, {form.work}, {n}>"
             kernel = name + suffix
             kernels.append(Kernel(kernel, template, params, spills=form.spills.get(kernel, False), **facts))
