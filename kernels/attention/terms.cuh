@@ -111,6 +111,19 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   // The soft cap's derivative at x = squash(...).
   BARACUDA_D A through(A x) const { return capped() ? math::fma(-x, x, A(1)) : A(1); }
 
+  // How far the score of x with its biases lies above `base`; -inf where the mask hides it. The large terms that cancel
+  // are added first: in a row whose scores are all far from 0, as with ALiBi, rounding them first would leave few
+  // digits of their differences. x is multiplied out first, as it was for the lse.
+  BARACUDA_D A above(A base, A x, int i, int j) const {
+    static_assert(!FAST, "x is multiplied out here");
+    A rest = sloped() ? math::fma(-slope, math::abs(static_cast<A>(i + shift - j)), -base) : -base;
+    if (masked()) {
+      const A bias = mask_at(i, j);
+      if (bias == -numeric<A>::infinity()) return bias;
+      rest += bias;
+    }
+    return x * out + rest;
+  }
   // The score of x, which is multiplied out, with its biases, rounded as add_biases rounds it.
   BARACUDA_D A biased(A x, int i, int j) const {
     static_assert(!FAST, "x is multiplied out");

@@ -49,8 +49,7 @@ template <class T, int LEVEL, class P> BARACUDA_D void flash_lse_rests(const P& 
       A high = top[i];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        A before, through;
-        const A made = pairs.score(before, through, s[i][j], i0 + 8 * i, j0 + 16 * j);
+        const A made = pairs.score(s[i][j], i0 + 8 * i, j0 + 16 * j);
         s[i][j] = r < at.rows && at.sees(r, thread_col() + 16 * j) ? made : none;
         high = math::maximum(high, s[i][j]);
       }

@@ -87,18 +87,30 @@ template <class A> struct RowBase {
   }
 };
 
-// The weight of a score and the weight that ds is made of: see is_far_base. product: what biases were added to.
-template <class A, class P>
-BARACUDA_D A replayed(const P& p, A& of_ds, A score, A product, const RowBase<A>& row, bool drops) {
+// The weight of a score that lies `above` its row's base, and the weight that ds is made of: see is_far_base. lone:
+// whether a key that has all of its row is looked for.
+template <class A> BARACUDA_D A replayed(A& of_ds, A above, A score, A base, bool lone) {
   // the part of a score that rounding may have taken
   constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-49 : 0x1p-20);
-  const bool resummed = is_resummed(p, row.base);
-  const A above = resummed ? above_sum(score - row.base, row.rest, product) : score - row.base;
-  const A size = resummed ? math::abs(product) : math::abs(score) + math::abs(row.base);
-  const bool whole = above >= -room * (A(1) + size);
+  const bool whole = above >= -room * (A(1) + math::abs(score) + math::abs(base));
   const A found = replayed_weight(above);
-  of_ds = whole && (drops || is_far_base(row.base)) ? A(0) : found;
+  of_ds = whole && lone ? A(0) : found;
   return found;
+}
+
+// As Pairs::weight. Where the row's sum was found again, scores are rounded as they were for that.
+template <class Pairs, class P, class A>
+BARACUDA_D A weight_of(const Pairs& pairs, const P& p, A& of_ds, A& through, A x, int i, int j, const RowBase<A>& row) {
+  const A before = pairs.before(through, x, i, j), product = before * pairs.out;
+  const bool resummed = is_resummed(p, row.base);
+  A above;
+  if (resummed) above = above_sum(pairs.biased(product, i, j) - row.base, row.rest, product);
+  else above = pairs.above(row.base, before, i, j);
+  if (above == -numeric<A>::infinity() && pairs.hides(i, j)) {
+    through = A(1);
+    return of_ds = A(-0.0);
+  }
+  return replayed(of_ds, above, product, resummed ? A(0) : row.base, pairs.drops() || is_far_base(row.base));
 }
 
 // The weights of pairs of one head. scale multiplies a product on its way to a score, and a score's gradient on its way
@@ -110,36 +122,33 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
   BARACUDA_D explicit Pairs(const P& p) : Base(p, p.query_len, p.key_len, p.shift) {
     scale = static_cast<A>(p.signed_scale), sign = static_cast<A>(p.sign);
   }
-  // The score of query i and key j, whose product is x: -inf where the mask hides it. Sets `product`, what biases are
-  // added to, and through, the factor of the score's gradient (the soft cap's derivative).
-  BARACUDA_D A score(A& product, A& through, A x, int i, int j) const {
+  // What biases are added to for query i and key j, whose product is x. Sets through, the factor of the score's
+  // gradient (the soft cap's derivative).
+  BARACUDA_D A before(A& through, A x, int, int) const {
     x *= sign;
     if (this->capped()) x = this->squash(x);
     through = Base::through(x);
-    product = x * this->out;
-    return this->biased(product, i, j);
+    return x;
+  }
+  // The score: -inf where the mask hides it.
+  BARACUDA_D A score(A x, int i, int j) const {
+    A through;
+    return this->biased(before(through, x, i, j) * this->out, i, j);
   }
   // The pair's weight. Sets of_ds, the weight that ds is made of, and through.
   BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, const RowBase<A>& row) const {
-    A product;
-    const A found = score(product, through, x, i, j);
-    if (found == -numeric<A>::infinity() && this->hides(i, j)) {
-      through = A(1);
-      return of_ds = A(-0.0);
-    }
-    return replayed(this->p, of_ds, found, product, row, this->drops());
+    return weight_of(*this, this->p, of_ds, through, x, i, j, row);
   }
 };
 template <class A, class P> struct Pairs<0, A, P> {
   static constexpr A again = A(1);
-  const P& p;
   A scale;
 
-  BARACUDA_D explicit Pairs(const P& params) : p(params), scale(static_cast<A>(params.signed_scale)) {}
+  BARACUDA_D explicit Pairs(const P& p) : scale(static_cast<A>(p.signed_scale)) {}
   BARACUDA_D void enter(u32, u32) {}
   BARACUDA_D A weight(A& of_ds, A& through, A x, int, int, const RowBase<A>& row) const {
     through = A(1);
-    return replayed(p, of_ds, x * scale, x * scale, row, false);
+    return replayed(of_ds, x * scale - row.base, x * scale, row.base, is_far_base(row.base));
   }
   BARACUDA_D bool drops() const { return false; }
   BARACUDA_D bool kept(int, int) const { return true; }
