@@ -10,7 +10,8 @@ import pytest
 
 import baracuda_py as bc
 from attention_rows import ANY, WHERE, Row, rounded, run, straight
-from baracuda_py import FlashSdpaBackwardPlan, FlashSdpaPlan
+from baracuda_py import FlashSdpaPlan
+from baracuda_py.testing.gradients import backward_of
 
 F32, BF16, F16 = (float(ml_dtypes.finfo(t).min) for t in (np.float32, ml_dtypes.bfloat16, np.float16))
 LOWEST = [F32, BF16, F16, -3e38, 3e38, -1e30, -1e9, -1e6, -1e4, -1e3]
@@ -43,17 +44,17 @@ def mixed(queries: int, keys: int, lowest: float) -> np.ndarray:
 
 
 def there_and_back(
-    where: str, row: Row, facts: dict[str, Any], arrays: dict[str, Any], element: str, wanted: set[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+    where: str, row: Row, facts: dict[str, Any], arrays: dict[str, Any], element: str, wanted: set[str],
+    plan: Any = FlashSdpaPlan,
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """Outputs of the forward, and the gradients that the backward makes of what it saves."""
     inputs = {"mask": None, "slopes": None, "sinks": None, "seed": 3, "offset": 5} | arrays
     forward = {name: x for name, x in inputs.items() if name != "dy"}
-    made = run(where, FlashSdpaPlan, FlashSdpaPlan.descriptor(**facts), forward, {"y", "lse"}, row)
+    made = run(where, plan, plan.descriptor(**facts), forward, {"y", "lse"}, row)
     acc = np.float64 if element == "float64" else np.float32
     saved = {"y": rounded(element, made["y"])[0], "lse": made["lse"].astype(acc)}
-    return made, run(
-        where, FlashSdpaBackwardPlan, FlashSdpaBackwardPlan.descriptor(**facts), inputs | saved, wanted, row
-    )
+    back = backward_of(plan)
+    return made, run(where, back, back.descriptor(**facts), inputs | saved, wanted, row)
 
 
 def sizes(element: str, queries: int, keys: int, d: int, heads: int = 1, batch: int = 1) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def test_gradients_of_rows_of_any_size_in_numpy(element: str, lowest: float) -> 
 def test_gradients_of_rows_of_any_size(row: str, lowest: float, where: str) -> None:
     element = element_of(row, "float16" if abs(lowest) < 1e5 else "bfloat16")
     made = exact(element, (1, 1), 70, 77, 64)
-    mask = mixed(70, 77, lowest).astype(np.float32)[None, None]
+    mask = mixed(70, 77, lowest).astype("float64" if element == "float64" else "float32")[None, None]
     facts = sizes(element, 70, 77, 64)
     forward, got = there_and_back(where, ROWS[row], facts, made | {"mask": mask}, element, set(GRADS))
     compare({"y": forward["y"]} | got, gradients(made, mask.astype(np.float64), element), CLOSE[element])
@@ -236,6 +237,24 @@ def test_formulas_add_numbers_of_any_size_in_numpy(lowest: float) -> None:
     want = gradients(made, bias.astype(np.float64), "float64")
     want["dmask"] = want["dmask"][0, 0]
     compare(by_formula(made, bias), want, 1e-5)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("row", ["float32", "mma"])
+@pytest.mark.parametrize("lowest", [F32, -1e9])
+def test_formulas_add_numbers_of_any_size(row: str, lowest: float, where: str) -> None:
+    element = element_of(row)
+    made = exact(element, (1, 1), 40, 77, 64)
+    bias = mixed(40, 77, lowest)
+    bias = np.where(bias == -np.inf, lowest, bias).astype(np.float32)
+    facts = sizes(element, 40, 77, 64) | {"bias_shape": bias.shape, "bias_element": "float32"}
+    wanted = {"dq", "dk", "dv", "dbias"}
+    plan = bc.attention(**FORMULA).plan()
+    forward, got = there_and_back(where, ROWS[row], facts, made | {"bias": bias}, element, wanted, plan)
+    want = gradients(made, bias.astype(np.float64), element)
+    want["dbias"] = want["dmask"][0, 0]
+    compare({"y": forward["y"]} | got, want, CLOSE[element])
 
 
 # ---- bridges -------------------------------------------------------------------------------------------------------
