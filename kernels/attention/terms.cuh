@@ -72,7 +72,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   BARACUDA_D bool masked() const { return LEVEL == 2 && p.mask != nullptr; }
   BARACUDA_D bool drops() const { return LEVEL == 2 && p.threshold != 0; }
   BARACUDA_D A unit() const { return masked() ? A(1) : natural; }  // what c applies to once masks are added
-  BARACUDA_D A sink_weight() const { return sink == -numeric<A>::infinity() ? A(0) : exp2_fast(sink * c - sink * c); }
+  BARACUDA_D A sink_weight() const { return sink == -numeric<A>::infinity() ? A(0) : exp2_fast((sink - sink) * c); }
 
   // Applies all terms before the window. whole: the tile of all threads lies within queries and keys.
   template <class Each> BARACUDA_D void add_to(const Each& each, int i, int j, bool whole = false) const {
