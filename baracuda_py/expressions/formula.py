@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
+from ..core.memo import cached_property
 from .errors import ExpressionError, Span
 from .nodes import Node, named, ordered, substituted
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..core import Guarantee, Variant, axes, extents, flag, integer, output
 from ..core.element import HALVES, ElementKind
 from ..core.error_bound import ErrorBound, Exact
 from ..core.errors import InvalidProblemError
-from ..core.memo import keep
+from ..core.memo import cached_property, keep
 from ..ops.reduce.reduce_kinds import ReduceKind
 from ..schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
 from .bounds import bound_of

@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..core.element import ElementKind
-from ..core.memo import keep
+from ..core.memo import cached_property, keep
 from ..ops.attention.score_terms import Changed
 from .cpp import functor, headers, value_type
 from .derive import gradient, simplified

@@ -11,9 +11,10 @@ import ast
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
+from ..core.memo import cached_property
 from .errors import ExpressionError, Span
 from .formula import RESULT, Formula
 from .nodes import Node, named, ordered, substituted

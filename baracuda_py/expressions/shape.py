@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from ..core.element import ElementKind
-from ..core.memo import keep
+from ..core.memo import cached_property, keep
 from .formula import Formula
 from .program import Program, program_of
 from .signature import Signature

@@ -11,7 +11,6 @@ import enum
 import json
 import uuid
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from ..core.descriptor import Descriptor
 from ..core.dispatch import dense_view
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError, InvalidProblemError
-from ..core.memo import memo
+from ..core.memo import cached_property, memo
 from ..core.plan import NAMED, PLANS, Plan
 from ..core.preference import DEFAULT, PlanPreference
 from ..core.tensor import TensorRef, dense_strides

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import _exports
+from .._forking import Mutex
 from ..core import registry
 from ..core.args import Operand, arrays_of
 from ..core.element import ElementKind
@@ -26,7 +26,7 @@ from .untyped import torch
 
 NAMESPACE = "baracuda"
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-LOCK = threading.RLock()  # of what defines ops
+LOCK = Mutex(whole=True)  # of what defines ops: torch would know half of one in a forked child
 
 
 def plan_named(plan: Any) -> type[Plan]:
@@ -186,5 +186,5 @@ def _made(plan: type[Plan]) -> Operation:
 
 def operation(plan: type[Plan]) -> Operation:
     """The torch op of a plan, defined when it is first asked for."""
-    with LOCK:
+    with LOCK():
         return _made(plan)

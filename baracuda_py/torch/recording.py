@@ -186,7 +186,7 @@ def traced(op: Operation, call: Call, recording: bool) -> dict[str, Any]:
 def registered(op: Operation) -> Operation:
     """The op with its gradient and what stands for its results known to torch."""
     if not op.registered:
-        with LOCK:
+        with LOCK():
             if not op.registered:
                 _register(op)
                 op.registered = True

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from ..core.errors import BaracudaError, UnsupportedError
-from ..core.memo import memo
+from ..core.memo import cached_property, memo
 from ..core.plan import Plan
 from ..core.solving import solve
 from .operation import Operation, element_dtype, operation, plan_named

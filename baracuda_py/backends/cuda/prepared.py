@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
+from ..._forking import Mutex, in_child
 from ...core.args import Args, Operand, arrays_of, operands_of, scalars_of
 from ...core.device import mark_used, refuse_forked
 from ...core.dispatch import host_number
 from ...core.errors import DeviceMismatchError, NotPreparedError
+from ...core.memo import cached_property
 from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
 from ...core.tuned import on_tuning
@@ -64,7 +63,7 @@ class Layouts:
         self.layouts: dict[str, dict[Any, Layout]] = {name: {} for name in PACKAGES}
         self.directs: weakref.WeakSet[Any] = weakref.WeakSet()  # short paths, which know some of them, too
         self.first = next(o for o in arrays_of(plan.args) if not o.optional)
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         mark_used(self.device.fake)
         _made.add(self)
 
@@ -251,11 +250,10 @@ _made: weakref.WeakSet[Layouts] = weakref.WeakSet()
 
 
 def _forget_parent() -> None:
-    """In a forked child: the runtime that plans hold is asked for again, and refused; no lock stays held."""
+    """In a forked child: the runtime that plans hold is asked for again, and refused."""
     for layouts in list(_made):
         for name in ("runtime", "several"):
             vars(layouts).pop(name, None)
-        layouts._lock = threading.Lock()
 
 
 def _forget_choices() -> None:
@@ -266,8 +264,7 @@ def _forget_choices() -> None:
 
 
 on_tuning(_forget_choices)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parent)
+in_child(_forget_parent)
 
 
 def _ref(value: Any, spec: Operand, held: list[Any]) -> TensorRef:

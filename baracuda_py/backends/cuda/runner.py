@@ -120,7 +120,7 @@ class CudaRunner(Layouts):
 
     def remember(self, package: str, key: Any, alignment: tuple[int, ...], args: Args) -> None:
         """Prepare a layout under the key that generated code finds it by."""
-        with self._lock:
+        with self._lock():
             prepared, layout = self.ready(args)
             layout = keep(self.layouts[package], key, layout, LAYOUTS)
             keep(layout.by_alignment, alignment, prepared, _ALIGNMENTS)
