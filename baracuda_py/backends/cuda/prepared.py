@@ -7,12 +7,14 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from math import inf
 from typing import Any
 
 from ...core.args import Args, Operand, arrays_of, operands_of, scalars_of
 from ...core.device import mark_used, refuse_forked
 from ...core.dispatch import host_number
 from ...core.errors import DeviceMismatchError, NotPreparedError
+from ...core.numbers import range_of
 from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
 from ...core.tuned import on_tuning
@@ -77,6 +79,17 @@ class Layouts:
     def several(self) -> bool:
         """Whether another device can be current."""
         return self.runtime.device_count() > 1
+
+    @cached_property
+    def _ends(self) -> dict[str, tuple[float, float]]:
+        element = self.plan.desc.element
+        kinds = ("element", "coefficient")
+        return {meets: (-inf, inf) if element.is_inexact else range_of(element, meets) for meets in kinds}
+
+    def plain(self, value: Any, meets: str) -> bool:
+        """Whether a number that meets the element is packed as it is, without a look at what else it may be."""
+        low, high = self._ends[meets]
+        return type(value) is (float if high == inf else int) and low <= value <= high
 
     def check_form(self, args: Args) -> None:
         """What generated code takes for granted: the Args class, required operands, lists where lists are declared."""
