@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from .descriptor import Descriptor
 from .element import ElementKind
@@ -172,7 +172,12 @@ def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False,
 
 @dataclass(slots=True, kw_only=True)
 class Args:
-    """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`."""
+    """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`.
+
+    joint: whether `Spec.check_numbers` looks at the numbers of a call.
+    """
+
+    joint: ClassVar[bool] = False
 
 
 @memo()

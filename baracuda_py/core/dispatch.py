@@ -73,8 +73,9 @@ def read_args(plan: type[Spec], desc: Descriptor, device: Device, args: Args) ->
             raise InvalidProblemError(f"{spec.name} is wanted but {spec.needs} is None")
         if spec.like and (view := views[spec.name]) is not None:
             _check_like(spec, view, views[spec.like])
-    for spec in scalars_of(plan.args):
-        _check_scalar(spec, desc, device, getattr(args, spec.name))
+    numbers = {s.name: _check_scalar(s, desc, device, getattr(args, s.name)) for s in scalars_of(plan.args)}
+    if plan.args.joint:
+        plan.check_numbers(desc, numbers)
     _check_overlap(arrays_of(plan.args), views)
     plan.check(desc, views)
     return views
@@ -164,7 +165,7 @@ def scalar_view(value: Any, spec: Operand) -> Reading:
 _SCALAR = "a number or a 0-d float32, float64, int32 or int64 array"
 
 
-def _check_scalar(spec: Operand, desc: Any, device: Device, value: Any) -> None:
+def _check_scalar(spec: Operand, desc: Any, device: Device, value: Any) -> int | float | None:
     number = host_number(value, spec)
     if number is None:
         at = located(value, spec.name).device
@@ -172,8 +173,8 @@ def _check_scalar(spec: Operand, desc: Any, device: Device, value: Any) -> None:
             raise DeviceMismatchError(
                 f"{spec.name} is on cuda:{at}, the plan is on {device}; give a number or copy it there"
             )
-    else:
-        met_number(spec, desc, number)
+        return None
+    return met_number(spec, desc, number)
 
 
 def met_number(spec: Operand, desc: Any, number: int | float) -> int | float:

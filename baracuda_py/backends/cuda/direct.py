@@ -85,6 +85,8 @@ def source(cls: type[Args], package: str) -> str:
     elsewhere = [f"({_optional(s, PACKAGES[package][4], 'ordinal')}) != ordinal" for s in inputs[1:]]
     null = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in inputs]
     others = [not_plain(s) for s in scalars]
+    if cls.joint:
+        others.append(f"({', '.join(f'v_{s.name}' for s in scalars)},) != runner.numbers")
     made = [f"{s.name} = make_{s.name}()" for s in outputs]
     flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * len(scalars))
     values = f"({''.join(f'v_{s.name}, ' for s in scalars)})"

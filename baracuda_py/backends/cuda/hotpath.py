@@ -99,6 +99,9 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
             *([] if package == "ref" else [f"    if not isinstance(v_{n}, PLAIN): {elsewhere}"]),
             f"    p_{n}, v_{n} = SCALAR(v_{n}, SPECS[{n!r}], ordinal, runner.plan.desc)",
         ]
+    if cls.joint:
+        known, placed = (", ".join(f"{c}_{n}" for n in scalars) for c in "vp")
+        body.append(f"if ({known},) != runner.numbers: runner.check_numbers(({known},), ({placed},))")
     body += [
         "if runner.several and runner.runtime.current_device() != ordinal:",
         "    return runner.on_device(args, workspace, stream)",

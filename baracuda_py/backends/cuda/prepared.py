@@ -66,6 +66,7 @@ class Layouts:
         self.layouts: dict[str, dict[Any, Layout]] = {name: {} for name in PACKAGES}
         self.directs: weakref.WeakSet[Any] = weakref.WeakSet()  # short paths, which know some of them, too
         self.first = next(o for o in arrays_of(plan.args) if not o.optional)
+        self.numbers: tuple[Any, ...] | None = None  # those of joint Args that were checked last
         self._lock = threading.Lock()
         mark_used(self.device.fake)
         _made.add(self)
@@ -90,6 +91,13 @@ class Layouts:
         """Whether a number that meets the element is packed as it is, without a look at what else it may be."""
         low, high = self._ends[meets]
         return type(value) is (float if high == inf else int) and low <= value <= high
+
+    def check_numbers(self, values: tuple[Any, ...], pointers: tuple[int, ...]) -> None:
+        """Check the numbers of joint Args together, those that the host knows."""
+        names = [spec.name for spec in scalars_of(self.plan.args)]
+        known = [None if p else value for value, p in zip(values, pointers, strict=True)]
+        self.plan.check_numbers(self.plan.desc, dict(zip(names, known, strict=True)))
+        self.numbers = None if any(pointers) else values
 
     def check_form(self, args: Args) -> None:
         """What generated code takes for granted: the Args class, required operands, lists where lists are declared."""
