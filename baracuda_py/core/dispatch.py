@@ -174,6 +174,8 @@ def _check_scalar(spec: Operand, desc: Any, device: Device, value: Any) -> int |
                 f"{spec.name} is on cuda:{at}, the plan is on {device}; give a number or copy it there"
             )
         return None
+    if device.kind == "cpu" and not isinstance(value, (int, float, np.generic)):
+        return None  # NumPy's arrays are what others are on their device
     return met_number(spec, desc, number)
 
 

@@ -41,7 +41,9 @@ def met(name: str, value: int | float, element: ElementKind, meets: str) -> int 
         except OverflowError:
             raise InvalidProblemError(f"{name} must fit a float64, got {shown(value)}") from None
     if isinstance(value, float) and not value.is_integer():
-        raise InvalidProblemError(f"{name} must be an integer as it meets {element}, got {shown(value)}; cast to a float first")
+        raise InvalidProblemError(
+            f"{name} must be an integer as it meets {element}, got {shown(value)}; cast to a float first"
+        )
     low, high = range_of(element, meets)
     if not low <= value <= high:
         raise InvalidProblemError(f"{name} must lie in [{low}, {high}] as it meets {element}, got {shown(value)}")
@@ -69,4 +71,8 @@ def modulo(value: Any, element: ElementKind) -> Any:
 
 def taken(value: Any, element: ElementKind) -> Any:
     """A number or a 0-d array for a reference: modulo 2ⁿ of integers, float64 of floats."""
-    return np.float64(value.item() if isinstance(value, np.ndarray) else value) if element.is_inexact else modulo(value, element)
+    return (
+        np.float64(value.item() if isinstance(value, np.ndarray) else value)
+        if element.is_inexact
+        else modulo(value, element)
+    )

@@ -63,7 +63,11 @@ class Direct:
 
 @memo()
 def _generated(cls: type[Args], package: str) -> Callable[..., Callable[..., Any]]:
-    names: dict[str, Any] = {**defaults(cls), "MISS": MISS, "PICK": lambda made: tuple(one for one in made if one is not None)}
+    names: dict[str, Any] = {
+        **defaults(cls),
+        "MISS": MISS,
+        "PICK": lambda made: tuple(one for one in made if one is not None),
+    }
     if package == "torch":
         names |= torch_names()
     exec(compile(source(cls, package), f"<direct {cls.__name__} on {package}>", "exec"), names)

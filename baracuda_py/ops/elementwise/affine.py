@@ -49,7 +49,16 @@ def reference(desc: AffineDescriptor, *, x: Any, alpha: Any, beta: Any) -> Mappi
     return {"y": np.asarray(x * x.dtype.type(alpha) + x.dtype.type(beta))}
 
 
-PARAMS = Params("AffineParams", y="ptr", x="ptr", alpha="scalar", beta="scalar", alpha_whole="iscalar", beta_whole="iscalar", **map_params(2))
+PARAMS = Params(
+    "AffineParams",
+    y="ptr",
+    x="ptr",
+    alpha="scalar",
+    beta="scalar",
+    alpha_whole="iscalar",
+    beta_whole="iscalar",
+    **map_params(2),
+)
 
 
 def _geometry(p: Problem) -> Geometry | str:
