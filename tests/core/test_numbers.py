@@ -11,7 +11,6 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.core.numbers import met, modulo
 from baracuda_py.ops.elementwise.affine import AffineDescriptor, AffinePlan
 from baracuda_py.ops.elementwise.binary import BinaryDescriptor, BinaryPlan
 from baracuda_py.ops.elementwise.fill import FillDescriptor, FillPlan
@@ -209,6 +208,8 @@ def test_int64_numbers_keep_their_bits() -> None:
 
 
 def test_the_rule_itself() -> None:
+    from baracuda_py.core.numbers import met, modulo
+
     u8, boolean, f32 = (ElementKind.of(name) for name in ("uint8", "bool", "float32"))
     assert met("x", 255.0, u8, "element") == 255 and isinstance(met("x", 255.0, u8, "element"), int)
     assert met("x", np.int64(-3), u8, "coefficient") == -3
