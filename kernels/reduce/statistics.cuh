@@ -95,6 +95,11 @@ template <class T> struct Numbers : CountNonzero<T> {  // elements that are not 
   template <class A> static BARACUDA_D i64 leaf(A x) { return !math::isnan(x); }
 };
 
+template <class T> struct Exponentials : Logsumexp<T> {  // the largest, and Σ exp(x - largest)
+  using Result = MaxSum<acc_t<T>>;
+  static BARACUDA_D Result finish(Result s, const Reduced&) { return s; }
+};
+
 // ---- products of all other elements ---------------------------------------------------------------------------------
 
 // The product of the elements that are neither 0, infinite nor NaN; of those `flags` has two bits each, 0, 1, or 2 for

@@ -228,8 +228,10 @@ def _nanmean(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
     return dy / np.sum(_numbers(x), axis=axes, keepdims=True) * _numbers(x)
 
 
-def _logmeanexp(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
-    return dy / x.dtype.type(formulas.count(x, axes)) * np.exp(x - y)
+def _logsumexp(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
+    top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
+    shift = np.where(np.isfinite(top), top, x.dtype.type(0))
+    return dy * (np.exp(x - top) / np.sum(np.exp(x - shift), axis=axes, keepdims=True))
 
 
 def _ratio(exact: Any, stored: Any, desc: Any) -> Any:
@@ -238,10 +240,6 @@ def _ratio(exact: Any, stored: Any, desc: Any) -> Any:
 
 def _power(exact: Any, stored: Any, desc: Any) -> Any:
     return (exact / stored) ** (desc.p - 1)
-
-
-def _exponential(exact: Any, stored: Any, desc: Any) -> Any:
-    return (exact - stored).exp()
 
 
 _ONCE = _ulps(1.5, 0.51)  # computed in double
@@ -263,8 +261,8 @@ GRADIENT: dict[ReduceKind, Slope] = {
     K.P_NORM: Slope(_p, _relative, y=True, exactly=_power),
     K.MAX_NORM: Slope(_size(np.max), _DIRECTED, statistics=True),
     K.MIN_NORM: Slope(_size(np.min), _DIRECTED, statistics=True),
-    K.LOGSUMEXP: Slope(lambda dy, x, y, axes, desc: dy * np.exp(x - y), _relative, y=True, exactly=_exponential),
-    K.LOGMEANEXP: Slope(_logmeanexp, _relative, y=True, exactly=_exponential),
+    K.LOGSUMEXP: Slope(_logsumexp, _relative, statistics=True),
+    K.LOGMEANEXP: Slope(_logsumexp, _relative, statistics=True),
     K.VAR: Slope(lambda dy, x, y, axes, desc: deviations(dy, x, axes, desc.correction), **_SPREAD),
     K.STD: Slope(
         lambda dy, x, y, axes, desc: deviations(under_root(dy, y), x, axes, desc.correction),
