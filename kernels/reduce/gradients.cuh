@@ -126,12 +126,14 @@ BARACUDA_D double power_of_ratio(double dy, double x, double y, double power) {
   return dy * step * math::pow((x * 0x1p540) / (y * 0x1p-540), power) * step;
 }
 
+// The power would multiply the rounding of y: the norm is found anew.
 template <class T> struct Gradient<kinds::PNorm<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_y;
-  using Statistic = Nothing;
+  static constexpr int reads = reads_dy | reads_x | reads_statistic;
+  using Statistic = kinds::PowersOf<T>;
   double dy, y, power;
   template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), y(row.y), power(facts.option - 1) {}
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
+      : dy(row.dy), y(Statistic::norm(row.statistic)), power(facts.option - 1) {}
   BARACUDA_D double operator()(acc_t<T> value, i64) const {
     const double x = static_cast<double>(value);
     if (x == 0 || y == 0) return 0.0;

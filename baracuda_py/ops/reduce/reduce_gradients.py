@@ -216,6 +216,7 @@ def power_of_ratio(dy: Any, x: Any, y: Any, power: Any) -> Any:
 
 
 def _p(dy: Any, x: Any, y: Any, axes: Axes, desc: Any) -> Any:
+    y = formulas.p_norm(x, axes, desc.p).reshape(dy.shape)
     slope = times(sign(x), power_of_ratio(dy, np.abs(x), y, y.dtype.type(desc.p - 1)))
     return np.where((x == 0) | (y == 0), x.dtype.type(0), slope)
 
@@ -238,10 +239,6 @@ def _ratio(exact: Any, stored: Any, desc: Any) -> Any:
     return exact / stored
 
 
-def _power(exact: Any, stored: Any, desc: Any) -> Any:
-    return (exact / stored) ** (desc.p - 1)
-
-
 _ONCE = _ulps(1.5, 0.51)  # computed in double
 _SPREAD: dict[str, Any] = {"bound": _relative, "statistics": True}
 _DIVIDED = _ulps(0.501, 0.501)
@@ -258,7 +255,7 @@ GRADIENT: dict[ReduceKind, Slope] = {
     K.SUM_SQUARES: Slope(lambda dy, x, y, axes, desc: dy * x * 2, _ulps(1, 1)),
     K.L1_NORM: Slope(lambda dy, x, y, axes, desc: times(sign(x), dy), _directed(_exact)),
     K.L2_NORM: Slope(_l2, _ONCE, y=True, exactly=_ratio),
-    K.P_NORM: Slope(_p, _relative, y=True, exactly=_power),
+    K.P_NORM: Slope(_p, _relative, statistics=True),
     K.MAX_NORM: Slope(_size(np.max), _DIRECTED, statistics=True),
     K.MIN_NORM: Slope(_size(np.min), _DIRECTED, statistics=True),
     K.LOGSUMEXP: Slope(_logsumexp, _relative, statistics=True),

@@ -249,3 +249,20 @@ def test_shares_of_exponentials_far_from_zero(kind, element):
 def test_bfloat16s_logsumexp_of_equal_elements_is_shared_equally():
     x, dy = np.full((2, 2), 1000, BF16.dtype), np.ones(2, BF16.dtype)
     np.testing.assert_array_equal(bc.logsumexp_backward(dy, x, axis=1).astype(float), np.full((2, 2), 0.5))
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("order", [3.0, 40.0, -25.0])
+@pytest.mark.parametrize("element", [F16, BF16, F32], ids=str)
+def test_a_high_power_of_a_norm_is_not_of_its_rounding(order, element):
+    x = np.array([[1.003, -1, 0.99, 1.011], [7, 6.9, -7.1, 6.8]]).astype(element.dtype)
+    dy = np.array([1, -2], element.dtype)
+    wide = np.abs(x.astype(np.longdouble))
+    y = (wide**order).sum(1, keepdims=True) ** (1 / np.longdouble(order))
+    wanted = (dy.astype(float)[:, None] * np.sign(x.astype(float)) * (wide / y) ** (order - 1)).astype(float)
+    rtol = {F16: 2.0**-10, BF16: 2.0**-7, F32: 1e-6}[element]
+    for found in (
+        gradient(K.P_NORM, laid_out(x), dy, axis=(1,), p=order), bc.norm_backward(dy, x, None, order, axis=1),
+        gradient(K.P_NORM, laid_out(np.ascontiguousarray(x.T)), dy, axis=(0,), p=order).T,
+    ):  # fmt: skip
+        np.testing.assert_allclose(found.astype(float), wanted, rtol=rtol)
