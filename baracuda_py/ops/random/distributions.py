@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from ...core import FLOATS, ElementKind, Exact, Ulp
@@ -98,10 +97,10 @@ class Distribution:
         """
         if self.reals is None or not p.element.is_float:
             return y
-        limits = ml_dtypes.finfo(p.element.dtype)
+        limits = p.element.limits
         low, high = self.reals
-        bottom = -limits.max if np.isinf(low) else limits.smallest_subnormal
-        top = limits.max if np.isinf(high) else 1 - limits.epsneg
+        bottom = -limits.max if np.isinf(low) else limits.tiny
+        top = limits.max if np.isinf(high) else 1 - limits.eps / 2
         kept = ~np.isnan(y)
         for x in p.parameters[: len(self.parameters)]:
             kept &= np.isfinite(x) & ((x > 0) | (len(self.positive) < len(self.parameters)))

@@ -38,9 +38,8 @@ def merged(formula: Callable[[Any, Axes], Any], merge: np.ufunc, x: Any, axes: A
     else:
         extent, before = seen.shape[along], (slice(None),) * along
         each = max(1, PIECE * extent // seen.size)
-        cuts = (slice(i, i + each) for i in range(0, extent, each))
-        parts = (merged(formula, merge, seen[(*before, cut)], axes) for cut in cuts)
-        y = functools.reduce(merge, parts)
+        pieces = (seen[(*before, slice(i, i + each))] for i in range(0, extent, each))
+        y = functools.reduce(merge, (merged(formula, merge, piece, axes) for piece in pieces))
     times, made = count(x, axes) // max(count(seen, axes), 1), None
     while times > 1:
         if times % 2:
