@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import baracuda_py as bc
 from baracuda_py.core.element import FLOATS
 from baracuda_py.ops.random.distributions import RandomKind
 from baracuda_py.ops.random.random_fill import RandomDescriptor, RandomPlan
@@ -77,3 +78,9 @@ def test_parameters_that_are_none_of_the_distribution_are_as_they_were(place):
     rate = np.array([np.inf, np.nan], np.float32)
     y = drawn(place, "exponential", "float32", a=rate)
     assert y[0] == 0 and np.isnan(y[1])
+
+
+@pytest.mark.parametrize("element", FLOATS, ids=str)
+def test_points_of_the_simplex_are_inside_it(element):
+    y = bc.dirichlet(np.full((300, 3), 1e-3, element.dtype), seed=1).astype(np.float64)
+    assert (y > 0).all() and (y < 1).all()
