@@ -70,7 +70,7 @@ template <class D, class T> struct WordOp : Drawing<acc_t<T>> {
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       const A a = in.of[0][k], b = in.of[1][k], c = in.of[2][k];
-      wide[k] = inside<D::reals, T>(D::template of<T>(w[k], a, b, c), a, b, c);
+      wide[k] = inside<D, T>(D::template of<T>(w[k], a, b, c), a, b, c);
     }
     Vec<T, V> y = cast_vec<T>(wide);
     if constexpr (is_same<D, Uniform>) {  // where the sum rounds up to high it is low
@@ -101,7 +101,7 @@ template <class D, class T> struct PairOp : Drawing<acc_t<T>> {
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       const A loc = in.of[0][k], scale = in.of[1][k];
-      wide[k] = inside<D::reals, T>(D::of(z[k], loc, scale), loc, scale, A(1));
+      wide[k] = inside<D, T>(D::of(z[k], loc, scale), loc, scale, A(1));
     }
     if (wanted) place.store(static_cast<T*>(this->p.y), 0, cast_vec<T>(wide));
   }
@@ -182,7 +182,7 @@ template <class D, class T> struct TriesOp : Drawing<double> {
     static_assert(V == 1, "an element alone");
     const Tries from{this->seed, this->offset, static_cast<u64>(place.at[4])};
     const double a = in.of[0][0], b = in.of[1][0], c = in.of[2][0];
-    const Vec<T, 1> y{{cast<T>(inside<D::reals, T>(D::of(from, a, b, c), a, b, c))}};
+    const Vec<T, 1> y{{cast<T>(inside<D, T>(D::of(from, a, b, c), a, b, c))}};
     if (wanted) place.store(static_cast<T*>(this->p.y), 0, y);
   }
 };
