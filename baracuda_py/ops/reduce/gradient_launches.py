@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core import ElementKind, Geometry, Params, Problem, where
-from ...core.element import HALVES
+from ...core.element import COMPLEX, HALVES
 from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Kernel, Spills, Step, aligned
 from ...schedules.geometry import Axes, Merged
@@ -30,13 +30,12 @@ _SPILLS: Spills = {  # of wide chunks, and of complex numbers
     "rows": where(kind=ReduceKind.PROD, element=ElementKind.C64),
     "columns": where(kind=_SPREADS, element=HALVES, VEC=8),
     "slopes": where(kind=_PRODUCTS, element=HALVES, VEC=8)
-    | where(kind=ReduceKind.L1_NORM, element=ElementKind.C128, VEC=1),
+    | where(kind=ReduceKind.L1_NORM, element=ElementKind.C128, VEC=1)
+    | where(kind=ReduceKind.P_NORM, element=COMPLEX, VEC=1),
+    "slopes_down": where(kind=ReduceKind.P_NORM, element=(ElementKind.F64, ElementKind.C64), VEC=2),
 }
 
-_POWERS_SPILLS: Spills = {
-    "columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32),
-    "rows_any": where(element=ElementKind.F32),
-}  # fmt: skip
+_POWERS_SPILLS: Spills = {"columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32)}
 
 
 def gradient_kernels(kind: str, statistics: bool, powers: bool = False) -> tuple[Kernel, ...]:
@@ -52,7 +51,7 @@ def gradient_kernels(kind: str, statistics: bool, powers: bool = False) -> tuple
         return (slopes,)
     down = Kernel(
         "slopes_down", f"reduce_backward_down<Gradient<{kind}>, {{T}}, {{VEC}}>", SLOPES,
-        lambda element: {"VEC": widths(element.itemsize)[:1]}, threads=THREADS,
+        lambda element: {"VEC": widths(element.itemsize)[:1]}, threads=THREADS, spills=_SPILLS["slopes_down"],
     )  # fmt: skip
     of = f"Gradient<{kind}>::Statistic"
     if powers:
