@@ -36,9 +36,9 @@ def merged(formula: Callable[[Any, Axes], Any], merge: np.ufunc, x: Any, axes: A
     if along is None or seen.size <= PIECE or seen.shape[along] == 1:
         y = formula(seen, axes)
     else:
-        extent, before = seen.shape[along], (slice(None),) * along
+        extent, turned = seen.shape[along], np.moveaxis(seen, along, 0)
         each = max(1, PIECE * extent // seen.size)
-        pieces = (seen[(*before, slice(i, i + each))] for i in range(0, extent, each))
+        pieces = (np.moveaxis(turned[i : i + each], 0, along) for i in range(0, extent, each))
         y = functools.reduce(merge, (merged(formula, merge, piece, axes) for piece in pieces))
     times, made = count(x, axes) // max(count(seen, axes), 1), None
     while times > 1:
