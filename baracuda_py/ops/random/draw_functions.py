@@ -170,8 +170,8 @@ def dirichlet(
     """Points of the simplex (torch.distributions.Dirichlet) of concentrations [..., K]: softmax of log-gamma variates.
 
     shape: of the result, to which the concentrations broadcast. Exact for concentrations so small that gamma variates
-    are 0. Logarithms are float32 or float64, as those of small concentrations leave the range of a 16-bit float, of
-    which a cast is the third launch.
+    are 0; what rounds to 0 or 1 is the element beside it. Logarithms are float32 or float64, as those of small
+    concentrations leave the range of a 16-bit float. Three launches.
     """
     if unknown:
         raise unexpected(dirichlet, unknown)
@@ -181,10 +181,9 @@ def dirichlet(
     options = {"stream": stream, "preference": preference}
     given = {"seed": seed, "offset": offset, "element": element.acc, "like": None, "out": None, **options}
     logs = fill(RandomKind.LOGGAMMA, {"concentration": concentration}, shape, given)
-    softmax = registry.public("softmax")
-    if element.acc is element:
-        return softmax(logs, axis=-1, out=out, **options)
-    return registry.public("cast")(softmax(logs, axis=-1, **options), element, out=out, **options)
+    points = registry.public("softmax")(logs, axis=-1, **options)
+    least, most = element.limits.tiny, 1 - element.limits.eps / 2
+    return _formula(f"{element}(minimum(maximum(y, {least!r}), {most!r}))")(y=points, out=out, **options)
 
 
 @entry(RandomPlan)
