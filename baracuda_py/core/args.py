@@ -159,9 +159,13 @@ def inout(shape: str = "", *, element: ElementRule = "element", optional: bool =
     )
 
 
-def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, doc: str = "") -> Any:  # type: ignore[assignment]
-    """A number that may change per call without a new plan: a Python number or a 0-d device array."""
-    spec = Operand("", "scalar", integer=integer, doc=doc)
+def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, values: Any = None,  # type: ignore[assignment]
+           doc: str = "") -> Any:  # fmt: skip
+    """A number that may change per call without a new plan: a Python number or a 0-d device array.
+
+    `values` is for tests: the numbers that it is drawn from, where those of either sign and off 0 and 1 will not do.
+    """
+    spec = Operand("", "scalar", integer=integer, values=values, doc=doc)
     return dataclasses.field(default=default, metadata={"operand": spec})
 
 
