@@ -47,6 +47,8 @@ def results_differ(case: Case) -> bool:
 
 def _various(values: np.ndarray, numbers: bool) -> bool:
     """Several numbers off 0 and ±1; of truth values, places and codes more than one."""
+    if not values.size:
+        return False
     found = np.unique(values[np.isfinite(values)])
     off = found[(found != 0) & (np.abs(found) != 1)] if numbers else found
     return len(off) >= min(_SEVERAL if numbers else 2, values.size)
