@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from .descriptor import Descriptor
 from .element import ElementKind
@@ -65,6 +65,7 @@ class Operand:
     layout: str = "any"  # any | inner (last axis dense) | dense
     values: Any = None
     integer: bool = False
+    meets: str = ""  # element | coefficient: see `core.numbers`
     kinds: tuple[Any, ...] | None = None
     instead: str | None = None
     spared: Callable[[Any, Collection[str]], bool] | None = None
@@ -159,19 +160,26 @@ def inout(shape: str = "", *, element: ElementRule = "element", optional: bool =
     )
 
 
-def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, values: Any = None,  # type: ignore[assignment]
-           doc: str = "") -> Any:  # fmt: skip
+def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, meets: str = "",  # type: ignore[assignment]
+           values: Any = None, doc: str = "") -> Any:  # fmt: skip
     """A number that may change per call without a new plan: a Python number or a 0-d device array.
 
-    `values` is for tests: the numbers that it is drawn from, where those of either sign and off 0 and 1 will not do.
+    meets: how it meets the descriptor's element, "element" or "coefficient" (`core.numbers`); it travels as an int64 or
+    as a float64 then, whichever `core.params.exactly` says. `values` is for tests: the numbers that it is drawn from,
+    where those of either sign and off 0 and 1 will not do.
     """
-    spec = Operand("", "scalar", integer=integer, values=values, doc=doc)
+    spec = Operand("", "scalar", integer=integer, meets=meets, values=values, doc=doc)
     return dataclasses.field(default=default, metadata={"operand": spec})
 
 
 @dataclass(slots=True, kw_only=True)
 class Args:
-    """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`."""
+    """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`.
+
+    joint: whether `Spec.check_numbers` looks at the numbers of a call.
+    """
+
+    joint: ClassVar[bool] = False
 
 
 @memo()
