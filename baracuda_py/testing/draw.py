@@ -16,6 +16,7 @@ import numpy as np
 from ..core.args import Everywhere, Operand, arrays_of, scalars_of
 from ..core.element import ElementKind, cast, joined
 from ..core.errors import BaracudaError
+from ..core.numbers import range_of
 from ..core.plan import Plan
 
 
@@ -187,8 +188,9 @@ def fill(
             made = [_repeat(spec, one, rng) for one in made]
         arrays[spec.name] = made if spec.many else made[0]
     numbers = {}
+    main = getattr(desc, "element", ElementKind.F32)
     for spec in scalars_of(plan.args):
-        choices, default = numbers_of(plan, spec), default_of(plan, spec)
+        choices, default = numbers_of(plan, spec, main), default_of(plan, spec)
         drawn = choices[int(rng.integers(len(choices)))]
         arrays[spec.name] = drawn if not usual else choices[0] if default is dataclasses.MISSING else default
         if len(choices) > 1 and arrays[spec.name] == default and not spec.integer:
@@ -214,16 +216,22 @@ def possible_outputs(plan: type[Plan], desc: Any, arrays: Mapping[str, Any]) -> 
     ]
 
 
-def numbers_of(plan: type[Plan], spec: Operand) -> Sequence[float]:
-    """What a number is drawn from: its default and others off 0 and 1, of either sign where it is a factor or a term."""
+def numbers_of(plan: type[Plan], spec: Operand, element: ElementKind) -> Sequence[float]:
+    """What a number is drawn from: its default and others off 0 and 1, of either sign where it is a factor or a term.
+
+    Of one that meets an integer, those that the rule takes (`core.numbers`): for an element it stands itself, ends of
+    the range included; coefficients are below 0 and beyond the range, too.
+    """
+    default = default_of(plan, spec)
+    known = () if default is dataclasses.MISSING else (default,)
     if spec.values is not None:
         return tuple(spec.values)
-    default = default_of(plan, spec)
-    if default is dataclasses.MISSING:
-        return (1, 3) if spec.integer else (0.5, -1.25)  # the first is that of examples
+    if spec.meets and not element.is_inexact:
+        low, high = range_of(element, spec.meets)
+        return (*known, *((3, -2, 300, -(2**40) - 7, low + 5) if spec.meets == "coefficient" else (high, low)))
     if spec.integer:
-        return default, default + 3
-    return (default, 0.75, -1.25, 2.5) if default in (0, 1) else (default, 1.5 * default)
+        return (*known, default + 3) if known else (1, 3)  # the first is that of examples
+    return (0.5, -1.25) if not known else (*known, 0.75, -1.25, 2.5) if default in (0, 1) else (*known, 1.5 * default)
 
 
 def shapes_of(spec: Operand, desc: Any) -> list[tuple[int, ...]]:
