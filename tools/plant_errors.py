@@ -35,6 +35,7 @@ import emulation_lock as lock  # noqa: E402
 
 from baracuda_py.core.variant import Step  # noqa: E402
 from baracuda_py.jit import compiler  # noqa: E402
+from baracuda_py.jit.cache import make_key  # noqa: E402
 from baracuda_py.jit.source import Unit  # noqa: E402
 from baracuda_py.testing import emulate, emulator  # noqa: E402
 from baracuda_py.testing.coverage import KindTarget, Launch  # noqa: E402
@@ -108,7 +109,9 @@ def places(launch: Launch) -> list[Place]:
     target = launch.plan.device.target
     found: list[Place] = []
     for step, unit in zip(launch.steps, launch.units, strict=True):
-        symbol = next(s for s in unit.symbols if f"__{step.kernel}__" in s) if len(unit.symbols) > 1 else unit.symbols[0]
+        symbol = (
+            next(s for s in unit.symbols if f"__{step.kernel}__" in s) if len(unit.symbols) > 1 else unit.symbols[0]
+        )
         text = ptx(unit, target, symbol)
         every = [
             Place(unit, symbol, number, where, line, new)
@@ -164,7 +167,9 @@ def told(launch: Launch, place: Place, line: str) -> bool:
     def translated(unit: Unit, target: str, symbol: str) -> Any:
         if (unit, symbol) != (place.unit, place.symbol):
             return usual(unit, target, symbol)
-        return emulator._library(f"{zlib.crc32(code.encode())} {symbol}", "-O0", lambda: emulator.translate(code, symbol))
+        return emulator._library(
+            f"{zlib.crc32(code.encode())} {symbol}", "-O0", lambda: emulator.translate(code, symbol)
+        )
 
     child = os.fork()
     if child == 0:

@@ -170,8 +170,8 @@ def fill(
 ) -> Case:
     """Operands for a descriptor; `present` says which optional ones are given (default: all).
 
-    smooth: floats stay where differences approximate derivatives, also of operands declared `Everywhere`. usual: numbers
-    are what a call takes that leaves them out.
+    smooth: floats stay where differences approximate derivatives, also of operands declared `Everywhere`.
+    usual: numbers are what a call takes that leaves them out.
     """
     present = present or {}
     arrays: dict[str, Any] = {}

@@ -218,6 +218,8 @@ def complete_numbers(desc: Any, arrays: dict[str, Any]) -> None:
     floats one that is on no kink or step of f, another for another shape."""
     a = arrays["a"]
     if desc.with_number and desc.element.is_float:
-        arrays["number"] = float(np.float32(_smooth("b", np.random.default_rng(len(desc.shape) + sum(desc.shape)), desc, ())))
+        arrays["number"] = float(
+            np.float32(_smooth("b", np.random.default_rng(len(desc.shape) + sum(desc.shape)), desc, ()))
+        )
     elif desc.with_number and a.size:
         arrays["whole"] = int(a.reshape(-1)[a.size // 2])
