@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -39,6 +39,7 @@ from baracuda_py.jit.cache import make_key  # noqa: E402
 from baracuda_py.jit.source import Unit  # noqa: E402
 from baracuda_py.testing import emulate, emulator  # noqa: E402
 from baracuda_py.testing.coverage import KindTarget, Launch  # noqa: E402
+from baracuda_py.testing.emulator.translate import translate  # noqa: E402
 
 SECONDS = 120  # of an emulation; where an error makes a loop endless it is told
 OTHERS = 4  # kinds that a kind's lines are compared with
@@ -108,17 +109,15 @@ def places(launch: Launch) -> list[Place]:
     """What can be changed in the functor of a problem's kind."""
     target = launch.plan.device.target
     found: list[Place] = []
-    for step, unit in zip(launch.steps, launch.units, strict=True):
-        symbol = (
-            next(s for s in unit.symbols if f"__{step.kernel}__" in s) if len(unit.symbols) > 1 else unit.symbols[0]
-        )
+    for step in launch.steps:
+        unit, symbol = kernel = _kernel(launch, step, launch.plan.kind)
         text = ptx(unit, target, symbol)
         every = [
             Place(unit, symbol, number, where, line, new)
             for number, where, line in instructions(text)
             if (new := changed(line)) is not None
         ]
-        shared = [_lines(other, target) for other in _of_other_kinds(launch, step)]
+        shared = [_lines(other, target) for other in _of_other_kinds(launch, step) if other != kernel]
         for others in (frozenset[Any]().union(*shared), *sorted(shared, key=len, reverse=True)):
             own = [place for place in every if place.where not in others]
             if own or not shared:
@@ -141,18 +140,25 @@ def _lines(kernel: tuple[Unit, str], target: str) -> frozenset[tuple[str, int]]:
     return frozenset(where for _, where, _ in instructions(ptx(kernel[0], target, kernel[1])))
 
 
+def _kernel(launch: Launch, step: Step, kind: Any) -> tuple[Unit, str]:
+    """The unit and the symbol of a step's kernel, of one kind."""
+    row, plan = launch.row, launch.plan
+    assert row is not None
+    kernel, element = row.kernel(step.kernel), plan.desc.element
+    axes = {name: step.axes[name] for name in kernel.axes_for(element)}
+    instance = row.instance(plan.op, element, kind, kernel, axes)
+    return row.unit(instance), instance.symbol
+
+
 def _of_other_kinds(launch: Launch, step: Step) -> Iterator[tuple[Unit, str]]:
-    """The same kernel of kinds beside a problem's own."""
+    """The same kernel of a few other kinds."""
     plan, row = launch.plan, launch.row
     assert row is not None
-    kernel, element, kinds = row.kernel(step.kernel), launch.plan.desc.element, list(type(plan).kinds or ())
-    axes = {name: step.axes[name] for name in kernel.axes_for(element)}
+    kinds = list(type(plan).kinds or ())
     at = kinds.index(plan.kind)
-    others = [kind for kind in kinds[at + 1 :] + kinds[:at] if row.serves(kind, element)]
-    step_of = max(1, len(others) // OTHERS)
-    for kind in others[::step_of][:OTHERS]:
-        instance = row.instance(plan.op, element, kind, kernel, axes)
-        yield row.unit(instance), instance.symbol
+    others = [kind for kind in kinds[at + 1 :] + kinds[:at] if row.serves(kind, plan.desc.element)]
+    for kind in others[:: max(1, len(others) // OTHERS)][:OTHERS]:
+        yield _kernel(launch, step, kind)
 
 
 def told(launch: Launch, place: Place, line: str) -> bool:
@@ -167,13 +173,11 @@ def told(launch: Launch, place: Place, line: str) -> bool:
     def translated(unit: Unit, target: str, symbol: str) -> Any:
         if (unit, symbol) != (place.unit, place.symbol):
             return usual(unit, target, symbol)
-        return emulator._library(
-            f"{zlib.crc32(code.encode())} {symbol}", "-O0", lambda: emulator.translate(code, symbol)
-        )
+        return emulator._library(f"{make_key((code,))} {symbol}", "-O0", lambda: translate(code, symbol))
 
     child = os.fork()
     if child == 0:
-        emulator.translated = translated
+        emulator.translated = translated  # type: ignore[assignment]
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
             emulate(launch.plan, launch.ready)
@@ -215,17 +219,17 @@ def plant(line: str, errors: int = 1) -> tuple[list[Place], list[Place]]:
     return planted, missed
 
 
-def problems(plans: list[str]) -> list[str]:
-    """Lines of the lock that are for a kind, one for each sort of element that it takes."""
-    found: dict[tuple[str, KindTarget], str] = {}
-    for line in lock.held():
+def for_kinds(lines: Iterable[str]) -> Iterator[str]:
+    """The lines that are for a kind, one for each sort of element that it takes."""
+    seen = set()
+    for line in lines:
         problem = lock.parse(line)
-        if problem is None or problem.kind is None or (plans and problem.plan.__name__ not in plans):
+        if problem is None or problem.kind is None:
             continue
         target = KindTarget(problem.kind, problem.element)
-        if target in problem.build().targets:
-            found.setdefault((problem.plan.__name__, target), line)
-    return list(found.values())
+        if (problem.plan, target) not in seen and target in problem.build().targets:
+            seen.add((problem.plan, target))
+            yield line
 
 
 def main() -> int:
@@ -234,7 +238,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="of so many problems only")
     parser.add_argument("--errors", type=int, default=1, help="errors for each functor")
     given = parser.parse_args()
-    lines = problems(given.plans)
+    lines = list(for_kinds(line for line in lock.held() if not given.plans or line.split()[0] in given.plans))
     if given.sample:
         lines = random.sample(lines, min(given.sample, len(lines)))
     count, missed, empty = 0, list[str](), list[str]()

@@ -110,9 +110,9 @@ class Launch:
     def targets(self) -> frozenset[Target | KindTarget]:
         """What it launches; its kind where the operands tell it from others."""
         row, problem = self.row, self.problem
-        found: set[Target | KindTarget] = set()
-        for step in self.steps if row is not None else ():
-            found.add(Target(row.name, step.kernel, problem.element))
+        if row is None:
+            return frozenset()
+        found: set[Target | KindTarget] = {Target(row.name, step.kernel, problem.element) for step in self.steps}
         if found and problem.kind is not None and tells(self.ready):
             found.add(KindTarget(problem.kind, problem.element))
         return frozenset(found)
@@ -211,7 +211,7 @@ def _search_kind(plan: type[Plan], target: KindTarget, best: _Best) -> None:
             break
 
 
-def few(problems: Mapping[Problem, frozenset[Target]]) -> tuple[Problem, ...]:
+def few(problems: Mapping[Problem, frozenset[Any]]) -> tuple[Problem, ...]:
     """Some of the problems that launch as much as all: each is the one that adds most to those before it."""
     chosen: list[Problem] = []
     left = set().union(*problems.values()) if problems else set()
