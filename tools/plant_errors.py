@@ -39,7 +39,9 @@ from baracuda_py.jit.cache import make_key  # noqa: E402
 from baracuda_py.jit.source import Unit  # noqa: E402
 from baracuda_py.testing import emulate, emulator  # noqa: E402
 from baracuda_py.testing.coverage import KindTarget, Launch  # noqa: E402
+from baracuda_py.testing.emulator import EmulationError  # noqa: E402
 from baracuda_py.testing.emulator.translate import translate  # noqa: E402
+from baracuda_py.testing.emulator.words import UntranslatableError  # noqa: E402
 
 SECONDS = 120  # of an emulation; where an error makes a loop endless it is told
 OTHERS = 4  # kinds that a kind's lines are compared with
@@ -163,17 +165,19 @@ def _of_other_kinds(launch: Launch, step: Step) -> Iterator[tuple[Unit, str]]:
 
 def told(launch: Launch, place: Place, line: str) -> bool:
     """Whether the problem fails with a line of PTX in an instruction's place; in a process of its own, as it may do
-    anything."""
+    anything.
+
+    Raises EmulationError or UntranslatableError where nothing can be made of that line: that tells nothing.
+    """
     target = launch.plan.device.target
     text = ptx(place.unit, target, place.symbol).splitlines()
     text[place.line] = line
     code = "\n".join(one for one in text if not re.match(r"\s*\.(loc|file)\b", one))
     usual = emulator.translated
+    changed_one = emulator._library(f"{make_key((code,))} {place.symbol}", "-O0", lambda: translate(code, place.symbol))
 
     def translated(unit: Unit, target: str, symbol: str) -> Any:
-        if (unit, symbol) != (place.unit, place.symbol):
-            return usual(unit, target, symbol)
-        return emulator._library(f"{make_key((code,))} {symbol}", "-O0", lambda: translate(code, symbol))
+        return changed_one if (unit, symbol) == (place.unit, place.symbol) else usual(unit, target, symbol)
 
     child = os.fork()
     if child == 0:
@@ -211,11 +215,13 @@ def plant(line: str, errors: int = 1) -> tuple[list[Place], list[Place]]:
     for place in found:
         if len(planted) == errors:
             break
-        if told(launch, place, place.new):
+        try:
+            seen = told(launch, place, place.new)
+        except (EmulationError, UntranslatableError):
+            continue
+        if seen or told(launch, place, "\ttrap;"):  # the operands reach it
             planted.append(place)
-        elif told(launch, place, "\ttrap;"):  # the operands reach it
-            planted.append(place)
-            missed.append(place)
+            missed += [] if seen else [place]
     return planted, missed
 
 
