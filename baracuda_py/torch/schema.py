@@ -160,6 +160,8 @@ def _number(spec: Operand, value: Any) -> Any:
     number = host_number(settled(value), spec)
     if number is None:
         raise UnsupportedError(f"{spec.name} must be a number or a torch tensor in a trace, got {shown(value)}")
+    if spec.meets and not -(2**63) <= number < 2**64:
+        return float(number)
     return number - 2**64 if _has_uint64(spec) and isinstance(number, int) and number >= 2**63 else number
 
 

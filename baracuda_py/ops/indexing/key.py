@@ -142,7 +142,7 @@ def number_like(x: Any, value: Any, name: str = "values", stream: Any = None) ->
     if isinstance(value, (complex, np.complexfloating)) and not element.is_complex:
         raise InvalidProblemError(f"{name} {shown(value)} is complex and x is {element}; give its real part")
     if element.is_integer or element is ElementKind.BOOL:
-        met(name, value, element, "element")
+        met(name, value, element, "element")  # type: ignore[arg-type]
     try:
         with np.errstate(all="ignore"):
             made = np.asarray(cast(np.asarray(value), element))
