@@ -160,13 +160,15 @@ def inout(shape: str = "", *, element: ElementRule = "element", optional: bool =
     )
 
 
-def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, meets: str = "", doc: str = "") -> Any:  # type: ignore[assignment]
+def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, meets: str = "",  # type: ignore[assignment]
+           values: Any = None, doc: str = "") -> Any:  # fmt: skip
     """A number that may change per call without a new plan: a Python number or a 0-d device array.
 
     meets: how it meets the descriptor's element, "element" or "coefficient" (`core.numbers`); it travels as an int64 or
-    as a float64 then, whichever `core.params.exactly` says.
+    as a float64 then, whichever `core.params.exactly` says. `values` is for tests: the numbers that it is drawn from,
+    where those of either sign and off 0 and 1 will not do.
     """
-    spec = Operand("", "scalar", integer=integer, meets=meets, doc=doc)
+    spec = Operand("", "scalar", integer=integer, meets=meets, values=values, doc=doc)
     return dataclasses.field(default=default, metadata={"operand": spec})
 
 

@@ -215,11 +215,11 @@ def binary_case(draw: Any) -> dict[str, Any]:
 
 def complete_numbers(desc: Any, arrays: dict[str, Any]) -> None:
     """Numbers for tests. In b's place one of the values of a where nothing is differentiated, so that equals meet; of
-    floats one that is on no kink or step of f."""
+    floats one that is on no kink or step of f, another for another shape."""
     a = arrays["a"]
     if desc.with_number and desc.element.is_float:
-        arrays["number"] = 0.75 if desc.reverse else 0.5
+        arrays["number"] = float(
+            np.float32(_smooth("b", np.random.default_rng(len(desc.shape) + sum(desc.shape)), desc, ()))
+        )
     elif desc.with_number and a.size:
         arrays["whole"] = int(a.reshape(-1)[a.size // 2])
-    if "alpha" in desc.kind.row.coefficients:
-        arrays["alpha"] = 2.5 if desc.element.is_float else 3

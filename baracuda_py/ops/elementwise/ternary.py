@@ -217,8 +217,6 @@ class TernaryPlan(Plan):
             low, high = int(desc.element.limits.min), int(desc.element.limits.max)
             arrays["b_whole"] = (min(3, high), low, max(-100, low), 0)[pick % 4]
             arrays["c_whole"] = (high, min(100, high), min(7, high))[pick % 3]
-        if desc.kind.row.scaled:
-            arrays["value"] = (1.0, 0.3, -2.0)[pick % 3] if desc.element.is_inexact else (1, 3, -2)[pick % 3]
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
