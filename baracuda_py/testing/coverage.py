@@ -17,11 +17,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 from ..core.element import ElementKind
 from ..core.errors import UnsupportedError
+from ..core.memo import cached_property
 from ..core.plan import Plan
 from ..core.sku import BackendKind
 from ..core.variant import Geometry, Step, Variant
