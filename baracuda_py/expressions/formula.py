@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from .errors import ExpressionError, Span
-from .nodes import Node, named, ordered, substituted
+from .nodes import Flat, Node, flattened, named, ordered, raised, substituted
 
 RESULT = "result"
 """The name of an output that the formula gives none."""
-MOST_INPUTS, MOST_NODES = 24, 2000
+MOST_INPUTS, MOST_OUTPUTS, MOST_NODES = 24, 24, 2000
+"""What a kernel's parameters have room for, and what a compiler takes in good time."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,13 @@ class Formula:
     def __post_init__(self) -> None:
         if len(self.inputs) > MOST_INPUTS:
             raise ExpressionError(f"a formula has at most {MOST_INPUTS} inputs, got {len(self.inputs)}")
-        if len(self.nodes) > MOST_NODES:
-            raise ExpressionError(f"a formula has at most {MOST_NODES} operations, got {len(self.nodes)}")
+        if len(self.outputs) > MOST_OUTPUTS:
+            raise ExpressionError(
+                f"a formula has at most {MOST_OUTPUTS} outputs, got {len(self.outputs)}; a part whose name begins with an "
+                "underscore is none"
+            )
+        if (count := sum(1 for node in self.nodes if node.args)) > MOST_NODES:
+            raise ExpressionError(f"a formula has at most {MOST_NODES} operations, got {count}")
 
     @property
     def roots(self) -> list[Node]:
@@ -65,3 +72,19 @@ class Formula:
     def reordered(self, inputs: Sequence[str]) -> Formula:
         """The same with its inputs in another order."""
         return Formula(tuple(inputs), self.outputs, self.text, self.spans)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rows = flattened((*self.roots, *self.spans))
+        place = {node: i for i, node in enumerate(ordered((*self.roots, *self.spans)))}
+        outputs = tuple((name, place[tree]) for name, tree in self.outputs)
+        spans = tuple((place[node], span) for node, span in self.spans.items())
+        return _loaded, (self.inputs, rows, outputs, self.text, spans)
+
+
+def _loaded(
+    inputs: tuple[str, ...], rows: Flat, outputs: Sequence[tuple[str, int]], text: str, spans: Sequence[tuple[int, Span]]
+) -> Formula:
+    """A formula from its pickle."""
+    nodes = raised(rows)
+    trees = tuple((name, nodes[i]) for name, i in outputs)
+    return Formula(inputs, trees, text, {nodes[i]: span for i, span in spans})

@@ -16,7 +16,7 @@ from typing import Any
 
 from .errors import ExpressionError, Span
 from .formula import RESULT, Formula
-from .nodes import Node, named, ordered, substituted
+from .nodes import Node, Work, named, ordered, substituted
 from .parse import Parser
 from .show import shown
 from .trace import Symbol, symbol, trace
@@ -169,7 +169,7 @@ class _ScoreParser(Parser):
         if name in self.reserved:
             self.fail(f"{name} is a word of attention; give the operand another name", tree)
 
-    def item(self, tree: ast.Subscript) -> Node:
+    def item(self, tree: ast.Subscript) -> Work:
         if not isinstance(tree.value, ast.Name):
             self.fail("a table stands by its name, as in bias[h, q - k]", tree.value)
         table, parts = tree.value.id, tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
@@ -181,7 +181,7 @@ class _ScoreParser(Parser):
                 self.fail("an element of a table has an index for each axis", part)
         if not 1 <= len(parts) <= MOST_AXES:
             self.fail(f"a table has 1 to {MOST_AXES} axes, got {len(parts)}", tree)
-        indices = [self.node(part) for part in parts]
+        indices = yield self.each(parts)
         for part, index in zip(parts, indices, strict=True):
             if named(SCORE) in ordered([index]):
                 self.fail("an index does not depend on the score s", part)

@@ -26,7 +26,7 @@ def shown(outputs: Sequence[tuple[str, Node]]) -> tuple[str, dict[Node, Span]]:
     uses = Counter(arg for node in ordered(roots) for arg in node.args)
     writer = _Writer()
     for node in ordered(roots):
-        if uses[node] > 1 and node.args and len(writer.measure(node)) > _LONG:
+        if len(writer.measured(node)) > _LONG and uses[node] > 1 and node.args:
             writer.line(f"_{len(writer.named)}", node)
     plain = [tree for name, tree in outputs if name == RESULT]
     if plain and len(outputs) == 1:
@@ -52,16 +52,14 @@ class _Writer:
         self.write(node, 0)
         if name.startswith("_"):
             self.named[node] = name
-            self.texts.clear()
+            self.texts[node] = name, _ATOM
 
-    def measure(self, node: Node) -> str:
-        """A node's text as it would stand in an operation."""
-        for part in ordered([node]):
-            if part not in self.texts:
-                pieces, level = self.pieces(part)
-                inner = "".join(p if isinstance(p, str) else self.within(p[0], p[1]) for p in pieces)
-                self.texts[part] = inner[: 2 * _LONG], level
-        return self.texts[node][0]
+    def measured(self, node: Node) -> str:
+        """The text of a node whose arguments were measured, as far as it matters how long it is."""
+        pieces, level = self.pieces(node)
+        inner = "".join(p if isinstance(p, str) else self.within(p[0], p[1]) for p in pieces)
+        self.texts[node] = inner[: 2 * _LONG], level
+        return inner
 
     def within(self, node: Node, level: int) -> str:
         text, own = self.texts[node]

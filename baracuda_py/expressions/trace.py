@@ -155,8 +155,9 @@ def trace(function: Callable[..., Any], make: Callable[[Node], Symbol] = Symbol)
     except Exception as error:  # of the caller's own code, which goes with it
         raise ExpressionError(f"the function does not take symbols: {failure(error)}") from error
     outputs = _outputs(returned, [p.name for p in parameters])
+    made = Formula(tuple(p.name for p in parameters), outputs)  # raises where it is too large to be shown
     text, spans = shown(outputs)
-    return Formula(tuple(p.name for p in parameters), outputs, text, spans)
+    return Formula(made.inputs, outputs, text, spans)
 
 
 def _outputs(returned: Any, inputs: list[str]) -> tuple[tuple[str, Node], ...]:
