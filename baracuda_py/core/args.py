@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from .descriptor import Descriptor
 from .element import ElementKind
@@ -65,6 +65,7 @@ class Operand:
     layout: str = "any"  # any | inner (last axis dense) | dense
     values: Any = None
     integer: bool = False
+    meets: str = ""  # element | coefficient: see `core.numbers`
     kinds: tuple[Any, ...] | None = None
     instead: str | None = None
     spared: Callable[[Any, Collection[str]], bool] | None = None
@@ -159,15 +160,24 @@ def inout(shape: str = "", *, element: ElementRule = "element", optional: bool =
     )
 
 
-def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, doc: str = "") -> Any:  # type: ignore[assignment]
-    """A number that may change per call without a new plan: a Python number or a 0-d device array."""
-    spec = Operand("", "scalar", integer=integer, doc=doc)
+def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, meets: str = "", doc: str = "") -> Any:  # type: ignore[assignment]
+    """A number that may change per call without a new plan: a Python number or a 0-d device array.
+
+    meets: how it meets the descriptor's element, "element" or "coefficient" (`core.numbers`); it travels as an int64 or
+    as a float64 then, whichever `core.params.exactly` says.
+    """
+    spec = Operand("", "scalar", integer=integer, meets=meets, doc=doc)
     return dataclasses.field(default=default, metadata={"operand": spec})
 
 
 @dataclass(slots=True, kw_only=True)
 class Args:
-    """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`."""
+    """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`.
+
+    joint: whether `Spec.check_numbers` looks at the numbers of a call.
+    """
+
+    joint: ClassVar[bool] = False
 
 
 @memo()

@@ -82,6 +82,11 @@ class Spec:
         """Relations between operands that the declaration cannot say; raise InvalidProblemError."""
 
     @classmethod
+    def check_numbers(cls, desc: Any, numbers: Mapping[str, Any]) -> None:
+        """Of Args that are `joint`: what the numbers of a call, None those on a device, may not be together; raise
+        InvalidProblemError."""
+
+    @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
         """Functional layer: fill attributes that the declared shapes leave open (`facts` are those given)."""
 

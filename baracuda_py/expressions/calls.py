@@ -13,6 +13,7 @@ from ..core.dispatch import SCALAR_TAGS
 from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
+from ..core.numbers import LEAST, MOST
 from ..core.signatures import of_formula
 from ..interop.arrays import read
 from .shape import ARRAY, REAL, WHOLE, Roles
@@ -62,6 +63,8 @@ class Call:
         """What each input is, by what is given for it: an array, or a number."""
         # On the way of every call: numbers and arrays with axes are told apart without a function.
         roles = tuple([_ROLES.get(type(v)) or (ARRAY if getattr(v, "ndim", 0) else _role(v)) for v in values])
+        if WHOLE in roles and any(type(v) is int and not LEAST <= v <= MOST for v in values):
+            roles = self._beyond(values, roles)
         if ARRAY in roles:
             return roles
         # 0-d arrays alone are what the formula is of.
@@ -70,6 +73,14 @@ class Call:
         if ARRAY not in roles:
             raise InvalidProblemError(f"{self!r} needs an array, got numbers alone")
         return roles
+
+    def _beyond(self, values: tuple[Any, ...], roles: Roles) -> Roles:
+        """The roles where an integer is beyond int64: among arrays of floats it is one."""
+        arrays = [read(v, n).element for n, v, r in zip(self.inputs, values, roles, strict=False) if r == ARRAY]
+        if not all(element.is_float for element in arrays):
+            return roles  # which refuses what their elements do not have
+        large = [type(v) is int and not LEAST <= v <= MOST for v in values]
+        return tuple(REAL if one else role for one, role in zip(large, roles, strict=True))
 
     def split(self, values: tuple[Any, ...], roles: Roles) -> tuple[dict[str, Any], dict[str, Any]]:
         """The arrays and the numbers of a call, by name."""

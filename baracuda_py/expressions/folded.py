@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core import Relative, Variant, derived, element, operand, scalar
 from ..core.element import ElementKind
-from .made import Again, MadeArgs, MadeDescriptor, part
+from .made import Again, MadeArgs, MadeDescriptor, Numbered, part
 from .program import Program
 from .signature import ELEMENTS, Signature, Signatures
 
@@ -40,6 +40,12 @@ class FoldedDescriptor(MadeDescriptor):
     def last(self) -> Program:
         """The steps of the formula of the result."""
         return self.made_for.last(self.kind)  # type: ignore[no-any-return]
+
+    @property
+    def numbered(self) -> Numbered:
+        """Both formulas and their numbers."""
+        yield self.program, tuple(self.made_for.map.scalars)
+        yield self.last, self.made_for.outer.inputs[1:]
 
     @property
     def result(self) -> ElementKind:
@@ -98,7 +104,8 @@ def args_class(base: type[Any], name: str, made: Any, recipe: Any, more: Iterabl
         (n, Any, operand("*shape", element=rule[n], broadcast=True) if n in rule else scalar(integer=made.scalars[n]))
         for n in made.inputs
     ]
-    space = {"recipe": (part, (Again(recipe), "args")), "__module__": base.__module__}
+    joint = any(made.scalars.values())
+    space = {"recipe": (part, (Again(recipe), "args")), "__module__": base.__module__, "joint": joint}
     return dataclasses.make_dataclass(
         f"{name}Args", [*fields, *more], bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
     )

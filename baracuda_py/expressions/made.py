@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from ..core.args import Args
 from ..core.descriptor import Descriptor
 from ..core.plan import Plan
+from .numbers import check
+from .program import Program
 
 
 class Made(type):
@@ -26,9 +28,18 @@ def _reduced(cls: Made) -> Any:
 copyreg.pickle(Made, _reduced)
 
 
+Numbered: TypeAlias = "Iterable[tuple[Program, Sequence[str]]]"
+"""Formulas, and the names of the numbers of each."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MadeDescriptor(Descriptor, metaclass=Made):
     """Base of descriptors made at run time."""
+
+    @property
+    def numbered(self) -> Numbered:
+        """The steps of each formula, and what its numbers are called."""
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -40,6 +51,12 @@ class MadePlan(Plan, metaclass=Made):
     """Base of plans made at run time: they are in no registry."""
 
     made = True
+
+    @classmethod
+    def check_numbers(cls, desc: Any, numbers: Mapping[str, Any]) -> None:
+        """Integers that do not fit where they meet an operand."""
+        for program, names in desc.numbered:
+            check(program, names, numbers)
 
 
 def part(plan: Any, name: str) -> Any:

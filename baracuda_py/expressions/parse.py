@@ -179,8 +179,8 @@ class Parser:
         value = tree.value
         if not isinstance(value, (bool, int, float)):
             self.fail("a constant is a number, True or False", tree)
-        if isinstance(value, int) and not -(2**63) <= value < 2**64:
-            self.fail("an integer of a formula has at most 64 bits; write a float", tree)
+        if isinstance(value, int) and value.bit_length() > build.MOST_BITS:
+            self.fail("an integer of a formula is one that float64 reaches", tree)
         return constant(value)
 
     def _name(self, tree: ast.Name) -> Node:

@@ -16,7 +16,7 @@ from ..core.memo import memo
 from ..core.spec import numpy_row
 from ..core.tensor import View, broadcast_shape
 from ..schedules.map import map_geometry, map_kernels
-from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
+from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, part
 from .program import Program
 from .reference import evaluate
 from .shape import Shape
@@ -110,6 +110,11 @@ class FormulaDescriptor(MadeDescriptor):
         """The steps of the formula for these elements."""
         return self.made_for.program(self.kind)
 
+    @property
+    def numbered(self) -> Numbered:
+        """The formula and its numbers."""
+        yield self.program, tuple(self.made_for.scalars)
+
 
 def _descriptor(name: str, shape: Shape, recipe: Any) -> Any:
     fields: list[Any] = [("shape", Any, extents()), ("element", ElementKind, element(ELEMENTS))]
@@ -161,7 +166,8 @@ def _args(name: str, shape: Shape, recipe: Any) -> Any:
         else:
             made = output("*shape", element=f"{n}_result", inplace=shape.arrays)
         fields.append((n, Any, made))
-    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__}
+    joint = any(shape.scalars.values())
+    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__, "joint": joint}
     return dataclasses.make_dataclass(
         f"{name}Args", fields, bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
     )

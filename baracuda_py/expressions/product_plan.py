@@ -27,7 +27,7 @@ from ..ops.gemm.gemm import GemmArgs, GemmDescriptor, GemmPlan
 from ..ops.gemm.gemm import reference as product_reference
 from ..schedules.gemm_formula import Embedded, formula_rows
 from .formula import Formula
-from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
+from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, part
 from .product_shape import ProductShape
 from .shape import Roles
 from .signature import ELEMENTS, LedSignatures, Signature
@@ -60,6 +60,11 @@ class ProductDescriptor(MadeDescriptor):
     def kind(self) -> Signature:
         """The elements of a and b, and of the formula's arrays."""
         return Signature((self.element, *(getattr(self, f"{name}_element") for name in self.made_for.arrays)))
+
+    @property
+    def numbered(self) -> Numbered:
+        """The formula and its numbers."""
+        yield self.made_for.program(self.kind), tuple(self.made_for.numbers)
 
     @property
     def plain(self) -> GemmDescriptor:
@@ -146,7 +151,8 @@ def _args(name: str, shape: ProductShape, recipe: Any) -> Any:
         ("y", Array, output(_SHAPE, element="out_element", inplace=shape.arrays)),
         ("alpha", Any, scalar(1.0)), *((n, Any, scalar(integer=whole)) for n, whole in shape.numbers.items()),
     ]  # fmt: skip
-    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__}
+    joint = any(shape.numbers.values())
+    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__, "joint": joint}
     made = dataclasses.make_dataclass(
         f"{name}Args", fields, bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
     )

@@ -24,7 +24,7 @@ from ..ops.attention.dense.flash_sdpa_backward import reference as backward_refe
 from ..ops.attention.score_terms import give_forward
 from ..schedules.attention.dense.formulas import Embedded, backward_rows, forward_rows
 from ..schedules.attention.dense.table_gradients import Tables
-from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
+from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, part
 from .score_shape import ScoreShape
 from .scores import ScoreFormula
 from .shape import Roles
@@ -51,6 +51,12 @@ class ScoredSdpaDescriptor(FlashSdpaDescriptor, MadeDescriptor):
         """The elements of q, k and v, and of the tables."""
         tables = self.scored.formula.tables
         return Signature((self.element, *(getattr(self, f"{name}_element") for name in tables)))
+
+    @property
+    def numbered(self) -> Numbered:
+        """The formulas of the score, of the mask and of indices, and their numbers."""
+        for one in self.scored.parts(self.kind, False).each():
+            yield one.program, one.numbers
 
 
 class _Scored:
@@ -197,6 +203,7 @@ def _args(name: str, shape: ScoreShape, recipe: Any, backward: bool) -> Any:
             fields.append((f"d{n}", Any, output(f"*{n}_shape", element=f"{n}_element", optional=True, kinds=kinds)))
     fields += [(n, Any, scalar(integer=whole)) for n, whole in shape.numbers.items()]
     space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__, "__doc__": plain.__doc__}
+    space["joint"] = any(shape.numbers.values())
     return dataclasses.make_dataclass(
         f"{name}Args", fields, bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
     )

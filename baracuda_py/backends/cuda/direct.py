@@ -16,7 +16,7 @@ from ...core.execution import MISS, Makers, Views, nothing
 from ...core.memo import keep, memo
 from ...core.plan import Plan
 from ...interop.arrays import package_name
-from .hotpath import LAYOUTS, LAZY, PACKAGES, REFUSED, layout_key, not_plain
+from .hotpath import LAYOUTS, LAZY, PACKAGES, REFUSED, defaults, layout_key, not_plain
 from .intake import torch_names
 from .prepared import Layouts
 
@@ -63,7 +63,11 @@ class Direct:
 
 @memo()
 def _generated(cls: type[Args], package: str) -> Callable[..., Callable[..., Any]]:
-    names: dict[str, Any] = {"MISS": MISS, "PICK": lambda made: tuple(one for one in made if one is not None)}
+    names: dict[str, Any] = {
+        **defaults(cls),
+        "MISS": MISS,
+        "PICK": lambda made: tuple(one for one in made if one is not None),
+    }
     if package == "torch":
         names |= torch_names()
     exec(compile(source(cls, package), f"<direct {cls.__name__} on {package}>", "exec"), names)
@@ -85,6 +89,8 @@ def source(cls: type[Args], package: str) -> str:
     elsewhere = [f"({_optional(s, PACKAGES[package][4], 'ordinal')}) != ordinal" for s in inputs[1:]]
     null = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in inputs]
     others = [not_plain(s) for s in scalars]
+    if cls.joint:
+        others.append(f"({', '.join(f'v_{s.name}' for s in scalars)},) != runner.numbers")
     made = [f"{s.name} = make_{s.name}()" for s in outputs]
     flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * len(scalars))
     values = f"({''.join(f'v_{s.name}, ' for s in scalars)})"
@@ -98,8 +104,8 @@ def source(cls: type[Args], package: str) -> str:
     lines = [
         "def build(direct, makers, ordinal, wanted):",
         f"    {', '.join(f'make_{s.name}' for s in outputs)}, = makers",
-        "    find = direct.prepared.get; runtime = direct.runner.runtime; stream = runtime.current_stream",
-        "    several = direct.runner.several; device = runtime.current_device; workspace = direct.runner.workspace",
+        "    find = direct.prepared.get; runner = direct.runner; runtime = runner.runtime; stream = runtime.current_stream",
+        "    several = runner.several; device = runtime.current_device; workspace = runner.workspace",
         "    one = wanted[0] if len(wanted) == 1 else None",
         f"    def call({', '.join([s.name for s in inputs] + [f'v_{s.name}' for s in scalars])}):",
         f"        prepared = find(({key},))",

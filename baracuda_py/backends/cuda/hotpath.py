@@ -7,6 +7,7 @@ through the runner. `print(source(RMSNormArgs, "cupy"))` shows the code.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,6 +46,7 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
         "ARGS": cls,
         "SCALAR": scalar_value,
         "SPECS": {s.name: s for s in scalars_of(cls)},
+        **defaults(cls),
         "PLAIN": (int, float, np.generic, kind, TensorRef),
         "OWN": (kind, TensorRef, type(None)),
         "POINTER": stream_pointer,
@@ -95,8 +97,11 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
             f"v_{n} = args.{n}; p_{n} = 0",
             f"if {not_plain(spec)}:",
             *([] if package == "ref" else [f"    if not isinstance(v_{n}, PLAIN): {elsewhere}"]),
-            f"    p_{n}, v_{n} = SCALAR(v_{n}, SPECS[{n!r}], ordinal)",
+            f"    p_{n}, v_{n} = SCALAR(v_{n}, SPECS[{n!r}], ordinal, runner.plan.desc)",
         ]
+    if cls.joint:
+        known, placed = (", ".join(f"{c}_{n}" for n in scalars) for c in "vp")
+        body.append(f"if ({known},) != runner.numbers: runner.check_numbers(({known},), ({placed},))")
     body += [
         "if runner.several and runner.runtime.current_device() != ordinal:",
         "    return runner.on_device(args, workspace, stream)",
@@ -131,7 +136,15 @@ def not_plain(spec: Operand) -> str:
     The number is the local v_ and its name, which is none of the code's own, whatever a formula calls it.
     """
     n = f"v_{spec.name}"
+    if spec.meets:
+        return f"{n} is not DEFAULT_{spec.name} and not runner.plain({n}, {spec.meets!r})"
     return f"type({n}) is not int or not {-(2**63)} <= {n} < {2**64}" if spec.integer else f"type({n}) is not float"
+
+
+def defaults(cls: type[Args]) -> dict[str, Any]:
+    """The names of `not_plain` for what is packed unseen: defaults of numbers that meet an element."""
+    held = {field.name: field.default for field in dataclasses.fields(cls)}
+    return {f"DEFAULT_{s.name}": held[s.name] for s in scalars_of(cls) if s.meets}
 
 
 @memo()
