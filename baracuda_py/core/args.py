@@ -70,6 +70,7 @@ class Operand:
     instead: str | None = None
     spared: Callable[[Any, Collection[str]], bool] | None = None
     doc: str = ""
+    local: str = ""  # what generated code calls it
 
     def serves(self, desc: Any) -> bool:
         """Whether the descriptor has this operand at all."""
@@ -174,18 +175,22 @@ def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False,
 class Args:
     """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`.
 
-    joint: whether `Spec.check_numbers` looks at the numbers of a call.
+    __joint__: whether `Spec.check_numbers` looks at the numbers of a call. __theirs__: the fields whose names are a
+    user's, which generated code calls otherwise. Attributes here have names that no field has.
     """
 
-    joint: ClassVar[bool] = False
+    __joint__: ClassVar[bool] = False
+    __theirs__: ClassVar[frozenset[str]] = frozenset()
 
 
 @memo()
 def operands_of(cls: type[Args]) -> tuple[Operand, ...]:
     """The declared operands of an Args class, in field order."""
     return tuple(
-        dataclasses.replace(f.metadata["operand"], name=f.name)
-        for f in dataclasses.fields(cls)
+        dataclasses.replace(
+            f.metadata["operand"], name=f.name, local=f"operand{i}" if f.name in cls.__theirs__ else f.name
+        )
+        for i, f in enumerate(dataclasses.fields(cls))
         if "operand" in f.metadata
     )
 

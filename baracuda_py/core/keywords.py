@@ -251,13 +251,16 @@ def name_keywords(cls: type) -> None:
         return
     fields = [f for f in dataclasses.fields(cls) if f.init]
     names = [f.name for f in fields]
-    head = ", ".join(f.name + ("" if f.default is dataclasses.MISSING else f"=DEFAULTS[{f.name!r}]") for f in fields)
+    # Fields of formulas have a user's names, none of which begins with two underscores: all that is not a field does.
+    head = ", ".join(f.name + ("" if f.default is dataclasses.MISSING else f"=__DEFAULTS[{f.name!r}]") for f in fields)
     plain = not hasattr(cls, "__post_init__")
-    body = [f"self.{n} = {n}" for n in names] if plain else [f"MADE(self, {', '.join(f'{n}={n}' for n in names)})"]
-    lines = [f"def __init__(self, *, {head}, **unknown):", "    if unknown: raise REFUSE(NAME, unknown, NAMES)"]
+    given = ", ".join(f"{n}={n}" for n in names)
+    body = [f"__self.{n} = {n}" for n in names] if plain else [f"__MADE(__self, {given})"]
+    refused = "    if __unknown: raise __REFUSE(__NAME, __unknown, __NAMES)"
+    lines = [f"def __init__(__self, *, {head}, **__unknown):", refused]
     space: dict[str, Any] = {
-        "DEFAULTS": {f.name: f.default for f in fields}, "MADE": made, "REFUSE": unknown_keywords, "NAME": cls.__name__,
-        "NAMES": names,
+        "__DEFAULTS": {f.name: f.default for f in fields}, "__MADE": made, "__REFUSE": unknown_keywords,
+        "__NAME": cls.__name__, "__NAMES": names,
     }  # fmt: skip
     exec(compile("\n".join([*lines, *(f"    {line}" for line in body)]), f"<{cls.__name__}>", "exec"), space)
     init = space["__init__"]

@@ -83,7 +83,7 @@ class Spec:
 
     @classmethod
     def check_numbers(cls, desc: Any, numbers: Mapping[str, Any]) -> None:
-        """Of Args that are `joint`: what the numbers of a call, None those on a device, may not be together; raise
+        """Of Args that are `__joint__`: what the numbers of a call, None those on a device, may not be together; raise
         InvalidProblemError."""
 
     @classmethod

@@ -107,7 +107,7 @@ class Call:
         def formula(out: Any, stream: Any, preference: Any, **held: Any) -> Any:
             return self.run(tuple(held[name] for name in self.inputs), out, stream, preference)
 
-        def backward(dy: Any, preference: Any, **held: Any) -> Any:
+        def backward(dy: Any, /, preference: Any, **held: Any) -> Any:
             return self.vjp(dy, *(held[name] for name in self.inputs), wrt=wanted)
 
         given = {**dict(zip(self.inputs, values, strict=True)), "out": out, "stream": stream, "preference": preference}
@@ -129,12 +129,25 @@ class Call:
         return tuple(chosen.get(name, ARRAY) for name in self.inputs)
 
 
+def by_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A functional entry whose keywords are a user's names, which none of its parameters has."""
+    local: Mapping[str, str] = function.local  # type: ignore[attr-defined]
+    asked = {f"return_{name}": f"return_{local[name]}" for name in function.outs}  # type: ignore[attr-defined]
+    places = {name: place for name, place in {**asked, **local}.items() if place != name}
+
+    def call(*args: Any, **given: Any) -> Any:
+        return function(*args, **{places.get(name, name): value for name, value in given.items()})
+
+    return call if places else function
+
+
 def _in_order(function: Callable[..., Any], inputs: tuple[str, ...], roles: Roles) -> Callable[..., Any]:
-    """A functional entry, which takes arrays and then numbers by their names, as a function of inputs in order."""
-    passed = [name for name, role in zip(inputs, roles, strict=True) if role == ARRAY]
-    passed += [f"{name}={name}" for name, role in zip(inputs, roles, strict=True) if role != ARRAY]
+    """A functional entry, which takes arrays and then numbers by keyword, as a function of inputs in order."""
+    places = [function.local[name] for name in inputs]  # type: ignore[attr-defined]
+    passed = [place for place, role in zip(places, roles, strict=True) if role == ARRAY]
+    passed += [f"{place}={place}" for place, role in zip(places, roles, strict=True) if role != ARRAY]
     options = ("out", "stream", "preference")
-    head, tail = ", ".join((*options, *inputs)), ", ".join((*passed, *(f"{one}={one}" for one in options)))
+    head, tail = ", ".join((*options, *places)), ", ".join((*passed, *(f"{one}={one}" for one in options)))
     made: Callable[..., Any] = eval(f"lambda {head}: FUNCTION({tail})", {"FUNCTION": function})
     return made
 

@@ -14,7 +14,7 @@ from ..core.functional import functional
 from ..core.memo import keep
 from ..interop.arrays import read
 from .backward import gradient_plan_of
-from .calls import Call
+from .calls import Call, by_names
 from .cpp import functor, headers
 from .derive import gradient, is_smooth
 from .errors import ExpressionError
@@ -29,7 +29,7 @@ from .trace import Symbol, symbol, trace
 
 
 @exported
-def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
+def elementwise(formula: str | Callable[..., Any], /, **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula.
 
         swish = bc.elementwise("silu(x) * y + alpha")
@@ -99,7 +99,7 @@ class Expression(Call):
         return True
 
     def __call__(
-        self, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any
+        self, /, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any
     ) -> Any:  # fmt: skip
         """The outputs for arrays and numbers: one array, or a tuple. `out=` takes arrays to write, in place too."""
         values = self.values(args, given)
@@ -107,7 +107,7 @@ class Expression(Call):
             return self._of_symbols(values)
         return self.run(values, out, stream, preference)
 
-    def plan(self, **roles: Any) -> type[FormulaPlan]:
+    def plan(self, /, **roles: Any) -> type[FormulaPlan]:
         """The Plan class in which every input is an array but those given here: `plan(alpha=float)`, `plan(n=int)`.
 
         Inputs with a default are numbers unless it says `alpha=None`.
@@ -118,7 +118,7 @@ class Expression(Call):
         """The functional entry for inputs that are what `roles` says."""
         return functional(plan_of(self.formula, roles), "formula")
 
-    def functor(self, name: str, **operands: Any) -> str:
+    def functor(self, name: str, /, **operands: Any) -> str:
         """The device code of the formula, a struct `name`, for kernels that embed it: see `expressions.cpp`.
 
         operands: the element of each input that is an array (`x="bfloat16"`), and `float` or `int` for a number, which
@@ -131,7 +131,7 @@ class Expression(Call):
         return f"{headers(program)}namespace baracuda {{\n{functor(name, program)}}}  // namespace baracuda\n"
 
     def vjp(
-        self, *args: Any, wrt: str | tuple[str, ...] | None = None, out: Any = None, stream: Any = None,
+        self, /, *args: Any, wrt: str | tuple[str, ...] | None = None, out: Any = None, stream: Any = None,
         preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
         """The gradients for the arrays `wrt` (by default all of floats): `f.vjp(dy, x, y)` gives (dx, dy) for f(x, y).
@@ -153,7 +153,7 @@ class Expression(Call):
         function = self._gradients.get(key)
         if function is None:
             plan = gradient_plan_of(Shape(self.formula, roles), names, kept)
-            function = keep(self._gradients, key, functional(plan, "formula_vjp"), 64)
+            function = keep(self._gradients, key, by_names(functional(plan, "formula_vjp")), 64)
         passed = (*arrays.values(), *(d for d in cotangents if d is not None))
         return function(*passed, **numbers, out=out, stream=stream, preference=preference)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,18 @@ RESULT = "result"
 """The name of an output that the formula gives none."""
 MOST_INPUTS, MOST_OUTPUTS, MOST_NODES = 24, 24, 2000
 """What a kernel's parameters have room for, and what a compiler takes in good time."""
+
+
+def fresh(name: str, taken: Container[str]) -> str:
+    """A name like this one that is not taken."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def output_name(name: str, inputs: Sequence[str]) -> str:
+    """The name of an output that the formula gives none: neither it nor its cotangent, d and the name, is an input."""
+    return fresh(name, {*inputs, *(one[1:] for one in inputs if one.startswith("d"))})
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+import keyword
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from . import build
 from .errors import ExpressionError, Span
-from .formula import MOST_NODES, RESULT, Formula
+from .formula import MOST_NODES, RESULT, Formula, output_name
 from .functions import CASTS, CONSTANTS
 from .nodes import Node, Work, constant, driven, named
 
@@ -95,16 +96,11 @@ class Parser:
     def _last(self, value: ast.expr) -> list[tuple[str, Node]]:
         if not isinstance(value, ast.Tuple):
             tree = self.node(value)
-            return [(self._fresh(RESULT), tree)]
+            return [(output_name(RESULT, tuple(self.inputs)), tree)]
         if not value.elts:
             self.fail("a formula needs an output", value)
         trees = [self.node(item) for item in value.elts]
-        return [(self._fresh(f"{RESULT}{i}"), tree) for i, tree in enumerate(trees)]
-
-    def _fresh(self, name: str) -> str:
-        while name in self.inputs:
-            name += "_"
-        return name
+        return [(output_name(f"{RESULT}{i}", tuple(self.inputs)), tree) for i, tree in enumerate(trees)]
 
     def _bind(self, statement: ast.Assign) -> None:
         (target, *more) = statement.targets
@@ -204,8 +200,8 @@ class Parser:
             self.fail(f"{name} is a number; give the result another name", tree)
         if name in self.called or name in CASTS:
             self.fail(f"{name} is a function; write {name}(…)", tree)
-        if name in RESERVED or (name.startswith("__")):
-            self.fail(f"{name} is a word of every function here; give the operand another name", tree)
+        if wrong := refused(name):
+            self.fail(wrong, tree)
 
     def _operator(self, tree: ast.expr, name: str | None, *operands: ast.expr) -> Work:
         if name is None:
@@ -274,8 +270,12 @@ def _absent(tree: ast.expr) -> bool:
     return isinstance(tree, ast.Constant) and tree.value is None
 
 
-RESERVED = (
-    "out", "stream", "preference", "element", "shape", "workspace", "layout", "key", "entry", "made", "symbol",
-    "unknown",
-)  # fmt: skip
-"""Keywords of every function, descriptor or call, and names that functions use themselves."""
+RESERVED = ("out", "stream", "preference", "element", "shape", "workspace", "layout", "wrt", "wanted")
+"""Keywords of every function, descriptor, call or reference."""
+
+
+def refused(name: str) -> str | None:
+    """Why no operand and no output may have this name; None where one may."""
+    if name in RESERVED or name.startswith("__"):
+        return f"{name} is a word of every function here; give the operand another name"
+    return f"{name} is a word of Python; give the operand another name" if keyword.iskeyword(name) else None

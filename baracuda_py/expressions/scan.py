@@ -20,7 +20,7 @@ from ..ops.scan.scan_extreme import cummax, cummin
 from ..ops.scan.scan_extreme_backward import scan_extreme_backward
 from .affine import affine
 from .build import call
-from .calls import Call
+from .calls import Call, by_names
 from .elementwise import Expression
 from .formula import Formula
 from .nodes import named
@@ -41,7 +41,7 @@ _SCANS: Mapping[str, Callable[..., Any]] = {
     "cumsum": cumsum, "cumprod": cumprod, "logcumsumexp": logcumsumexp, "nancumsum": nancumsum,
     "nancumprod": nancumprod,
 }  # fmt: skip
-_TAKEN = ("initial", "carry", "axis", "reverse", "exclusive")
+_TAKEN = ("initial", "carry", "return_carry", "axis", "reverse", "exclusive")
 
 
 @exported
@@ -98,7 +98,7 @@ class FormulaScan(Call):
         self._entries: dict[Roles, Callable[..., Any]] = {}
 
     def __call__(
-        self, *args: Any, initial: Any = None, return_carry: bool = False, out: Any = None, stream: Any = None,
+        self, /, *args: Any, initial: Any = None, return_carry: bool = False, out: Any = None, stream: Any = None,
         preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
         """The result for arrays and numbers, and with return_carry what stands after each row."""
@@ -107,12 +107,12 @@ class FormulaScan(Call):
             return self.recorded(values, out, stream, preference)
         roles = self.roles(values)
         arrays, numbers = self.split(values, roles)
-        return self.made(roles)(
+        return by_names(self.made(roles))(
             *arrays.values(), initial, **numbers, return_carry=return_carry, out=out, stream=stream,
             preference=preference,
         )  # fmt: skip
 
-    def plan(self, **roles: Any) -> type[ScannedPlan]:
+    def plan(self, /, **roles: Any) -> type[ScannedPlan]:
         """The Plan class in which every input is an array but those given here: `plan(gamma=float)`.
 
         Inputs with a default are numbers unless it says `gamma=None`.
@@ -128,7 +128,7 @@ class FormulaScan(Call):
         return function
 
     def vjp(
-        self, dy: Any, *args: Any, wrt: str | tuple[str, ...] | None = None, initial: Any = None, **given: Any
+        self, dy: Any, /, *args: Any, wrt: str | tuple[str, ...] | None = None, initial: Any = None, **given: Any
     ) -> Any:
         """The gradients for the arrays `wrt` (by default all of floats): `f.vjp(dy, x, y)` gives (dx, dy) for f(x, y).
 

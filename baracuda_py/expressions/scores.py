@@ -151,6 +151,11 @@ def _indices(trees: list[Node], text: str, spans: Mapping[Node, Span]) -> Formul
     return Formula(_inputs(trees), tuple((f"i{n}", tree) for n, tree in enumerate(trees)), text, spans)
 
 
+def _is_word(name: str, reserved: frozenset[str]) -> bool:
+    """Whether attention has a name, or that of its gradient, or one that asks for a result."""
+    return name in reserved or f"d{name}" in reserved or name.startswith("return_")
+
+
 class _ScoreParser(Parser):
     """Reads a text in which names with brackets are elements of tables."""
 
@@ -166,7 +171,7 @@ class _ScoreParser(Parser):
 
     def check_name(self, name: str, tree: ast.expr) -> None:
         super().check_name(name, tree)
-        if name in self.reserved:
+        if _is_word(name, self.reserved):
             self.fail(f"{name} is a word of attention; give the operand another name", tree)
 
     def item(self, tree: ast.Subscript) -> Work:
@@ -211,6 +216,6 @@ def _item(found: dict[str, Access], of: Node, place: Any) -> Symbol:
 def _traced(function: Callable[..., Any], found: dict[str, Access], reserved: frozenset[str]) -> Formula:
     """The formula of a Python function, whose parameters are told apart by their names and by what is done to them."""
     formula = _one(trace(function, lambda node: Symbol(node, partial(_item, found))))
-    if clash := [name for name in formula.inputs if name in reserved]:
+    if clash := [name for name in formula.inputs if _is_word(name.partition("[")[0], reserved)]:
         raise ExpressionError(f"{clash[0]} is a word of attention; give the operand another name")
     return formula

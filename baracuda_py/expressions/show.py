@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from .errors import Span
-from .formula import RESULT
+from .formula import RESULT, fresh
 from .nodes import Node, ordered
 
 # Operator and how tightly it binds; a comparison binds least.
@@ -25,9 +25,10 @@ def shown(outputs: Sequence[tuple[str, Node]]) -> tuple[str, dict[Node, Span]]:
     roots = [tree for _, tree in outputs]
     uses = Counter(arg for node in ordered(roots) for arg in node.args)
     writer = _Writer()
+    taken = {*(name for name, _ in outputs), *(node.value for node in ordered(roots) if node.form == "input")}
     for node in ordered(roots):
         if len(writer.measured(node)) > _LONG and uses[node] > 1 and node.args:
-            writer.line(f"_{len(writer.named)}", node)
+            writer.line(fresh(f"_{len(writer.named)}", taken), node)
     plain = [tree for name, tree in outputs if name == RESULT]
     if plain and len(outputs) == 1:
         writer.line("", plain[0])

@@ -77,12 +77,14 @@ class Operation:
         self, attributes: Mapping[str, Any], wanted: frozenset[str], preference: Any
     ) -> Callable[..., dict[str, Any]]:
         """`run` for many calls: a function of arrays and scalars, by name, which returns outputs by name."""
-        flags = {f"return_{s.name}": s.name in wanted for s in self.outputs if s.optional}
+        flags = {f"return_{s.local}": s.name in wanted for s in self.outputs if s.optional}
         given = {**attributes, **flags, "preference": preference}
         names, function = [s.name for s in self.outputs if s.name in wanted], self.function
+        place = function.local  # type: ignore[attr-defined]
 
         def run(arrays: Mapping[str, Any], scalars: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-            made = function(**arrays, **scalars, **given, **options)
+            operands = {place[name]: value for name, value in (*arrays.items(), *scalars.items())}
+            made = function(**operands, **given, **options)
             return dict(zip(names, made if len(names) > 1 else (made,), strict=False))
 
         return run

@@ -60,10 +60,10 @@ class Schema:
     def text(self, name: str) -> str:
         """The schema, as torch.library takes it."""
         head = [_declared(s, i) for i, s in enumerate(self.inputs)]
-        head += [f"Tensor? {s.name}_tensor=None" for s in self.scalars]
-        rest = [f"{'int' if s.integer else 'float'}? {s.name}=None" for s in self.scalars]
+        head += [f"Tensor? {s.local}_tensor=None" for s in self.scalars]
+        rest = [f"{'int' if s.integer else 'float'}? {s.local}=None" for s in self.scalars]
         rest += [f"{'str' if kind == TEXT else kind}? {_spelt(n)}=None" for n, kind in self.kinds.items()]
-        rest += [f"bool return_{s.name}=False" for s in self.outputs if s.optional]
+        rest += [f"bool return_{s.local}=False" for s in self.outputs if s.optional]
         rest += ["str? swapped=None"] if self.swaps else []
         rest += ["str? preference=None"]
         made = ["Tensor[]" if s.many else "Tensor" for s in self.outputs]
@@ -77,11 +77,11 @@ class Schema:
         rest: dict[str, Any] = {}
         for spec in self.scalars:
             if spec.name in call.scalars and spec.name not in device:
-                rest[spec.name] = _number(spec, call.scalars[spec.name])
+                rest[spec.local] = _number(spec, call.scalars[spec.name])
         for name, value in call.attributes.items():
             known = value if _symbolic(value) else check_field(self.plan.descriptor, name, value)
             rest[_spelt(name)] = _plain(self.kinds[name], known)
-        rest |= {f"return_{s.name}": True for s in self.outputs if s.optional and s.name in call.wanted}
+        rest |= {f"return_{s.local}": True for s in self.outputs if s.optional and s.name in call.wanted}
         if call.swapped:
             rest["swapped"] = ",".join(call.swapped)
         if call.preference is not None:
@@ -90,17 +90,17 @@ class Schema:
 
     def decode(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> Call:
         """The call that arguments stand for."""
-        names = [s.name for s in self.inputs] + [f"{s.name}_tensor" for s in self.scalars]
+        names = [s.local for s in self.inputs] + [f"{s.local}_tensor" for s in self.scalars]
         held = {**dict(zip(names, args, strict=False)), **given}
-        arrays = {s.name: held.get(s.name) for s in self.inputs}
+        arrays = {s.name: held.get(s.local) for s in self.inputs}
         scalars: dict[str, Any] = {}
         for spec in self.scalars:
-            value = held.get(f"{spec.name}_tensor")
-            value = held.get(spec.name) if value is None else value
+            value = held.get(f"{spec.local}_tensor")
+            value = held.get(spec.local) if value is None else value
             if value is not None:
                 scalars[spec.name] = self._wrapped(spec, value, arrays)
         attributes = {name: _read(kind, held[name]) for name, kind in self.kinds.items() if held.get(name) is not None}
-        wanted = {s.name for s in self.outputs if not s.optional or held.get(f"return_{s.name}")}
+        wanted = {s.name for s in self.outputs if not s.optional or held.get(f"return_{s.local}")}
         swapped = tuple((held.get("swapped") or "").split(",")) if held.get("swapped") else ()
         chosen = held.get("preference")
         preference = None if chosen is None else PlanPreference(**ast.literal_eval(chosen))
@@ -122,7 +122,7 @@ def _spelt(name: str) -> str:
 def _declared(spec: Operand, index: int) -> str:
     alias = f"(a{index}!)" if spec.writes else ""
     kind = f"Tensor{alias}[]" if spec.many else f"Tensor{alias}"
-    return f"{kind}? {spec.name}=None" if spec.optional else f"{kind} {spec.name}"
+    return f"{kind}? {spec.local}=None" if spec.optional else f"{kind} {spec.local}"
 
 
 def _kind(field: dataclasses.Field[Any]) -> str:
