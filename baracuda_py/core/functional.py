@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from ..interop.arrays import package_name, read
 from ..interop.jax_arrays import staged
 from ..interop.ordinals import ordinal
+from ..interop.torch_rules import stands_in
 from . import config
 from .args import Operand, arrays_of, scalars_of
 from .device import resolve_device
@@ -184,7 +185,7 @@ def functional(
         return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any, layout: Any = None) -> Entry:
-        if isinstance(preference, Routed):
+        if isinstance(preference, Routed) or stands_in(arrays.values()):
             raise RecordedError(f"{name}: a call of baracuda_py.torch")
         turned = layouts.turned(layout) if layouts else ()
         arrays = layouts.views(arrays, turned) if turned else arrays

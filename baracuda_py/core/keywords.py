@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from ..interop.dynamo import opaque
 from .checked import truth
 from .doc import Doc
 from .dump import dumped
@@ -20,6 +21,7 @@ from .errors import BaracudaError, UnknownKeywordError
 from .execution import rehearsal
 from .misfits import misfit
 from .one_device import check_one_device
+from .routed import in_a_trace
 from .signatures import completed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -184,7 +186,7 @@ def known_only(function: F) -> F:
 
 def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
     """A function that takes `**unknown` as a functional entry of `plan`."""
-    function = dumped(function)
+    function = opaque(dumped(function))
     function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
     function = known_only(function)
     shown = completed(function.__signature__, plan)  # type: ignore[attr-defined]
@@ -205,6 +207,7 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
     def mark(function: F) -> F:
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
+            args, given = in_a_trace(args, given)
             try:
                 for flag in flags:
                     if flag in given:

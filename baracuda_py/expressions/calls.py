@@ -15,6 +15,7 @@ from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..core.signatures import of_formula
 from ..interop.arrays import read
+from ..interop.dynamo import calls_in_graph
 from .shape import ARRAY, REAL, WHOLE, Roles
 
 _ROLES: dict[type, str] = {int: WHOLE, float: REAL, bool: WHOLE}
@@ -31,6 +32,7 @@ class Call:
         self.inputs = inputs
         self.defaults = dict(defaults or {})
         self.__signature__ = of_formula(inputs, self.defaults)
+        self.in_graph = calls_in_graph(self, "__call__", "vjp")
         self._functions: dict[Roles, Callable[..., Any]] = {}
         if unknown := [name for name in self.defaults if name not in inputs]:
             raise unknown_keywords("formula", unknown, inputs)

@@ -13,6 +13,7 @@ from ..core.exported import exported
 from ..core.functional import functional
 from ..core.memo import keep
 from ..interop.arrays import read
+from ..interop.dynamo import methods_in_graph
 from .backward import gradient_plan_of
 from .calls import Call
 from .cpp import functor, headers
@@ -58,6 +59,7 @@ def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expressio
     return Expression(found.reordered(sorted(found.inputs, key=defaults.__contains__)), defaults)
 
 
+@methods_in_graph("__call__", "vjp")
 @exported
 class Expression(Call):
     """A formula as a function; `bc.elementwise` makes it. Equal formulas share plans and kernels.

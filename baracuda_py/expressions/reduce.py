@@ -14,6 +14,7 @@ from ..core.exported import exported
 from ..core.functional import functional
 from ..core.keywords import near
 from ..interop.arrays import read
+from ..interop.dynamo import methods_in_graph
 from ..ops.reduce.reduce_kinds import ReduceKind
 from .calls import Call
 from .elementwise import Expression
@@ -98,6 +99,7 @@ def result_formula(then: Formula, name: str) -> Formula:
     return Formula((name, *(n for n in then.inputs if n != name)), then.outputs, then.text, then.spans)
 
 
+@methods_in_graph("__call__", "vjp")
 @exported
 class FormulaReduction(Call):
     """A reduction of a formula as a function; `bc.reduce` makes it. `plan(…)` is its Plan class."""

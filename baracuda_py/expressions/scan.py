@@ -12,6 +12,7 @@ from ..core.functional import functional
 from ..core.keywords import near
 from ..core.memo import keep
 from ..interop.arrays import read
+from ..interop.dynamo import methods_in_graph
 from ..ops.scan.linear_scan import linear_scan
 from ..ops.scan.linear_scan_backward import linear_scan_backward
 from ..ops.scan.scan import cumprod, cumsum, logcumsumexp, nancumprod, nancumsum
@@ -84,6 +85,7 @@ def scan(
     return FormulaScan(inner, name, outer, axis, reverse, exclusive, defaults)
 
 
+@methods_in_graph("__call__", "vjp")
 @exported
 class FormulaScan(Call):
     """A scan of a formula as a function; `bc.scan` makes it. `plan(…)` is its Plan class."""
