@@ -6,6 +6,7 @@ from typing import Any
 
 import baracuda_py.torch as bct
 
+from ...core.element import ElementKind
 from ..untyped import torch
 
 
@@ -14,7 +15,7 @@ class RMSNorm(torch.nn.RMSNorm):  # type: ignore[misc]
 
     def forward(self, x: Any, residual: Any = None) -> Any:
         """y, of x's shape; given `residual`, (y, h) of h = x + residual, which the next layer adds to."""
-        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
+        eps = ElementKind.of(x.dtype).acc.limits.eps if self.eps is None else self.eps
         shape = self.normalized_shape
         return bct.rms_norm(x, self.weight, residual, normalized_shape=shape, eps=eps, return_h=residual is not None)
 
