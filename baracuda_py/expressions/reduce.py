@@ -117,7 +117,7 @@ class FormulaReduction(Call):
 
     @property
     def learnable(self) -> tuple[str, ...]:
-        """The inputs of which there are gradients where they are 0-d arrays of floats: those of what is reduced alone."""
+        """The inputs of which there are gradients where they are 0-d floats: those of what is reduced alone."""
         return tuple(name for name in self.inner.inputs if name not in self.outer.inputs[1:])
 
     def plan(self, **roles: Any) -> type[ReductionPlan]:

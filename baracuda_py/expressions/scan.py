@@ -114,7 +114,7 @@ class FormulaScan(Call):
 
     @property
     def learnable(self) -> tuple[str, ...]:
-        """The inputs of which there are gradients where they are 0-d arrays of floats: those of what is scanned alone."""
+        """The inputs of which there are gradients where they are 0-d floats: those of what is scanned alone."""
         return tuple(name for name in self.inner.inputs if name not in self.outer.inputs[1:])
 
     def plan(self, **roles: Any) -> type[ScannedPlan]:

@@ -48,7 +48,6 @@ def test_gradients_are_torchs(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("learned", [torch.bfloat16, torch.float32, torch.float64])
 def test_a_number_of_another_element_has_a_gradient_of_its_own(dtype: Any, learned: Any) -> None:
-    ours, theirs = CALLS["scaled_add"]
     y, dx, dp = slopes(lambda x, p: bt.scaled_add(x, W.to(x.dtype), alpha=p), dtype, learned)
     assert dx.dtype == dtype and dp.dtype == learned and dp.shape == ()
     with torch.no_grad():

@@ -196,8 +196,8 @@ def _signature(parameters: Sequence[tuple[str, Any]]) -> inspect.Signature:
 _KEYWORDS = """
     shape: by default that of the arrays, broadcast. seed, offset: integers or 0-d device arrays, of which equal ones
     give equal numbers; where like or a parameter is a torch tensor, by default from torch's generator of its device,
-    and of JAX key=, a key of jax.random. element: by default the arrays', else float32. like: an array whose package and device the
-    result has. See `RandomPlan`.
+    and of JAX key=, a key of jax.random. element: by default the arrays', else float32. like: an array whose package
+    and device the result has. See `RandomPlan`.
     """
 
 
