@@ -83,8 +83,8 @@ def matmul_int4(
 
     packed: int32 or uint32 words, each eight neighbours of a column, the lowest bits first. The words of a column lie
     one after the other, so that memory is an array [n, k / 8] of rows: say that shape, or KAIO's own [k / 8, n], which
-    names the same memory and must be dense. scales: float16 [k / group, n], any strides, any group that is a multiple of 8. A
-    weight is round(code · scale) in float16; sums are in float32.
+    names the same memory and must be dense. scales: float16 [k / group, n], any strides, any group that is a multiple
+    of 8. A weight is round(code · scale) in float16; sums are in float32.
     """
     if unknown:
         raise unexpected(matmul_int4, unknown)
