@@ -65,6 +65,7 @@ class Operand:
     layout: str = "any"  # any | inner (last axis dense) | dense
     values: Any = None
     integer: bool = False
+    drawn: str | None = None
     kinds: tuple[Any, ...] | None = None
     instead: str | None = None
     spared: Callable[[Any, Collection[str]], bool] | None = None
@@ -159,9 +160,14 @@ def inout(shape: str = "", *, element: ElementRule = "element", optional: bool =
     )
 
 
-def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, doc: str = "") -> Any:  # type: ignore[assignment]
-    """A number that may change per call without a new plan: a Python number or a 0-d device array."""
-    spec = Operand("", "scalar", integer=integer, doc=doc)
+def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, drawn: str | None = None,  # type: ignore[assignment]
+           doc: str = "") -> Any:  # fmt: skip
+    """A number that may change per call without a new plan: a Python number or a 0-d device array.
+
+    drawn: of the seed of numbers that not every call draws, the attribute that is true where one does. Functions take
+    such a seed, and any without a default, as `interop.streams` says.
+    """
+    spec = Operand("", "scalar", integer=integer, drawn=drawn, doc=doc)
     return dataclasses.field(default=default, metadata={"operand": spec})
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from ..interop.arrays import package_name, read
 from ..interop.jax_arrays import staged
 from ..interop.ordinals import ordinal
+from ..interop.streams import keyed, stream_of
 from ..interop.torch_rules import stands_in
 from . import config
 from .args import Operand, arrays_of, scalars_of
@@ -91,6 +92,8 @@ def functional(
     scalars = {
         f.name: f.default for f in dataclasses.fields(plan.args) if f.name in {s.name for s in scalars_of(plan.args)}
     }
+    seeding = _seeding(plan, name, [] if backward else [s.name for s in inputs])
+    scalars |= {"seed": None} if len(seeding) > 1 else {}
     head += [f"{f}=DEFAULTS[{f!r}]" for f in positional]
     keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults if f not in positional]
     keywords += [n if d is dataclasses.MISSING else f"{n}=SCALARS[{n!r}]" for n, d in scalars.items()]
@@ -144,7 +147,7 @@ def functional(
     recorded = f"{gather}, {attributes}, {numbers}, {returns}, out, stream, preference{turned}"
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
-        "    if unknown: raise UNEXPECTED(SELF, unknown)",
+        *seeding,
         *([] if inputs else [f"    if {arriving}: return {staging}"]),
         "    try:",
         "        try:",
@@ -167,7 +170,7 @@ def functional(
         "    except RECORDED as error: said = error",
         f"    return ROUTE(SELF, said, entry, {recorded})",
         f"def routed({', '.join(head)}, *, {', '.join(keywords)}):",
-        "    if unknown: raise UNEXPECTED(SELF, unknown)",
+        *seeding,
         f"    return ROUTE(SELF, None, None, {recorded})",
         f"def grown({', '.join([*(s.name for s in inputs), *scalars])}): return ({grown},)",
     ]
@@ -199,7 +202,7 @@ def functional(
 
     names: dict[str, Any] = {
         **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": route,
-        "STAGED": staged, "STAGE": stage,
+        "STAGED": staged, "STAGE": stage, "KEYED": keyed, "STREAM": stream_of,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": given_outputs,
         "ORDINAL": ordinal, "RESULT": result_of, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
@@ -221,6 +224,18 @@ def functional(
     kept = results or [s.name for s in inputs if s.role == "inout"]
     function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, kept, flags)}
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
+
+
+def _seeding(plan: type[Plan], name: str, operands: Sequence[str]) -> list[str]:
+    """The lines that see to keywords that are not taken, and to a seed that is not given: see `interop.streams`."""
+    seed = next((s for s in scalars_of(plan.args) if s.name == "seed"), None)
+    missing = {f.name for f in dataclasses.fields(plan.args) if f.default is dataclasses.MISSING}
+    if seed is None or not (seed.drawn or "seed" in missing):
+        return ["    if unknown: raise UNEXPECTED(SELF, unknown)"]
+    return [
+        "    if unknown: seed, offset = KEYED(SELF, UNEXPECTED, unknown, seed, offset)",
+        f"    if seed is None: seed = STREAM({name!r}, {seed.drawn or True}, ({''.join(f'{n}, ' for n in operands)}))",
+    ]
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

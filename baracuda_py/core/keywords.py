@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ..interop.dynamo import opaque
+from ..interop.streams import keyed
 from .checked import truth
 from .doc import Doc
 from .dump import dumped
@@ -209,6 +210,10 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
         def call(*args: Any, **given: Any) -> Any:
             args, given = in_a_trace(args, given)
             try:
+                if draws and "key" in given:
+                    unknown = {word: given.pop(word) for word in set(given) - set(shown.parameters)}
+                    pair = keyed(named, unexpected, unknown, given.get("seed"), given.get("offset", 0))
+                    given |= dict(zip(("seed", "offset"), pair, strict=True))
                 for flag in flags:
                     if flag in given:
                         given[flag] = truth(flag, given[flag])
@@ -232,6 +237,7 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
 
         named = marked(call, plan, fixed)
         shown = inspect.signature(named)
+        draws = "seed" in shown.parameters and "key" not in shown.parameters
         flags = [p.name for p in shown.parameters.values() if p.annotation == "bool"]
         return named  # type: ignore[return-value]
 

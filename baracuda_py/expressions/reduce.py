@@ -117,6 +117,11 @@ class FormulaReduction(Call):
         values = self.values(args, given)
         return (self.recorded if self.kind in SURROGATES else self.run)(values, out, stream, preference)
 
+    @property
+    def learnable(self) -> tuple[str, ...]:
+        """The inputs of which there are gradients where they are 0-d floats: those of what is reduced alone."""
+        return tuple(name for name in self.inner.inputs if name not in self.outer.inputs[1:])
+
     def plan(self, **roles: Any) -> type[ReductionPlan]:
         """The Plan class in which every input is an array but those given here: `plan(eps=float)`.
 
