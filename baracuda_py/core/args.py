@@ -66,6 +66,7 @@ class Operand:
     values: Any = None
     integer: bool = False
     meets: str = ""  # element | coefficient: see `core.numbers`
+    drawn: str | None = None
     kinds: tuple[Any, ...] | None = None
     instead: str | None = None
     spared: Callable[[Any, Collection[str]], bool] | None = None
@@ -161,13 +162,16 @@ def inout(shape: str = "", *, element: ElementRule = "element", optional: bool =
     )
 
 
-def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, meets: str = "", doc: str = "") -> Any:  # type: ignore[assignment]
+def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, meets: str = "",  # type: ignore[assignment]
+           drawn: str | None = None, doc: str = "") -> Any:  # fmt: skip
     """A number that may change per call without a new plan: a Python number or a 0-d device array.
 
     meets: how it meets the descriptor's element, "element" or "coefficient" (`core.numbers`); it travels as an int64 or
     as a float64 then, whichever `core.params.exactly` says.
+    drawn: of the seed of numbers that not every call draws, the attribute that is true where one does. Functions take
+    such a seed, and any without a default, as `interop.streams` says.
     """
-    spec = Operand("", "scalar", integer=integer, meets=meets, doc=doc)
+    spec = Operand("", "scalar", integer=integer, meets=meets, drawn=drawn, doc=doc)
     return dataclasses.field(default=default, metadata={"operand": spec})
 
 

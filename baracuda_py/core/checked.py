@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import BaracudaError, InvalidProblemError
+from .errors import BaracudaError, InvalidProblemError, UnsupportedError
 from .memo import memo
 
 MISSING = dataclasses.MISSING
@@ -70,8 +70,21 @@ def whole(name: str, value: Any, minimum: int = -INT64 - 1, maximum: int = INT64
     raise InvalidProblemError(f"{name} must be an integer {span}, got {shown(value)}")
 
 
+def learned(name: str, value: Any) -> None:
+    """Refuses a number that autograd follows where a Python number is made of it: no gradient would reach it."""
+    if getattr(value, "requires_grad", False):
+        from ..interop.torch_rules import recorded
+
+        if recorded(value):
+            raise UnsupportedError(
+                f"{name}: it requires grad, and a number of this call has no gradient; give its .detach(), or call "
+                "under torch.no_grad()"
+            )
+
+
 def real(name: str, value: Any) -> float:
     """A Python float of a number; strings and truth values are none."""
+    learned(name, value)
     try:
         if not isinstance(value, (str, bytes, bool, np.bool_)):
             return float(value)

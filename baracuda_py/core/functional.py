@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 from ..interop.arrays import package_name, read
 from ..interop.jax_arrays import staged
 from ..interop.ordinals import ordinal
+from ..interop.streams import keyed, stream_of
+from ..interop.torch_rules import stands_in
 from . import config
 from .args import Operand, arrays_of, operands_of, scalars_of
 from .device import resolve_device
@@ -91,6 +93,8 @@ def functional(
     scalars = {
         f.name: f.default for f in dataclasses.fields(plan.args) if f.name in {s.name for s in scalars_of(plan.args)}
     }
+    seeding = _seeding(plan, name, [] if backward else [s.local for s in inputs])
+    scalars |= {"seed": None} if len(seeding) > 1 else {}
     head += [f"{f}=DEFAULTS[{f!r}]" for f in positional]
     keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults if f not in positional]
     keywords += [at[n] if d is dataclasses.MISSING else f"{at[n]}=SCALARS[{n!r}]" for n, d in scalars.items()]
@@ -145,7 +149,7 @@ def functional(
     recorded = f"{gather}, {attributes}, {given}, {returns}, out, stream, preference{turned}"
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
-        "    if unknown: raise UNEXPECTED(SELF, unknown)",
+        *seeding,
         *([] if inputs else [f"    if {arriving}: return {staging}"]),
         "    try:",
         "        try:",
@@ -168,7 +172,7 @@ def functional(
         "    except RECORDED as error: said = error",
         f"    return ROUTE(SELF, said, entry, {recorded})",
         f"def routed({', '.join(head)}, *, {', '.join(keywords)}):",
-        "    if unknown: raise UNEXPECTED(SELF, unknown)",
+        *seeding,
         f"    return ROUTE(SELF, None, None, {recorded})",
         f"def grown({', '.join([*(s.local for s in inputs), *numbers])}): return ({grown},)",
     ]
@@ -186,7 +190,7 @@ def functional(
         return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any, layout: Any = None) -> Entry:
-        if isinstance(preference, Routed):
+        if isinstance(preference, Routed) or stands_in(arrays.values()):
             raise RecordedError(f"{name}: a call of baracuda_py.torch")
         turned = layouts.turned(layout) if layouts else ()
         arrays = layouts.views(arrays, turned) if turned else arrays
@@ -200,7 +204,7 @@ def functional(
 
     names: dict[str, Any] = {
         **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": route,
-        "STAGED": staged, "STAGE": stage,
+        "STAGED": staged, "STAGE": stage, "KEYED": keyed, "STREAM": stream_of,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": given_outputs,
         "ORDINAL": ordinal, "RESULT": result_of, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
@@ -222,6 +226,18 @@ def functional(
     said = taken(plan, inputs, list(defaults), flags)
     function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, function.results, flags)}
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
+
+
+def _seeding(plan: type[Plan], name: str, operands: Sequence[str]) -> list[str]:
+    """The lines that see to keywords that are not taken, and to a seed that is not given: see `interop.streams`."""
+    seed = next((s for s in scalars_of(plan.args) if s.local == "seed"), None)  # not a formula's
+    missing = {f.name for f in dataclasses.fields(plan.args) if f.default is dataclasses.MISSING}
+    if seed is None or not (seed.drawn or "seed" in missing):
+        return ["    if unknown: raise UNEXPECTED(SELF, unknown)"]
+    return [
+        "    if unknown: seed, offset = KEYED(SELF, UNEXPECTED, unknown, seed, offset)",
+        f"    if seed is None: seed = STREAM({name!r}, {seed.drawn or True}, ({''.join(f'{n}, ' for n in operands)}))",
+    ]
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

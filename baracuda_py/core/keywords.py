@@ -13,6 +13,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from ..interop.dynamo import opaque
+from ..interop.streams import keyed
 from .checked import truth
 from .doc import Doc
 from .dump import dumped
@@ -20,6 +22,7 @@ from .errors import BaracudaError, UnknownKeywordError
 from .execution import rehearsal
 from .misfits import misfit
 from .one_device import check_one_device
+from .routed import in_a_trace
 from .signatures import completed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -184,7 +187,7 @@ def known_only(function: F) -> F:
 
 def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
     """A function that takes `**unknown` as a functional entry of `plan`."""
-    function = dumped(function)
+    function = opaque(dumped(function))
     function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
     function = known_only(function)
     shown = completed(function.__signature__, plan)  # type: ignore[attr-defined]
@@ -205,7 +208,12 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
     def mark(function: F) -> F:
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
+            args, given = in_a_trace(args, given)
             try:
+                if draws and "key" in given:
+                    unknown = {word: given.pop(word) for word in set(given) - set(shown.parameters)}
+                    pair = keyed(named, unexpected, unknown, given.get("seed"), given.get("offset", 0))
+                    given |= dict(zip(("seed", "offset"), pair, strict=True))
                 for flag in flags:
                     if flag in given:
                         given[flag] = truth(flag, given[flag])
@@ -229,6 +237,7 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
 
         named = marked(call, plan, fixed)
         shown = inspect.signature(named)
+        draws = "seed" in shown.parameters and "key" not in shown.parameters
         flags = [p.name for p in shown.parameters.values() if p.annotation == "bool"]
         return named  # type: ignore[return-value]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..interop.torch_rules import modes, settled, stands_in
 from .errors import RecordedError
 from .execution import bridge
 
@@ -23,6 +24,14 @@ class Routed:
     def serve(self, function: Any, *call: Any) -> Any:
         """What becomes of a call with this preference."""
         return bridge()(function, *call)
+
+
+def in_a_trace(args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call's arguments: where a trace of torch's sees it, with numbers for symbols, and a preference that says so."""
+    if not modes() or not stands_in([*args, *given.values()]):
+        return args, given
+    held = {name: settled(value) for name, value in given.items()}
+    return tuple([settled(value) for value in args]), {**held, "preference": Routed(given.get("preference"))}
 
 
 def route(

@@ -17,6 +17,7 @@ from ..core.functional import functional
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..interop.arrays import read
+from ..interop.dynamo import calls_in_graph, methods_in_graph
 from ..ops.attention.dense.flash_sdpa import TURNED as FORWARD
 from ..ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, flash_sdpa
 from ..ops.attention.dense.flash_sdpa_backward import TURNED as BACKWARD
@@ -75,6 +76,7 @@ def _reserved() -> frozenset[str]:
     return frozenset((*RESERVED, "store", *fields, *words)) - {SCORE, *PLACES}
 
 
+@methods_in_graph("__call__", "backward", "vjp")
 @exported
 class FormulaAttention:
     """Attention by formulas as a function; `bc.attention` makes it. `plan(…)` is its Plan class.
@@ -86,6 +88,7 @@ class FormulaAttention:
         self.formula = formula
         self.defaults = dict(defaults or {})
         self.inputs = formula.inputs
+        self.in_graph = calls_in_graph(self, "__call__", "backward", "vjp")
         self._functions: dict[tuple[Roles, bool], Callable[..., Any]] = {}
         if unknown := [name for name in self.defaults if name not in formula.numbers]:
             raise unknown_keywords("attention", unknown, ("score", "mask", *formula.numbers))

@@ -117,7 +117,7 @@ class FormulaDescriptor(MadeDescriptor):
 
 
 def _descriptor(name: str, shape: Shape, recipe: Any) -> Any:
-    fields: list[Any] = [("shape", Any, extents()), ("element", ElementKind, element(ELEMENTS))]
+    fields: list[Any] = [("shape", "tuple[int, ...]", extents()), ("element", ElementKind, element(ELEMENTS))]
     for i, n in enumerate(shape.arrays[1:], 1):
         fields.append((f"{n}_element", Any, element(ELEMENTS, derived(_usual(shape, i)))))
     space: dict[str, Any] = {f"{n}_result": property(_result(i)) for i, n in enumerate(shape.outputs)}

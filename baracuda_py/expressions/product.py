@@ -16,6 +16,7 @@ from ..core.memo import keep
 from ..core.tensor import broadcast_shape
 from ..core.views import broadcast, rows_of, shape_of, transposed
 from ..interop.arrays import read
+from ..interop.dynamo import methods_in_graph
 from ..ops.elementwise.cast import cast
 from ..ops.gemm.matmul import matmul
 from ..ops.reduce.norm import sum_to_size
@@ -81,6 +82,7 @@ def product_formula(given: Any) -> Formula:
     return found.reordered((PRODUCT, *(name for name in found.inputs if name in used and name != PRODUCT)))
 
 
+@methods_in_graph("__call__", "vjp")
 @exported
 class FormulaProduct(Call):
     """A matrix product with a formula as a function; `bc.product` makes it. `plan(…)` is its Plan class.

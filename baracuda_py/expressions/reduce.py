@@ -14,6 +14,7 @@ from ..core.exported import exported
 from ..core.functional import functional
 from ..core.keywords import near
 from ..interop.arrays import read
+from ..interop.dynamo import methods_in_graph
 from ..ops.reduce.reduce_kinds import ReduceKind
 from .calls import Call
 from .elementwise import Expression
@@ -100,6 +101,7 @@ def result_formula(then: Formula, name: str) -> Formula:
     return Formula((name, *(n for n in then.inputs if n != name)), then.outputs, then.text, then.spans)
 
 
+@methods_in_graph("__call__", "vjp")
 @exported
 class FormulaReduction(Call):
     """A reduction of a formula as a function; `bc.reduce` makes it. `plan(…)` is its Plan class."""
@@ -116,6 +118,11 @@ class FormulaReduction(Call):
         """The result for arrays and numbers."""
         values = self.values(args, given)
         return (self.recorded if self.kind in SURROGATES else self.run)(values, out, stream, preference)
+
+    @property
+    def learnable(self) -> tuple[str, ...]:
+        """The inputs of which there are gradients where they are 0-d floats: those of what is reduced alone."""
+        return tuple(name for name in self.inner.inputs if name not in self.outer.inputs[1:])
 
     def plan(self, /, **roles: Any) -> type[ReductionPlan]:
         """The Plan class in which every input is an array but those given here: `plan(eps=float)`.

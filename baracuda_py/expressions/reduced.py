@@ -186,7 +186,7 @@ def _made(made: Reduction, key: Any) -> type[ReductionPlan]:
         guarantee=Guarantee(lambda element, kind: _bound(made, kind), batch_invariant=True),
     )  # fmt: skip
     fields = (
-        ("shape", Any, extents()), ("axis", Any, axes(None)), ("keepdims", bool, flag(False)),
+        ("shape", "tuple[int, ...]", extents()), ("axis", Any, axes(None)), ("keepdims", bool, flag(False)),
         ("correction", int, integer(1)),
     )  # fmt: skip
     return plan_class(  # type: ignore[no-any-return]

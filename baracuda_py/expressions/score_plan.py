@@ -174,7 +174,7 @@ def _bound(shape: ScoreShape, kind: Signature, sloped: bool) -> Relative:
 def _descriptor(name: str, shape: ScoreShape, recipe: Any) -> Any:
     fields: list[Any] = []
     for table in shape.formula.tables:
-        fields.append((f"{table}_shape", Any, extents()))
+        fields.append((f"{table}_shape", "tuple[int, ...]", extents()))
         fields.append((f"{table}_element", Any, element(ELEMENTS, derived(lambda desc: desc.element.acc))))
     space = {"scored": shape, "__recipe__": (part, (Again(recipe), "descriptor")), "__module__": __name__}
     made = dataclasses.make_dataclass(

@@ -8,8 +8,8 @@ from typing import Any
 import baracuda_py
 
 from ..core.routed import Routed
+from ..interop.dynamo import opaque
 from .autocast import cast_operands
-from .compiling import opaque
 from .schema import settled
 from .untyped import torch
 

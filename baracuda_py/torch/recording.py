@@ -205,7 +205,7 @@ def _setup(op: Operation) -> Any:
         call = op.schema.decode(tuple(inputs), keyword_only_inputs)
         values = (output,) if len(op.outputs) == 1 else output or ()
         made = {s.name: v for s, v in zip(op.outputs, values, strict=True) if s.name in call.wanted}
-        ctx.gradient = found = open_gradient(op, described(op, call))
+        ctx.gradient = found = open_gradient(op, call)
         ctx.call = dataclasses.replace(call, arrays={})
         ctx.set_materialize_grads(False)
         through = set(made) if found is None else found.through & set(made)

@@ -22,9 +22,10 @@ from ..core.args import Operand, arrays_of, scalars_of
 from ..core.checked import check_field, shown
 from ..core.dispatch import host_number
 from ..core.element import ElementKind
-from ..core.errors import UnsupportedError
+from ..core.errors import BaracudaError, UnsupportedError
 from ..core.plan import Plan
 from ..core.preference import PlanPreference, preferred
+from ..interop.torch_rules import settled
 from .untyped import torch
 
 TEXT = "text"  # the type of attributes that are written as literals, a string in the schema
@@ -54,6 +55,7 @@ class Schema:
         self.outputs = [s for s in arrays_of(plan.args) if s.role == "out"]
         self.scalars = list(scalars_of(plan.args))
         self.kinds = {f.name: _kind(f) for f in dataclasses.fields(plan.descriptor)}
+        self.spread = {n for n, kind in self.kinds.items() if kind == "SymInt[]" and _takes_one(plan, n)}
         self.swaps = plan.op.startswith("attention.")  # whose functions have a `layout=`
         self.mutates = any(s.writes for s in self.inputs)
 
@@ -99,7 +101,9 @@ class Schema:
             value = held.get(spec.local) if value is None else value
             if value is not None:
                 scalars[spec.name] = self._wrapped(spec, value, arrays)
-        attributes = {name: _read(kind, held[name]) for name, kind in self.kinds.items() if held.get(name) is not None}
+        said = {name: held.get(_spelt(name)) for name in self.kinds}
+        attributes = {name: _read(self.kinds[name], value) for name, value in said.items() if value is not None}
+        attributes |= {n: attributes[n][0] for n in self.spread & attributes.keys() if len(attributes[n]) == 1}
         wanted = {s.name for s in self.outputs if not s.optional or held.get(f"return_{s.local}")}
         swapped = tuple((held.get("swapped") or "").split(",")) if held.get("swapped") else ()
         chosen = held.get("preference")
@@ -112,6 +116,14 @@ class Schema:
         if spec.integer and type(value) is int and value < 0 and lead is not None and lead.dtype is torch.uint64:
             return value + 2**64
         return value
+
+
+def _takes_one(plan: type[Plan], name: str) -> bool:
+    """Whether an attribute of integers may be one for all axes, which the schema has as a list of it alone."""
+    try:
+        return isinstance(check_field(plan.descriptor, name, 1), int)
+    except BaracudaError:
+        return False
 
 
 def _spelt(name: str) -> str:
@@ -131,17 +143,6 @@ def _kind(field: dataclasses.Field[Any]) -> str:
     if said.endswith("|None") and field.default is None:
         said = said.removesuffix("|None")
     return _PLAIN.get(said.replace(",...", ", ..."), TEXT)
-
-
-def settled(value: Any) -> Any:
-    """A number or attribute without torch's symbols of numbers, which become the numbers that they stand for."""
-    if isinstance(value, (torch.SymInt, torch.SymBool)):
-        return int(value) if isinstance(value, torch.SymInt) else bool(value)
-    if isinstance(value, torch.SymFloat):
-        return float(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)([settled(one) for one in value])
-    return value
 
 
 def _symbolic(value: Any) -> bool:
