@@ -33,13 +33,24 @@ def output_name(name: str, inputs: Sequence[str]) -> str:
 class Formula:
     """inputs: names in the order in which calls give them. outputs: names and trees. spans: where nodes stand in text.
 
-    Two formulas are equal if their names and trees are.
+    Two formulas are equal if their names and trees are, node by node: what is kept by formulas is found by no hash alone.
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[tuple[str, Node], ...]
     text: str = field(default="", compare=False)
     spans: Mapping[Node, Span] = field(default_factory=dict, compare=False, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, Formula):
+            return self is other
+        return self.inputs == other.inputs and self.outputs == other.outputs and self._written == other._written
+
+    @cached_property
+    def _written(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The trees as rows: what each node is, and the numbers of its arguments."""
+        place = {node: i for i, node in enumerate(self.nodes)}
+        return tuple((node.said, tuple(place[arg] for arg in node.args)) for node in self.nodes)
 
     def __post_init__(self) -> None:
         if len(self.inputs) > MOST_INPUTS:
@@ -66,7 +77,7 @@ class Formula:
     def digest(self) -> str:
         """A hash of the trees that does not depend on what the inputs are called."""
         plain = {named(name): named(f"{i}") for i, name in enumerate(self.inputs)}
-        held = hashlib.blake2b(digest_size=6)
+        held = hashlib.blake2b(digest_size=16)
         for tree in substituted(self.roots, plain):
             held.update(tree.digest)
         return held.hexdigest()

@@ -35,11 +35,17 @@ class Node:
     digest: bytes
 
     def __init__(self, form: str, value: Any, args: tuple[Node, ...] = ()) -> None:
-        shown = value.hex() if isinstance(value, float) else str(value)
-        held = hashlib.blake2b(f"{form} {type(value).__name__} {shown}".encode(), digest_size=16)
+        self.form, self.value, self.args = form, value, args
+        held = hashlib.blake2b(self.said.encode(), digest_size=16)
         for arg in args:
             held.update(arg.digest)
-        self.form, self.value, self.args, self.digest = form, value, args, held.digest()
+        self.digest = held.digest()
+
+    @property
+    def said(self) -> str:
+        """What the node is, without its arguments: 1, 1.0 and True differ."""
+        shown = self.value.hex() if isinstance(self.value, float) else str(self.value)
+        return f"{self.form} {type(self.value).__name__} {shown}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Node) and self.digest == other.digest

@@ -91,7 +91,7 @@ class Reduction:
         """A hash of both trees, the kind and the roles."""
         places = self.places((*self.map.scalars, *self.outer.inputs[1:]))
         said = f"{self.map.digest} {self.kind.value} {self.outer.digest} {places}"
-        return hashlib.blake2b(said.encode(), digest_size=6).hexdigest()
+        return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
     def program(self, signature: Signature) -> Program:
         """The steps of the formula that is reduced."""

@@ -80,7 +80,7 @@ class ScoreShape:
     def digest(self) -> str:
         """A hash of the trees and of what the numbers are."""
         said = f"{self.formula.digest} {''.join(role[0] for role in self.roles)}"
-        return hashlib.blake2b(said.encode(), digest_size=6).hexdigest()
+        return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
     @cached_property
     def sloped(self) -> Formula | None:

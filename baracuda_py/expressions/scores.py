@@ -91,7 +91,7 @@ class ScoreFormula:
         plain = {named(name): named(f"number {i}") for i, name in enumerate(self.numbers)}
         plain |= {named(access.name): named(f"access {i}") for i, access in enumerate(self.accesses)}
         order = list(self.tables)
-        held = hashlib.blake2b(digest_size=6)
+        held = hashlib.blake2b(digest_size=16)
         for formula in (self.score, self.mask):
             held.update(b"-" if formula is None else substituted(formula.roots, plain)[0].digest)
         for access in self.accesses:
