@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeAlias
 from .descriptor import Descriptor
 from .element import ElementKind
 from .errors import InvalidProblemError
-from .memo import memo
+from .memo import PLANS_KEPT, memo
 
 Array: TypeAlias = Any
 """CuPy, torch, JAX, Numba array, TensorRef, or NumPy array for a CPU plan."""
@@ -187,7 +187,7 @@ class Args:
     __theirs__: ClassVar[frozenset[str]] = frozenset()
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def operands_of(cls: type[Args]) -> tuple[Operand, ...]:
     """The declared operands of an Args class, in field order."""
     return tuple(
@@ -199,13 +199,13 @@ def operands_of(cls: type[Args]) -> tuple[Operand, ...]:
     )
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def arrays_of(cls: type[Args]) -> tuple[Operand, ...]:
     """The array operands (not scalars)."""
     return tuple(o for o in operands_of(cls) if o.role != "scalar")
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def scalars_of(cls: type[Args]) -> tuple[Operand, ...]:
     """The scalar operands."""
     return tuple(o for o in operands_of(cls) if o.role == "scalar")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .errors import BaracudaError, InvalidProblemError, UnsupportedError
-from .memo import memo
+from .memo import PLANS_KEPT, memo
 
 MISSING = dataclasses.MISSING
 Check = Callable[[str, Any], Any]
@@ -190,13 +190,13 @@ def checked(check: Check, default: Any = MISSING, settle: Settle | None = None, 
     return dataclasses.field(default=default, metadata=facts)
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def checks(cls: type[Any]) -> tuple[tuple[str, Check], ...]:
     """The fields of a `Checked` class with their checks."""
     return tuple((f.name, f.metadata["check"]) for f in dataclasses.fields(cls) if "check" in f.metadata)
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def _settles(cls: type[Any]) -> tuple[tuple[str, Settle], ...]:
     return tuple((f.name, f.metadata["settle"]) for f in dataclasses.fields(cls) if "settle" in f.metadata)
 

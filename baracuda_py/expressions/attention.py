@@ -97,8 +97,9 @@ class FormulaAttention:
                 raise InvalidProblemError(f"the default of {name} must be a number, got {shown(value)}")
 
     def __call__(
-        self, /, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *, layout: str = "bhsd",
-        return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
+        self, /, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
+        layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+        **given: Any,
     ) -> Any:  # fmt: skip
         """y, and the lse with return_lse; `given` are the tables and numbers, and what `flash_sdpa` takes besides."""
         tables, numbers, facts = self._split(given)

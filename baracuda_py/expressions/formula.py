@@ -33,7 +33,8 @@ def output_name(name: str, inputs: Sequence[str]) -> str:
 class Formula:
     """inputs: names in the order in which calls give them. outputs: names and trees. spans: where nodes stand in text.
 
-    Two formulas are equal if their names and trees are, node by node: what is kept by formulas is found by no hash alone.
+    Two formulas are equal if their names and trees are, node by node: what is kept by formulas is found by no hash
+    alone.
     """
 
     inputs: tuple[str, ...]
@@ -57,8 +58,8 @@ class Formula:
             raise ExpressionError(f"a formula has at most {MOST_INPUTS} inputs, got {len(self.inputs)}")
         if len(self.outputs) > MOST_OUTPUTS:
             raise ExpressionError(
-                f"a formula has at most {MOST_OUTPUTS} outputs, got {len(self.outputs)}; a part whose name begins with an "
-                "underscore is none"
+                f"a formula has at most {MOST_OUTPUTS} outputs, got {len(self.outputs)}; a part whose name begins with "
+                "an underscore is none"
             )
         if (count := sum(1 for node in self.nodes if node.args)) > MOST_NODES:
             raise ExpressionError(f"a formula has at most {MOST_NODES} operations, got {count}")
@@ -104,10 +105,8 @@ class Formula:
         return _loaded, (self.inputs, rows, outputs, self.text, spans)
 
 
-def _loaded(
-    inputs: tuple[str, ...], rows: Flat, outputs: Sequence[tuple[str, int]], text: str, spans: Sequence[tuple[int, Span]]
-) -> Formula:
-    """A formula from its pickle."""
+def _loaded(inputs: tuple[str, ...], rows: Flat, outputs: Sequence[Any], text: str, spans: Sequence[Any]) -> Formula:
+    """A formula from its pickle: outputs and spans have the numbers of rows for nodes."""
     nodes = raised(rows)
     trees = tuple((name, nodes[i]) for name, i in outputs)
     return Formula(inputs, trees, text, {nodes[i]: span for i, span in spans})

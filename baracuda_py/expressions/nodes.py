@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 from ..core.element import ElementKind
 
-
 Flat: TypeAlias = "tuple[tuple[str, Any, tuple[int, ...]], ...]"
 """Trees as rows (form, value, numbers of the rows that are its arguments), each after its arguments: for pickles."""
 

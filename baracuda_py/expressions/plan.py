@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core import Geometry, Kernel, Params, Problem, Step, Variant, derived, element, extents, operand, output, scalar
 from ..core.element import ElementKind
-from ..core.memo import memo
+from ..core.memo import PLANS_KEPT, memo
 from ..core.spec import numpy_row
 from ..core.tensor import View, broadcast_shape
 from ..schedules.map import map_geometry, map_kernels
@@ -60,7 +60,7 @@ class FormulaPlan(MadePlan):
         facts.setdefault("shape", broadcast_shape(shapes, forward.arrays))
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def _table(cls: type[FormulaPlan]) -> tuple[Variant, ...]:
     return (*cls.variants, replace(numpy_row(cls), elements=ELEMENTS))
 

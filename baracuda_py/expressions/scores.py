@@ -153,7 +153,9 @@ def _indices(trees: list[Node], text: str, spans: Mapping[Node, Span]) -> Formul
 
 def _is_word(name: str, reserved: frozenset[str]) -> bool:
     """Whether attention has a name, or that of its gradient, or one that asks for a result."""
-    return name in reserved or f"d{name}" in reserved or name.startswith("return_")
+    return name not in (SCORE, *PLACES) and bool(
+        name in reserved or f"d{name}" in reserved or name.startswith("return_")
+    )
 
 
 class _ScoreParser(Parser):

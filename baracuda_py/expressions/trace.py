@@ -145,8 +145,8 @@ def trace(function: Callable[..., Any], make: Callable[[Node], Symbol] = Symbol)
         raise ExpressionError(f"a formula has a fixed number of operands; {wrong[0]} takes any")
     for parameter in parameters:
         name = parameter.name
-        if wrong := refused(name):
-            raise ExpressionError(wrong)
+        if (word := refused(name)) is not None:
+            raise ExpressionError(word)
         if name in CASTS or name in CONSTANTS:
             raise ExpressionError(f"{name} is a word of its own here; give the operand another name")
     symbols = {p.name: make(named(p.name)) for p in parameters}
@@ -175,8 +175,8 @@ def _outputs(returned: Any, inputs: list[str]) -> tuple[tuple[str, Node], ...]:
     if not found:
         raise ExpressionError("a formula needs an output, the function returned none")
     for i, (name, _) in enumerate(found):
-        if wrong := refused(name):
-            raise ExpressionError(f"an output: {wrong}")
+        if (word := refused(name)) is not None:
+            raise ExpressionError(f"an output: {word}")
         if name in inputs or name in [other for other, _ in found[:i]]:
             raise ExpressionError(f"the output {name} has the name of an operand or of another output")
     return tuple(found)

@@ -43,8 +43,8 @@ def plan_named(plan: Any) -> type[Plan]:
 class Operation:
     """A plan as a torch op: `call` dispatches, `run` computes.
 
-    torch keeps an op for good, and of a formula's it keeps what makes the plan (`again`): the rest may be forgotten, and
-    is made again where a graph that torch holds calls the op.
+    torch keeps an op for good, and of a formula's it keeps what makes the plan (`again`): the rest may be forgotten,
+    and is made again where a graph that torch holds calls the op.
     """
 
     def __init__(self, plan: type[Plan]) -> None:

@@ -56,6 +56,7 @@ class Schema:
         self.scalars = list(scalars_of(plan.args))
         self.kinds = {f.name: _kind(f) for f in dataclasses.fields(plan.descriptor)}
         self.spread = {n for n, kind in self.kinds.items() if kind == "SymInt[]" and _takes_one(plan, n)}
+        self.spelt = {name: _spelt(name, i) for i, name in enumerate(self.kinds)}
         self.swaps = plan.op.startswith("attention.")  # whose functions have a `layout=`
         self.mutates = any(s.writes for s in self.inputs)
 
@@ -64,7 +65,7 @@ class Schema:
         head = [_declared(s, i) for i, s in enumerate(self.inputs)]
         head += [f"Tensor? {s.local}_tensor=None" for s in self.scalars]
         rest = [f"{'int' if s.integer else 'float'}? {s.local}=None" for s in self.scalars]
-        rest += [f"{'str' if kind == TEXT else kind}? {_spelt(n)}=None" for n, kind in self.kinds.items()]
+        rest += [f"{'str' if kind == TEXT else kind}? {self.spelt[n]}=None" for n, kind in self.kinds.items()]
         rest += [f"bool return_{s.local}=False" for s in self.outputs if s.optional]
         rest += ["str? swapped=None"] if self.swaps else []
         rest += ["str? preference=None"]
@@ -82,7 +83,7 @@ class Schema:
                 rest[spec.local] = _number(spec, call.scalars[spec.name])
         for name, value in call.attributes.items():
             known = value if _symbolic(value) else check_field(self.plan.descriptor, name, value)
-            rest[_spelt(name)] = _plain(self.kinds[name], known)
+            rest[self.spelt[name]] = _plain(self.kinds[name], known)
         rest |= {f"return_{s.local}": True for s in self.outputs if s.optional and s.name in call.wanted}
         if call.swapped:
             rest["swapped"] = ",".join(call.swapped)
@@ -101,7 +102,7 @@ class Schema:
             value = held.get(spec.local) if value is None else value
             if value is not None:
                 scalars[spec.name] = self._wrapped(spec, value, arrays)
-        said = {name: held.get(_spelt(name)) for name in self.kinds}
+        said = {name: held.get(self.spelt[name]) for name in self.kinds}
         attributes = {name: _read(self.kinds[name], value) for name, value in said.items() if value is not None}
         attributes |= {n: attributes[n][0] for n in self.spread & attributes.keys() if len(attributes[n]) == 1}
         wanted = {s.name for s in self.outputs if not s.optional or held.get(f"return_{s.local}")}
@@ -126,8 +127,13 @@ def _takes_one(plan: type[Plan], name: str) -> bool:
         return False
 
 
-def _spelt(name: str) -> str:
-    """An attribute's name in the schema: torch's own functions, which hand keywords on, have some of these words."""
+def _spelt(name: str, place: int) -> str:
+    """An attribute's name in the schema: torch's own functions, which hand keywords on, have some of these words.
+
+    A formula's may have letters that schemas have not; it is called by its place then.
+    """
+    if not name.isascii():
+        return f"attribute{place}"
     return f"{name}_" if name in ("mode", "op", "self", "func", "keyset") else name
 
 

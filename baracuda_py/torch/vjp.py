@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from ..core.errors import BaracudaError, UnsupportedError
-from ..core.memo import memo
+from ..core.memo import PLANS_KEPT, memo
 from ..core.plan import Plan
 from ..core.solving import solve
 from .operation import Operation, element_dtype, operation, plan_named
@@ -154,7 +154,7 @@ def shared_fields(desc: Any, plan: type[Plan]) -> dict[str, Any]:
     return {n: value for n in names if (value := getattr(desc, n)) is not None}
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def _backward(plan: type[Plan]) -> type[Plan] | None:
     return None if plan.vjp is None else plan_named(plan.vjp.plan)
 

@@ -13,7 +13,7 @@ from typing import Any
 from ...core import config
 from ...core.args import Args, Operand, arrays_of, scalars_of
 from ...core.execution import MISS, Makers, Views, nothing
-from ...core.memo import keep, memo
+from ...core.memo import PLANS_KEPT, keep, memo
 from ...core.plan import Plan
 from ...interop.arrays import package_name
 from .hotpath import LAYOUTS, LAZY, PACKAGES, REFUSED, defaults, layout_key, not_plain
@@ -61,7 +61,7 @@ class Direct:
         keep(self.prepared, strides, prepared, LAYOUTS)
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def _generated(cls: type[Args], package: str) -> Callable[..., Callable[..., Any]]:
     names: dict[str, Any] = {
         **defaults(cls),

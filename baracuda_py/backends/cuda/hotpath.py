@@ -16,7 +16,7 @@ import numpy as np
 from ...core import config
 from ...core.args import Args, Operand, arrays_of, scalars_of
 from ...core.intake import stream_pointer
-from ...core.memo import memo
+from ...core.memo import PLANS_KEPT, memo
 from ...core.tensor import TensorRef
 from .intake import scalar_value, torch_names
 
@@ -32,7 +32,7 @@ LAZY = "{a}.is_neg() or {a}.is_conj()"  # asked for where `Prepared.lazy` says t
 LAYOUTS = 256  # remembered per plan and package: a server may meet ever new strides
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def generated(cls: type[Args], package: str, kind: type, prepares: bool = False) -> Callable[..., None]:
     """The `run(runner, args, workspace, stream)` for an Args class whose arrays are all of type `kind`.
 
@@ -198,7 +198,8 @@ def _read_list(spec: Operand, package: str) -> list[str]:
         read.insert(3, f"    if {REFUSED.format(a='one')}: runner.overlap(args)")
     if not spec.optional:
         return [f"{n} = args.{spec.name}", *read]
-    return [f"{n} = args.{spec.name}", f"if {n} is None: k_{n} = None; p_{n} = [0]", "else:", *(f"    {line}" for line in read)]
+    absent = f"if {n} is None: k_{n} = None; p_{n} = [0]"
+    return [f"{n} = args.{spec.name}", absent, "else:", *(f"    {line}" for line in read)]
 
 
 def _lazy(spec: Operand) -> str:
