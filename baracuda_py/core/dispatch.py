@@ -137,8 +137,8 @@ def host_number(value: Any, spec: Operand) -> int | float | None:
         value = np.asarray(to_numpy(value) if view is not None else value).item()
         if not isinstance(value, (int, float)):
             raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {shown(value)}")
-    if spec.meets and isinstance(value, int) and -(2**63) <= value < 2**64:
-        return int(value)
+    if spec.meets and not spec.integer and isinstance(value, int):
+        return int(value)  # as it is: `met` knows what meets it
     if not spec.integer:
         try:
             return float(value)

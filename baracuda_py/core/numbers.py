@@ -1,9 +1,9 @@
-"""A number that meets an element: one rule for Python's and NumPy's numbers and for 0-d device arrays, on every backend.
+"""A number that meets an element: one rule for Python's and NumPy's numbers and for 0-d arrays, on every backend.
 
 `scalar(…, meets=…)` says how a number of Args meets the element of its descriptor, formulas ask here as well:
 
-- "element": it stands for an element (`add(x, 3)`, `where(c, x, 0)`, `fill(x, 7)`). Integers and bool take a number that
-  they have, and any other is refused: 300 and 2.5 are no uint8.
+- "element": it stands for an element (`add(x, 3)`, `where(c, x, 0)`, `fill(x, 7)`). Integers and bool take a number
+  that they have, and any other is refused: 300 and 2.5 are no uint8.
 - "coefficient": it multiplies or is added (`add(a, b, alpha=-3)`). Integers take a whole number of int64, and results
   are right modulo 2ⁿ: -3 of uint8 is 253. Fractions and what is beyond int64 are refused.
 - A 0-d device array is not read by the host, so nothing of it is refused. Integers take its integer modulo 2ⁿ. A float
@@ -35,6 +35,7 @@ def range_of(element: ElementKind, meets: str) -> tuple[int, int]:
 
 def met(name: str, value: int | float, element: ElementKind, meets: str) -> int | float:
     """A host's number as it meets an element: a float for inexact ones, else an int; raises InvalidProblemError."""
+    value = value.item() if isinstance(value, np.generic) else value
     if element.is_inexact:
         try:
             return float(value)

@@ -133,7 +133,8 @@ class Call:
         self.ordinal = self.plan.device.ordinal
         self.run_refs = self.plan.runner.run_refs
         integer = {spec.name for spec in scalars_of(problem.plan.args) if spec.integer}
-        self._numbers = {n: (int if n in integer else float)(text) for n, text in problem.numbers}
+        exact = {n for n, text in problem.numbers if n in integer or text.lstrip("-").isdigit()}
+        self._numbers = {n: (int if n in exact else float)(text) for n, text in problem.numbers}
         self._ones = {n: 1 if n in integer else 1.0 for n, _ in problem.traced}
         count, read, written = len(problem.inputs), 0, 0
         self._fields: list[tuple[str, bool, list[tuple[int, Any, Any, ElementKind]]]] = []

@@ -64,7 +64,7 @@ class Schema:
         """The schema, as torch.library takes it."""
         head = [_declared(s, i) for i, s in enumerate(self.inputs)]
         head += [f"Tensor? {s.local}_tensor=None" for s in self.scalars]
-        rest = [f"{'int' if s.integer else 'float'}? {s.local}=None" for s in self.scalars]
+        rest = [f"{'int' if s.integer else 'Scalar' if s.meets else 'float'}? {s.local}=None" for s in self.scalars]
         rest += [f"{'str' if kind == TEXT else kind}? {self.spelt[n]}=None" for n, kind in self.kinds.items()]
         rest += [f"bool return_{s.local}=False" for s in self.outputs if s.optional]
         rest += ["str? swapped=None"] if self.swaps else []
@@ -114,9 +114,14 @@ class Schema:
     def _wrapped(self, spec: Operand, value: Any, arrays: Mapping[str, Any]) -> Any:
         """A number of an unsigned 64-bit element, whose upper half the schema's integers hold as negative ones."""
         lead = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), None)
-        if spec.integer and type(value) is int and value < 0 and lead is not None and lead.dtype is torch.uint64:
+        if _has_uint64(spec) and type(value) is int and value < 0 and lead is not None and lead.dtype is torch.uint64:
             return value + 2**64
         return value
+
+
+def _has_uint64(spec: Operand) -> bool:
+    """Whether a number may be one of uint64."""
+    return spec.integer or spec.meets == "element"
 
 
 def _takes_one(plan: type[Plan], name: str) -> bool:
@@ -162,7 +167,9 @@ def _number(spec: Operand, value: Any) -> Any:
     number = host_number(settled(value), spec)
     if number is None:
         raise UnsupportedError(f"{spec.name} must be a number or a torch tensor in a trace, got {shown(value)}")
-    return number - 2**64 if spec.integer and number >= 2**63 else number
+    if spec.meets and not -(2**63) <= number < 2**64:
+        return float(number)
+    return number - 2**64 if _has_uint64(spec) and isinstance(number, int) and number >= 2**63 else number
 
 
 def _plain(kind: str, value: Any) -> Any:

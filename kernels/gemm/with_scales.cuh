@@ -11,7 +11,7 @@ template <class A> BARACUDA_D A with_scales(A sum, A factor, A alpha, A a, A b, 
   const A part = sum * factor;
   A x = part * b;
   over = false;
-  if (sum == A(0) || !(math::lost(part) || math::lost(x) || math::lost(factor))) return x;
+  if (!(math::lost(part) || math::lost(x) || math::lost(factor))) return x;
   if constexpr (is_same<A, float>) {
     const double whole = static_cast<double>(sum) * alpha * (static_cast<double>(a) * b);
     x = static_cast<float>(whole), over = math::isinf(x) && math::isfinite(whole);

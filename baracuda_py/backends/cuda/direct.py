@@ -104,7 +104,8 @@ def source(cls: type[Args], package: str) -> str:
     lines = [
         "def build(direct, makers, ordinal, wanted):",
         f"    {', '.join(f'make_{s.local}' for s in outputs)}, = makers",
-        "    find = direct.prepared.get; runner = direct.runner; runtime = runner.runtime; stream = runtime.current_stream",
+        "    find = direct.prepared.get; runner = direct.runner; runtime = runner.runtime",
+        "    stream = runtime.current_stream",
         "    several = runner.several; device = runtime.current_device; workspace = runner.workspace",
         "    one = wanted[0] if len(wanted) == 1 else None",
         f"    def call({', '.join([s.local for s in inputs] + [f'v_{s.local}' for s in scalars])}):",

@@ -137,7 +137,10 @@ def not_plain(spec: Operand) -> str:
     """
     n = f"v_{spec.local}"
     if spec.meets:
-        return f"{n} is not DEFAULT_{spec.local} and not runner.plain({n}, {spec.meets!r})"
+        whole = (
+            f"type({n}) is int and " if spec.integer else ""
+        )  # also where the element is a float, and it is not read
+        return f"{n} is not DEFAULT_{spec.local} and not ({whole}runner.plain({n}, {spec.meets!r}))"
     return f"type({n}) is not int or not {-(2**63)} <= {n} < {2**64}" if spec.integer else f"type({n}) is not float"
 
 

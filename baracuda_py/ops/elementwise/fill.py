@@ -15,7 +15,7 @@ from ...core import (
 from ...core.element import COMPLEX, INTS, joined
 from ...core.errors import UnsupportedError
 from ...core.keywords import entry, unexpected
-from ...core.numbers import taken
+from ...core.numbers import range_of, taken
 from ...core.params import exactly
 from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -88,6 +88,13 @@ class FillPlan(Plan):
     @staticmethod
     def case(draw: Any) -> FillDescriptor:
         return FillDescriptor(shape=draw.shape(0, 4, 0, 17), element=draw.element)
+
+    @classmethod
+    def complete(cls, desc: FillDescriptor, arrays: dict[str, Any]) -> None:
+        """A number that the element has."""
+        if not desc.element.is_inexact:
+            low, high = range_of(desc.element, "element")
+            arrays["value"] = (max(low, -3), high, low)[sum(desc.shape) % 3]
 
     @classmethod
     def bytes(cls, desc: Any) -> int:

@@ -16,6 +16,7 @@ from ...core import Array, ElementKind, Scalar
 from ...core.checked import real, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
+from ...core.numbers import met
 from ...core.tensor import Shape
 from ...core.views import permuted, shape_of, with_axis
 from ...expressions.elementwise import elementwise
@@ -140,6 +141,10 @@ def arange(
 
 def _counted(count: int, start: Any, step: Any, kind: ElementKind, like: Any, out: Any = None) -> Array:
     whole_ = not kind.is_inexact
+    if whole_ and count:
+        met("step", step, ElementKind.I64, "coefficient")
+        for name, value in (("start", start), ("the last number", start + (count - 1) * step)):
+            met(name, value, kind, "element")
     numbers = {"first": int(start), "stride": int(step)} if whole_ else {"begin": float(start), "end": float(step)}
     return generated((count,), (1,), "counted", kind, like, out, **numbers)
 
