@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..interop.arrays import package_name, read
-from ..interop.jax_arrays import staged
+from ..interop.jax_arrays import staged, unwrapped, wraps
 from ..interop.ordinals import ordinal
 from ..interop.streams import keyed, stream_of
 from ..interop.torch_rules import stands_in
@@ -148,7 +148,7 @@ def functional(
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         *seeding,
-        *([] if inputs else [f"    if {arriving}: return {staging}"]),
+        *([] if required else [f"    if {arriving}: return {staging}"]),  # nothing of a call without operands tells
         "    try:",
         "        try:",
         f"            key = ({keys}, element, preference, RAW(CHECK))",
@@ -184,11 +184,12 @@ def functional(
         return serving, {k: v for k, v in attributes.items() if v is not UNSET and k not in left} | dict(own)
 
     def stage(arrays: Any, attributes: Any, numbers: Any, returns: Any, options: Any) -> Any:
+        arrays = unwrapped(arrays) if wraps(arrays.values()) else arrays
         serving, given = chosen(arrays, attributes)
         return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any, layout: Any = None) -> Entry:
-        if isinstance(preference, Routed) or stands_in(arrays.values()):
+        if isinstance(preference, Routed) or stands_in(arrays.values()) or wraps(arrays.values()):
             raise RecordedError(f"{name}: a call of baracuda_py.torch")
         turned = layouts.turned(layout) if layouts else ()
         arrays = layouts.views(arrays, turned) if turned else arrays
@@ -216,6 +217,7 @@ def functional(
     function.chosen, function.routed, function.grown = chosen, names["routed"], names["grown"]
     function.layouts, function.reads = layouts, tuple(reads)
     function.entry, function.outs = partial(new, None), tuple(outs)
+    function.flags = frozenset(flags)
     function.results = tuple(results or [s.name for s in inputs if s.role == "inout"])
     if follows:
         FOLLOWS[plan] = follows

@@ -16,6 +16,7 @@ from ..core.memo import keep
 from ..core.signatures import of_formula
 from ..interop.arrays import read
 from ..interop.dynamo import calls_in_graph
+from ..interop.jax_arrays import unwrapped, wraps
 from .shape import ARRAY, REAL, WHOLE, Roles
 
 _ROLES: dict[type, str] = {int: WHOLE, float: REAL, bool: WHOLE}
@@ -85,6 +86,7 @@ class Call:
 
     def run(self, values: tuple[Any, ...], out: Any, stream: Any, preference: Any) -> Any:
         """The call's result."""
+        values = unwrapped(values) if wraps(values) else values
         roles = self.roles(values)
         function = self._functions.get(roles)
         if function is None:
