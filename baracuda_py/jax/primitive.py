@@ -72,8 +72,10 @@ def manual_axes(array: Any) -> frozenset[str]:
 
 def laid_out(value: Any, like: Any) -> Any:
     """An array of the shape of `like`, spread over a mesh with explicit axes as that is: part of its type in JAX."""
-    kind, wanted = (getattr(jax.typeof(one), "sharding", None) if hasattr(jax, "typeof") else None for one in (value, like))
-    if wanted is None or kind == wanted:
+    if not hasattr(jax, "typeof"):  # nor are there explicit axes
+        return value
+    own, wanted = (getattr(jax.typeof(one), "sharding", None) for one in (value, like))
+    if wanted is None or own == wanted:
         return value
     return jax.sharding.reshard(value, wanted)
 

@@ -21,14 +21,15 @@ from baracuda_py import jax as bj  # noqa: E402
 from baracuda_py.ops.random.distributions import RandomKind  # noqa: E402
 
 # Functions that draw without an operand, with numbers for their parameters from the middle of their ranges.
+
+
+def middle(kind: RandomKind) -> dict[str, float]:
+    pairs = zip(kind.row.parameters, kind.row.ranges, strict=True)
+    return {name: low + 0.625 * (high - low) for (name, _), (low, high) in pairs}
+
+
 DRAWN: dict[str, dict[str, Any]] = {
-    **{
-        kind.row.name or kind.value: {
-            **{n: low + 0.625 * (high - low) for (n, _), (low, high) in zip(kind.row.parameters, kind.row.ranges, strict=True)},
-            "shape": (3, 5),
-        }
-        for kind in RandomKind if kind is not RandomKind.RANDINT
-    },
+    **{k.row.name or k.value: {**middle(k), "shape": (3, 5)} for k in RandomKind if k is not RandomKind.RANDINT},
     "rand": {"shape": (3, 5)}, "randn": {"shape": (3, 5)}, "randint": {"low": -5, "high": 90, "shape": (3, 5)},
     "randperm": {"n": 7},
 }  # fmt: skip
