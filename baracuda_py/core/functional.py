@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..interop.arrays import package_name, read
-from ..interop.jax_arrays import staged
+from ..interop.jax_arrays import staged, unwrapped, wraps
 from ..interop.ordinals import ordinal
 from ..interop.streams import keyed, stream_of
 from ..interop.torch_rules import stands_in
@@ -150,7 +150,7 @@ def functional(
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         *seeding,
-        *([] if inputs else [f"    if {arriving}: return {staging}"]),
+        *([] if required else [f"    if {arriving}: return {staging}"]),  # nothing of a call without operands tells
         "    try:",
         "        try:",
         f"            key = ({keys}, element, preference, RAW(CHECK))",
@@ -186,11 +186,12 @@ def functional(
         return serving, {k: v for k, v in attributes.items() if v is not UNSET and k not in left} | dict(own)
 
     def stage(arrays: Any, attributes: Any, numbers: Any, returns: Any, options: Any) -> Any:
+        arrays = unwrapped(arrays) if wraps(arrays.values()) else arrays
         serving, given = chosen(arrays, attributes)
         return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any, layout: Any = None) -> Entry:
-        if isinstance(preference, Routed) or stands_in(arrays.values()):
+        if isinstance(preference, Routed) or stands_in(arrays.values()) or wraps(arrays.values()):
             raise RecordedError(f"{name}: a call of baracuda_py.torch")
         turned = layouts.turned(layout) if layouts else ()
         arrays = layouts.views(arrays, turned) if turned else arrays
@@ -220,6 +221,7 @@ def functional(
     function.reads = tuple([s.name if s in served else "None" for s in arrays_of(plan.args) if s.reads])
     function.entry, function.outs = partial(new, None), tuple([s.name for s in wanted])
     function.results = tuple([s.name for s in results])
+    function.flags = frozenset(flags)
     if follows:
         FOLLOWS[plan] = follows
     shown = [*(s.local for s in inputs), *defaults, *numbers, *flags, *(["layout"] if layouts else []), *_EVERY]

@@ -22,7 +22,7 @@ from .errors import BaracudaError, UnknownKeywordError
 from .execution import rehearsal
 from .misfits import misfit
 from .one_device import check_one_device
-from .routed import in_a_trace
+from .routed import arrived
 from .signatures import completed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -208,7 +208,7 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
     def mark(function: F) -> F:
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            args, given = in_a_trace(args, given)
+            args, given = arrived(args, given)
             try:
                 if draws and "key" in given:
                     unknown = {word: given.pop(word) for word in set(given) - set(shown.parameters)}

@@ -17,6 +17,7 @@ from ..core.numbers import LEAST, MOST
 from ..core.signatures import of_formula
 from ..interop.arrays import read
 from ..interop.dynamo import calls_in_graph
+from ..interop.jax_arrays import unwrapped, wraps
 from .shape import ARRAY, REAL, WHOLE, Roles
 
 _ROLES: dict[type, str] = {int: WHOLE, float: REAL, bool: WHOLE}
@@ -96,6 +97,7 @@ class Call:
 
     def run(self, values: tuple[Any, ...], out: Any, stream: Any, preference: Any) -> Any:
         """The call's result."""
+        values = unwrapped(values) if wraps(values) else values
         roles = self.roles(values)
         function = self._functions.get(roles)
         if function is None:

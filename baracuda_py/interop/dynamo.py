@@ -79,7 +79,7 @@ class _News:
         if not self.awaited:
             self.awaited, self.arrived = True, _DYNAMO in sys.modules
             if not self.arrived:
-                sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+                sys.meta_path.insert(0, self)
         if self.arrived:
             self.tell()
 
@@ -107,7 +107,7 @@ class _News:
         """The spec that others find, whose module tells when it is there."""
         if name != _DYNAMO:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             self.awaited = False

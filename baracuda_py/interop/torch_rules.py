@@ -38,7 +38,7 @@ def recorded(array: Any) -> bool:
 
 
 def stands_in(values: Iterable[Any]) -> bool:
-    """Whether any operand, or one of a list, is a torch tensor whose operations are intercepted, as those of a trace."""
+    """Whether any operand, or one of a list, is a torch tensor whose operations are intercepted, as in a trace."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False

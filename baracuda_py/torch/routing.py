@@ -20,11 +20,11 @@ from ..core.intake import stream_pointer
 from ..core.memo import keep
 from ..core.routed import Routed
 from ..interop.arrays import located
-from ..interop.torch_rules import raw_stream_getter, requires_grad, transformed
+from ..interop.torch_rules import raw_stream_getter, requires_grad, settled, transformed
 from .node import job_of
 from .operation import Operation, operation
 from .recording import is_traced, pulled, registered, traced
-from .schema import Call, settled
+from .schema import Call
 from .stand_ins import described
 from .untyped import torch
 from .vjp import gradient_of, no_gradient

@@ -20,8 +20,9 @@ from ..core.functional import FOLLOWS
 from ..core.outputs import channels_last
 from ..core.tensor import TensorRef
 from ..interop.arrays import read
+from ..interop.torch_rules import settled
 from .operation import Operation, element_dtype, empty, lead_of, shapes_of
-from .schema import Call, settled
+from .schema import Call
 from .untyped import torch
 
 _PRIMES = ((101, 103, 107, 109, 113, 127, 131, 137), (151, 157, 163, 167, 173, 179, 181, 191))

@@ -14,6 +14,10 @@ torch = pytest.importorskip("torch")
 from torch_leaves import leaf, same_gradients  # noqa: E402
 
 
+def using(formula: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *given: function(formula, *given)
+
+
 def _attention() -> Any:
     scored = bc.attention("s + bias[h, q - k + 7]")
     return lambda q, bias: scored(q, q, q, bias=bias)
@@ -28,12 +32,12 @@ FORMULAS: dict[str, tuple[Callable[[], Any], Callable[..., Any], tuple[tuple[int
     "elementwise": (lambda: bc.elementwise("x * sin(y)"), lambda x, y: x * y.sin(), ((3, 4), (3, 4))),
     "broadcast": (lambda: bc.elementwise("x * y + y"), lambda x, y: x * y + y, ((3, 4), (4,))),
     "numbers": (
-        lambda: (lambda x, f=bc.elementwise("silu(x) * a + b", b=2.0): f(x, 0.5) - f(x, a=2, b=1.5)),
+        lambda: using(bc.elementwise("silu(x) * a + b", b=2.0), lambda f, x: f(x, 0.5) - f(x, a=2, b=1.5)),
         lambda x: torch.nn.functional.silu(x) * -1.5 + 0.5,
         ((3, 4),),
     ),
     "outputs": (
-        lambda: (lambda x, y, f=bc.elementwise("p = x * y; q = p + y"): f(x, y)[0] * f(x, y)[1]),
+        lambda: using(bc.elementwise("p = x * y; q = p + y"), lambda f, x, y: f(x, y)[0] * f(x, y)[1]),
         lambda x, y: x * y * (x * y + y),
         ((3, 4), (3, 4)),
     ),
@@ -44,7 +48,7 @@ FORMULAS: dict[str, tuple[Callable[[], Any], Callable[..., Any], tuple[tuple[int
     "largest": (lambda: bc.reduce("x * y", "amax", axis=1), lambda x, y: (x * y).amax(1), ((3, 4), (3, 4))),
     "scan": (lambda: bc.scan("x * y", "cumsum", axis=1), lambda x, y: (x * y).cumsum(1), ((3, 4), (3, 4))),
     "product": (
-        lambda: (lambda a, b, c, f=bc.product("silu(x) * d"): f(a, b, d=c)),
+        lambda: using(bc.product("silu(x) * d"), lambda f, a, b, c: f(a, b, d=c)),
         lambda a, b, c: torch.nn.functional.silu(a @ b) * c,
         ((3, 4), (4, 5), (3, 5)),
     ),
