@@ -74,7 +74,7 @@ def read_args(plan: type[Spec], desc: Descriptor, device: Device, args: Args) ->
         if spec.like and (view := views[spec.name]) is not None:
             _check_like(spec, view, views[spec.like])
     numbers = {s.name: _check_scalar(s, desc, device, getattr(args, s.name)) for s in scalars_of(plan.args)}
-    if plan.args.joint:
+    if plan.args.__joint__:
         plan.check_numbers(desc, numbers)
     _check_overlap(arrays_of(plan.args), views)
     plan.check(desc, views)

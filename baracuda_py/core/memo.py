@@ -17,6 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")
 V = TypeVar("V")
 
+PLANS_KEPT = 8192
+"""Classes of which facts are remembered: every plan of the package, and as many again of formulas, the last used."""
+
 
 def memo(maxsize: int | None = None) -> Callable[[F], F]:
     """Remember results by arguments: `maxsize` of them, or all."""

@@ -106,7 +106,7 @@ class Plan(Spec):
         if _log.isEnabledFor(logging.INFO):
             _log.info("%s", self._sku(variant, geometry))
 
-    def __call__(self, *, workspace: Any = None, stream: Any = None, **arrays: Any) -> None:
+    def __call__(self, /, *, workspace: Any = None, stream: Any = None, **arrays: Any) -> None:
         """`run` with the operands as keywords."""
         self.run(self.args(**arrays), workspace, stream)
 

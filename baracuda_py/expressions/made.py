@@ -15,13 +15,13 @@ from .program import Program
 
 
 class Made(type):
-    """The class of classes made at run time; `recipe` is a function and its arguments that make one again."""
+    """The class of classes made at run time; `__recipe__` is a function and its arguments that make one again."""
 
-    recipe: tuple[Callable[..., Any], tuple[Any, ...]] | None
+    __recipe__: tuple[Callable[..., Any], tuple[Any, ...]] | None
 
 
 def _reduced(cls: Made) -> Any:
-    recipe = cls.__dict__.get("recipe")
+    recipe = cls.__dict__.get("__recipe__")
     return cls.__qualname__ if recipe is None else recipe  # a base class is found by its name
 
 
@@ -57,6 +57,14 @@ class MadePlan(Plan, metaclass=Made):
         """Integers that do not fit where they meet an operand."""
         for program, names in desc.numbered:
             check(program, names, numbers)
+
+
+def args_space(module: str, recipe: Any, theirs: Iterable[str], joint: bool) -> dict[str, Any]:
+    """The attributes of an Args class: what makes its plan again, and which of its fields have a user's names."""
+    return {
+        "__recipe__": (part, (Again(recipe), "args")), "__module__": module, "__theirs__": frozenset(theirs),
+        "__joint__": joint,
+    }  # fmt: skip
 
 
 def part(plan: Any, name: str) -> Any:

@@ -23,7 +23,7 @@ from .errors import ExpressionError
 from .formula import Formula
 from .function import Function, Rule
 from .functions import functions
-from .nodes import Node
+from .nodes import Node, Work, driven
 
 E = ElementKind
 COEFFICIENT = "coefficient"
@@ -183,20 +183,20 @@ class _Lowering:
         element = wanted or kind.element or _DEFAULT[kind.rank]
         weak = kind.element is None and kind.rank <= rank(element)
         lowest = element if weak or _widens(kind.element, element) else None
-        self.program.outputs.append((self.lower(tree, lowest), element))
+        self.program.outputs.append((driven(self.lower(tree, lowest)), element))
 
-    def lower(self, node: Node, wanted: ElementKind | None) -> int:
+    def lower(self, node: Node, wanted: ElementKind | None) -> Work:
         """The step that has a node's value, as `wanted` (by default as it is)."""
         kind = self.kinds[node]
         if kind.element is not None:
             if _widens(kind.element, wanted) and self._is_served(node, wanted):
-                return self.emit(node, wanted)  # type: ignore[arg-type]
-            return self.convert(self.emit(node, kind.element), wanted, node)
+                return (yield self.emit(node, wanted))  # type: ignore[arg-type]
+            return self.convert((yield self.emit(node, kind.element)), wanted, node)
         if node.form == "constant":
             return self.constant(node.value, wanted or _WIDE[kind.rank], node)
         if kind.uniform:
-            return self.convert(self.emit(node, _WIDE[kind.rank]), wanted, node)
-        return self.emit(node, wanted or _DEFAULT[kind.rank])
+            return self.convert((yield self.emit(node, _WIDE[kind.rank])), wanted, node)
+        return (yield self.emit(node, wanted or _DEFAULT[kind.rank]))
 
     def _is_served(self, node: Node, wanted: ElementKind | None) -> bool:
         """Whether the node is an operation that can be done in a wider type."""
@@ -205,13 +205,13 @@ class _Lowering:
         function = functions()[node.value]
         return function.rule in (Rule.NUMBER, Rule.CHOICE) and wanted in function.elements
 
-    def emit(self, node: Node, element: ElementKind) -> int:
+    def emit(self, node: Node, element: ElementKind) -> Work:
         known = self.made.get((node, element))
         if known is None:
-            known = self.made[node, element] = self._emit(node, element)
+            known = self.made[node, element] = yield self._emit(node, element)
         return known
 
-    def _emit(self, node: Node, element: ElementKind) -> int:
+    def _emit(self, node: Node, element: ElementKind) -> Work:
         if node.form == "input":
             if node.value in self.arrays:
                 return self.step(Step("input", element, value=self.arrays[node.value], stored=True))
@@ -219,30 +219,27 @@ class _Lowering:
         if node.form == "constant":
             return self.constant(node.value, element, node)
         if node.form == "cast":
-            return self._cast(node, element)
+            return (yield self._cast(node, element))
         function = functions()[node.value]
         args = node.args
-        if function.rule is Rule.LOGIC:
-            steps = [self.truth(arg) for arg in args]
-        elif function.rule is Rule.CHOICE:
-            steps = [self.truth(args[0]), *(self.lower(arg, element) for arg in args[1:])]
-        elif function.rule is Rule.NUMBER:
-            steps = [self._factor(arg, element, n) for arg, n in zip(args, function.parameters, strict=False)]
-        else:
+        if function.rule in (Rule.COMPARE, Rule.TEST):
             element = self._common(node, function)  # of the functor; its result is bool
-            steps = [self.lower(arg, element) for arg in args]
+        decide = len(args) if function.rule is Rule.LOGIC else 1 if function.rule is Rule.CHOICE else 0
+        steps: list[int] = []
+        for i, (arg, parameter) in enumerate(zip(args, function.parameters, strict=False)):
+            steps.append((yield self.truth(arg) if i < decide else self._factor(arg, element, parameter)))
         if function.in_element and element in HALVES:
             steps = [self._in_element(i, element) for i in steps]
         uniform = all(self.program.steps[i].uniform for i in steps)
         return self.step(Step("call", element, tuple(steps), function, uniform))
 
-    def _factor(self, node: Node, element: ElementKind, parameter: str) -> int:
+    def _factor(self, node: Node, element: ElementKind, parameter: str) -> Work:
         """An argument's step; of a coefficient that meets integers what it is modulo 2ⁿ."""
         if parameter not in _COEFFICIENTS or rank(element) != 1 or self.kinds[node].element is not None:
-            return self.lower(node, element)
+            return (yield self.lower(node, element))
         if node.form == "constant" and isinstance(node.value, int) and LEAST <= node.value <= MOST:
             return self.constant(int(modulo(node.value, element)), element, node)
-        return self.convert(self.emit(node, _WIDE[self.kinds[node].rank]), element, node, COEFFICIENT)
+        return self.convert((yield self.emit(node, _WIDE[self.kinds[node].rank])), element, node, COEFFICIENT)
 
     def constant(self, value: bool | int | float, element: ElementKind, node: Node) -> int:
         """A number as an element has it; raises where it has none."""
@@ -267,16 +264,16 @@ class _Lowering:
             return _WIDE[level] if all(kind.uniform for kind in kinds) else _DEFAULT[level]
         return element
 
-    def _cast(self, node: Node, element: ElementKind) -> int:
+    def _cast(self, node: Node, element: ElementKind) -> Work:
         (arg,) = node.args
-        given = self.lower(arg, element if _widens(self.kinds[arg].element, element) else None)
+        given = yield self.lower(arg, element if _widens(self.kinds[arg].element, element) else None)
         step = self.program.steps[given]
         if step.element is element and (step.stored or not element.is_float or element.acc is element):
             return given
         return self.step(Step("cast", element, (given,), None, step.uniform, True))
 
-    def truth(self, node: Node) -> int:
-        return self.convert(self.lower(node, None), E.BOOL, node)
+    def truth(self, node: Node) -> Work:
+        return self.convert((yield self.lower(node, None)), E.BOOL, node)
 
     def convert(self, index: int, wanted: ElementKind | None, node: Node, how: str | None = None) -> int:
         """A step's value in another element, or the same step where that is computed in the same type."""
