@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import (
-    Args, Array, ElementKind, Plan, functional,
-    operand, output,
+    Args, Array, ElementKind, Plan, operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.checked import require_some
@@ -81,6 +80,3 @@ class LoraMatmulBackwardPlan(Plan):
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
         ids_fit(desc, views["offsets"])
         require_some(views, "dx", "dbase")
-
-
-lora_matmul_backward = functional(LoraMatmulBackwardPlan)
