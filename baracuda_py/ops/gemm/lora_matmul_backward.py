@@ -27,7 +27,7 @@ class LoraMatmulBackwardDescriptor(LoraMatmulDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class LoraMatmulBackwardArgs(Args):
-    """Operands are the forward's; a gradient that is None costs nothing. The adapters have none: they are served."""
+    """Operands are the forward's; a gradient that is None costs nothing."""
 
     dy: Array = operand("tokens out_features")
     a: Array = operand("adapters max_rank in_features")
@@ -55,7 +55,8 @@ def reference(
 class LoraMatmulBackwardPlan(Plan):
     """dx[t] = scale[i] (dy[t] @ b[i]) @ a[i] and dbase = dy of `LoraMatmulPlan`, in the same launches.
 
-    The rows and their orders of sums are the forward's. Gradients of a and b are refused.
+    The rows and their orders of sums are the forward's. The function `lora_matmul_backward` has the gradients of a, b
+    and scale, too.
     """
 
     op = "gemm.lora_matmul_backward"
