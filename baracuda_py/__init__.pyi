@@ -1028,17 +1028,17 @@ def atleast_3d(*arrays: Any) -> Any:
     """Arrays as views of three axes at least: (1, n, 1) of a vector, (m, n, 1) of a matrix (torch.atleast_3d)."""
 def attention(score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any) -> FormulaAttention:
     """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
-def attention_flash(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def attention_flash(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v, scores and sums in the operands' accumulator: float32, or float64."""
-def attention_flash_causal(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def attention_flash_causal(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v, query i seeing the keys j ≤ i, scores and sums in the operands' accumulator: float32, or float64."""
-def attention_flash_causal_with_stats(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def attention_flash_causal_with_stats(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v, query i seeing the keys j ≤ i, scores and sums in the operands' accumulator: float32, or float64. Also lse = log Σ exp(q kᵀ / √d_k), float32 [sequence] or [batch, heads, sequence]: (y, lse)."""
-def attention_flash_with_stats(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def attention_flash_with_stats(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v, scores and sums in the operands' accumulator: float32, or float64. Also lse = log Σ exp(q kᵀ / √d_k), float32 [sequence] or [batch, heads, sequence]: (y, lse)."""
-def attention_tc(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def attention_tc(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v on tensor cores: float16 or bfloat16, sums in float32."""
-def attention_tc_causal(q: Array, k: Array, v: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def attention_tc_causal(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v on tensor cores, query i seeing the keys j ≤ i: float16 or bfloat16, sums in float32."""
 def autotune(*, rounds: int = 20, again: bool = False, progress: Any = None) -> Any:
     """While the context lasts, a problem that several rows can take is measured before it runs."""
@@ -2335,10 +2335,10 @@ def logsumexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequenc
     """The logsumexp of x along `axis` (all axes by default); see `ReducePlan`."""
 def logsumexp_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of logsumexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def lora_matmul(x: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, base: Array | None = None, *, tokens: int = ..., in_features: int = ..., out_features: int = ..., adapters: int = ..., max_rank: int = ..., num_ids: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[t] = base[t] + scale[i] (x[t] @ a[i]ᵀ) @ b[i]ᵀ with the adapter i of token t (Punica's BGMV), or of the segment that the token is in (SGMV)."""
-def lora_matmul_backward(dy: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, *, tokens: int = ..., in_features: int = ..., out_features: int = ..., adapters: int = ..., max_rank: int = ..., num_ids: int = ..., return_dx: bool = True, return_dbase: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx[t] = scale[i] (dy[t] @ b[i]) @ a[i] and dbase = dy of `LoraMatmulPlan`, in the same launches."""
+def lora_matmul(x: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, base: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t] = base[t] + scale[i] (x[t] @ a[i]ᵀ) @ b[i]ᵀ with the adapter i of token t, or of the segment it is in."""
+def lora_matmul_backward(dy: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, x: Array | None = None, *, return_dx: bool = True, return_dbase: bool = True, return_da: bool = False, return_db: bool = False, return_dscale: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `lora_matmul` that are asked for, in the order dx, dbase, da, db, dscale."""
 def lp_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def lp_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

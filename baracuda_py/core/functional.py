@@ -236,9 +236,10 @@ def _seeding(plan: type[Plan], name: str, operands: Sequence[str]) -> list[str]:
     missing = {f.name for f in dataclasses.fields(plan.args) if f.default is dataclasses.MISSING}
     if seed is None or not (seed.drawn or "seed" in missing):
         return ["    if unknown: raise UNEXPECTED(SELF, unknown)"]
+    drawn = f"{name!r}, {seed.drawn or True}, ({''.join(f'{n}, ' for n in operands)}), stream"
     return [
         "    if unknown: seed, offset = KEYED(SELF, UNEXPECTED, unknown, seed, offset)",
-        f"    if seed is None: seed = STREAM({name!r}, {seed.drawn or True}, ({''.join(f'{n}, ' for n in operands)}))",
+        f"    if seed is None: seed = STREAM({drawn})",
     ]
 
 

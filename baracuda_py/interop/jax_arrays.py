@@ -137,6 +137,16 @@ def staging() -> Iterator[None]:
         _staging.on = before
 
 
+@contextlib.contextmanager
+def unstaged() -> Iterator[None]:
+    """A context in which functions of this thread run at once what has no stand-in, within `staging` too."""
+    before, _staging.on = _staging.on, False
+    try:
+        yield
+    finally:
+        _staging.on = before
+
+
 def empty(shape: Sequence[int], kind: ElementKind) -> Any:
     """A host buffer that XLA takes without a copy: on a boundary of 64 bytes."""
     count = int(np.prod(shape, dtype=np.int64)) * kind.itemsize

@@ -7,6 +7,7 @@ graph mean what they mean for torch's own ops. Elsewhere a stream must be named.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -18,32 +19,46 @@ from .torch_rules import transformed
 _NUMBERS = 2**63 - 1
 
 
-def stream_of(name: str, needed: Any, arrays: Iterable[Any]) -> Any:
+def stream_of(name: str, needed: Any, arrays: Iterable[Any], stream: Any = None) -> Any:
     """The seed of a call of `name` that names none, of which `arrays` are the operands; raises where there is none.
 
-    needed: whether it draws at all, or the probability of which 0 says that it does not.
+    stream: CUDA's, on which the call is to run: a seed is drawn there. needed: whether it draws at all, or the
+    probability of which 0 says that it does not.
     """
-    if not isinstance(needed, (bool, int, float)) or not needed:
-        return 0  # of what is no probability, the plan says so
+    if needed is False or (needed is not True and _is_zero(needed)):
+        return 0
     packages = set()
     for value in arrays:
         for one in value if isinstance(value, (list, tuple)) else (value,):
             packages.add(package := package_name(type(one)))
             if package == "torch":
-                return _torch_seed(name, one)
+                return _torch_seed(name, one, stream)
     jax = "a key of jax.random by key=, or " if "jax" in packages else ""
     raise InvalidProblemError(
         f"{name}: seed is None; give {jax}the stream to draw from (an integer or a 0-d array), and an offset"
     )
 
 
-def _torch_seed(name: str, tensor: Any) -> Any:
+def _is_zero(value: Any) -> bool:
+    """Whether a probability is 0; what is none the plan refuses."""
+    try:
+        return bool(value == 0)
+    except MemoryError:
+        raise
+    except Exception:
+        return True
+
+
+def _torch_seed(name: str, tensor: Any, stream: Any) -> Any:
     """A 0-d tensor beside `tensor`, from the generator of its device."""
+    from ..core.outputs import beside
+
     if transformed(tensor):
         located(tensor, name)  # raises
     torch = sys.modules["torch"]
     try:
-        return torch.randint(_NUMBERS, (), dtype=torch.int64, device=tensor.device)
+        with contextlib.nullcontext() if stream is None else beside(tensor, stream):
+            return torch.randint(_NUMBERS, (), dtype=torch.int64, device=tensor.device)
     except RuntimeError as error:  # while a graph is captured that is not torch's own
         raise InvalidProblemError(
             f"{name}: seed is None, and torch's generator gives none here ({error}); give the stream to draw from (an "

@@ -46,7 +46,7 @@ def randperm(
     """
     if unknown:
         raise unexpected(randperm, unknown)
-    options = {"seed": seeded("randperm", seed, like, out), "offset": offset, "out": out, "stream": stream,
+    options = {"seed": seeded("randperm", seed, stream, like, out), "offset": offset, "out": out, "stream": stream,
                "preference": preference}  # fmt: skip
     return _order(n, n, like, options, element)
 
@@ -59,7 +59,7 @@ def permutation(
     """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
     if unknown:
         raise unexpected(permutation, unknown)
-    seed = seeded("permutation", seed, x, out)
+    seed = seeded("permutation", seed, stream, x, out)
     options = {"seed": seed, "offset": offset, "stream": stream, "preference": preference}
     if isinstance(x, (int, np.integer)):
         return _order(int(x), int(x), None, {**options, "out": out})
@@ -83,7 +83,7 @@ def multinomial(
     """
     if unknown:
         raise unexpected(multinomial, unknown)
-    seed = seeded("multinomial", seed, probs)
+    seed = seeded("multinomial", seed, stream, probs)
     options = {
         "num_samples": num_samples, "replacement": replacement, "seed": seed, "offset": offset,
         "index_element": index_element, "stream": stream, "preference": preference,
@@ -109,7 +109,7 @@ def choice(
     number = isinstance(a, (int, np.integer)) and not isinstance(a, bool)
     extents = shape_given(shape)
     count, options = math.prod(extents), {"stream": stream, "preference": preference}
-    drawn: dict[str, Any] = {"seed": seeded("choice", seed, a, p, out), "offset": offset, **options}
+    drawn: dict[str, Any] = {"seed": seeded("choice", seed, stream, a, p, out), "offset": offset, **options}
     own = (int(a),) if number else shape_of(a, "a")
     if not own:
         raise InvalidProblemError("choice takes an array of one axis at least or a number, got shape ()")
@@ -203,7 +203,8 @@ def ball(
     if not 0 < p < math.inf:
         raise InvalidProblemError(f"ball: p must be above 0 and finite, got {p}")
     options = {"stream": stream, "preference": preference}
-    given = {"seed": seeded("ball", seed, like, out), "element": ElementKind.of(element), "out": None, **options}
+    seed = seeded("ball", seed, stream, like, out)
+    given = {"seed": seed, "element": ElementKind.of(element), "out": None, **options}
     like = None if like is None else constant(like)
     after = _formula("o + 1")(o=offset, **options) if is_array(offset) else whole("offset", offset) + 1
     g = fill(RandomKind.GENERALIZED_NORMAL, {"p": p}, (*extents, d), {**given, "offset": offset, "like": like})

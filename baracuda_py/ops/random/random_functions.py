@@ -36,9 +36,9 @@ def _make(kind: RandomKind) -> Any:
     return _made[kind]
 
 
-def seeded(name: str, seed: Any, *arrays: Any) -> Any:
-    """seed, or where it is None what `stream_of` says of a call with these operands."""
-    return stream_of(name, True, arrays) if seed is None else seed
+def seeded(name: str, seed: Any, stream: Any, *arrays: Any) -> Any:
+    """seed, or where it is None what `stream_of` says of a call with these operands on a stream."""
+    return stream_of(name, True, arrays, stream) if seed is None else seed
 
 
 def in_package(like: Any, shape: Sequence[int]) -> Any:
@@ -104,7 +104,7 @@ def fill(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, 
     if element is None:
         floats = [read(a, name).element for name, a in arrays.items()]
         element = next((e for e in floats if e in kind.row.elements), _DEFAULT.get(kind, E.F32))
-    given["seed"] = seeded(kind.value, given["seed"], *arrays.values(), like, given["out"])
+    given["seed"] = seeded(kind.value, given["seed"], given["stream"], *arrays.values(), like, given["out"])
     _ordered(kind, values, arrays)
     if kind is K.UNIFORM and not arrays and (known := ElementKind.of(element)).is_float:
         _finite_span(known, values)

@@ -43,7 +43,7 @@ def sample(
     if unknown:
         raise unexpected(sample, unknown)
     if seed is None:
-        seed = stream_of("sample", True, (logits,))
+        seed = stream_of("sample", True, (logits,), stream)
     options = {
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p,
         "epsilon": epsilon, "eta": eta, "top_n_sigma": top_n_sigma, "seed": seed,

@@ -33,9 +33,9 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     def forward(self, input: Any) -> Any:
         """[…, in_features] to […, out_features]."""
-        apart = self.activation is not None and self.activation not in FUSED
-        y = bct.linear(input, self.weight, self.bias, activation=None if apart else self.activation)
-        return getattr(bct, self.activation)(y) if apart else y
+        own = self.activation if self.activation in FUSED else None
+        y = bct.linear(input, self.weight, self.bias, activation=own)
+        return y if self.activation == own else getattr(bct, str(self.activation))(y)
 
     def extra_repr(self) -> str:
         """The settings, as a module prints them."""

@@ -53,12 +53,19 @@ class FusedLinearCrossEntropyLoss(torch.nn.Module):  # type: ignore[misc]
         self.register_buffer("weight", weight)
 
     def forward(self, x: Any, weight: Any, targets: Any, bias: Any = None) -> Any:
-        """x […, features], weight [classes, features], targets […], bias [classes]; the loss is 0-d, or […]."""
-        return bct.linear_cross_entropy(
-            x, weight, targets, bias, self.weight, ignore_index=self.ignore_index,
+        """x […, features], weight [classes, features], targets […], bias [classes]; the loss is 0-d, or […].
+
+        x and targets are copied where their rows are no even steps apart, as those of x[:, :-1] are.
+        """
+        lead = tuple(x.shape[:-1])
+        if tuple(targets.shape) != lead:
+            raise InvalidProblemError(f"targets must have shape {lead}, got {tuple(targets.shape)}")
+        loss = bct.linear_cross_entropy(
+            x.reshape(-1, x.shape[-1]), weight, targets.reshape(-1), bias, self.weight, ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing, z_loss=self.z_loss, softcap=self.softcap, reduction=self.reduction,
             chunk=self.chunk_size or 0,
         )  # fmt: skip
+        return loss.reshape(lead) if self.reduction == "none" else loss
 
     def extra_repr(self) -> str:
         """The settings, as a module prints them."""

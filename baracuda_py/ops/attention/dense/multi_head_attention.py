@@ -179,7 +179,7 @@ def multi_head_attention_forward(
     _checked(operands, width, heads, weights_in | others)
     p = float(dropout_p) if training else 0.0
     if p and seed is None:
-        seed = stream_of("multi_head_attention_forward", p, (query,))
+        seed = stream_of("multi_head_attention_forward", p, (query,), stream)
     queries, batch, _ = shape_of(operands[0], "query")
     keys = shape_of(operands[1], "key")[0]
     shape, element = (batch, heads, queries, keys), read(query, "query").element
