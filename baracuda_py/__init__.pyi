@@ -1403,7 +1403,7 @@ def cube(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = cube(x) element by element; see `UnaryPlan`."""
 def cube_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy cube'(x) element by element; see `UnaryBackwardPlan`."""
-def cumlogsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def cumlogsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = 0, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The logcumsumexp of x along `axis`; see `ScanPlan`."""
 def cummax(x: Array, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cummax of x along `axis`; see `ScanExtremePlan`."""
@@ -1413,10 +1413,10 @@ def cumprod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int
     """The cumprod of x along `axis`; see `ScanPlan`."""
 def cumsum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cumsum of x along `axis`; see `ScanPlan`."""
-def cumulative_prod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cumprod of x along `axis`; see `ScanPlan`."""
-def cumulative_sum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cumsum of x along `axis`; see `ScanPlan`."""
+def cumulative_prod(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumprod of x along `axis`, which an array of several axes must be given (numpy.cumulative_prod)."""
+def cumulative_sum(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumsum of x along `axis`, which an array of several axes must be given (numpy.cumulative_sum)."""
 def cumulative_trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y so far along `axis` (torch.cumulative_trapezoid); see `CumulativeTrapezoidPlan`."""
 def cumulative_trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2556,10 +2556,10 @@ def nanargmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequenc
     """The nanargmax of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanargmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanargmin of x along `axis` (all axes by default); see `ReducePlan`."""
-def nancumprod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The nancumprod of x along `axis`; see `ScanPlan`."""
-def nancumsum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The nancumsum of x along `axis`; see `ScanPlan`."""
+def nancumprod(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumprod of x along `axis` that takes NaN for 1 (numpy.nancumprod): of all elements as one row by default."""
+def nancumsum(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumsum of x along `axis` that takes NaN for 0 (numpy.nancumsum): of all elements as one row by default."""
 def nanmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanmax of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2582,7 +2582,7 @@ def nanprod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] =
     """dx of nanprod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def nanquantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
-def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanstd of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanstd_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanstd along `axis` (all axes by default); see `ReduceBackwardPlan`."""
@@ -2590,7 +2590,7 @@ def nansum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The nansum of x along `axis` (all axes by default); see `ReducePlan`."""
 def nansum_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nansum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanvar of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanvar_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanvar along `axis` (all axes by default); see `ReduceBackwardPlan`."""

@@ -13,7 +13,7 @@ from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.keywords import entry, unexpected
 from ...core.views import permuted, shape_of, with_axis, without_axes
-from .contraction import Factor, Labels, Options, contract, copied, factor, same_element, summed
+from .contraction import Factor, Labels, Options, contract, copied, factor, same_element, totalled
 from .gemm import GemmPlan
 from .equation import Equation, Label, Text, of_lists, parse, solved
 from .paths import Path, checked_path, path_of
@@ -79,7 +79,7 @@ def _alone(x: Factor, wanted: Labels, options: Options, target: Any) -> Any:
         return y if target is None else copied(y, out=target, **options.of_others)
     kept = tuple(label for label in x.labels if label in wanted)
     to = None if target is None else permuted(target, [wanted.index(label) for label in kept], "out")
-    return summed(x, kept, options, to).arranged(wanted)
+    return totalled(x, kept, options, to).arranged(wanted)
 
 
 @entry(GemmPlan)
@@ -92,8 +92,8 @@ def einsum(
     A letter names an axis, of one extent in all operands or 1, which broadcasts; a letter twice in an operand is a
     diagonal, "..." any further axes, aligned at the right. Letters that the result after "->" has not are summed over;
     without "->" it has the axes of the ellipses and then, sorted, the letters that stand once. The same in integers:
-    `einsum(a, [0, 1], b, [1, 2], [0, 2])`. Operands have one element, real, integer or complex; integers keep it, and
-    wrap.
+    `einsum(a, [0, 1], b, [1, 2], [0, 2])`. Operands have one element, real, integer or complex. Products of integers
+    keep it, and wrap; sums of one operand are those of `sum`, in 64 bits.
 
     Of several operands two at a time are multiplied, in the order of `path` (see `einsum_path`), or by default in
     opt_einsum's where it is installed, else smallest results first. Each step is one plan on views: a batched matrix

@@ -23,6 +23,7 @@ from ...interop.arrays import read
 from ..elementwise.binary_functions import pow as power
 from ..elementwise.cast import cast
 from ..elementwise.fill import fill
+from ..reduce.reduce_kinds import total
 from .concat import stack
 from .generate import generate
 from .made import kind_of, new, number_kind
@@ -281,15 +282,15 @@ def tri(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: 
 def vander(x: Array, n: int | None = None, increasing: bool = False) -> Array:
     """The powers of each element of x along a new last axis, falling from n - 1 (torch.vander, numpy.vander).
 
-    increasing: rising from 0, as torch.linalg.vander has them.
+    increasing: rising from 0, as torch.linalg.vander has them. Powers of integers and bools are of 64 bits, and wrap.
     """
     found = read(x, "x")
     if not found.shape:
         raise InvalidProblemError("x must have an axis at least, got shape ()")
     count = found.shape[-1] if n is None else whole("n", n, 0)
-    kind = found.element
+    kind = total(found.element)
     exponents = _counted(count, 0 if increasing else count - 1, 1 if increasing else -1, I64, x)
-    rows = with_axis(x, -1, "x")
+    rows = with_axis(x if kind is found.element else cast(x, kind), -1, "x")
     return power(rows, cast(exponents, kind))
 
 
