@@ -465,6 +465,7 @@ EXPORTS = {
     "OneHotDescriptor": "ops.layout.one_hot",
     "OneHotPlan": "ops.layout.one_hot",
     "OpCategory": "core.sku",
+    "OutOfMemoryError": "core.errors",
     "PackedDescriptor": "ops.attention.packed.ragged",
     "PackedGemmArgs": "ops.quant_gemm.packed_gemm",
     "PackedGemmDescriptor": "ops.quant_gemm.packed_gemm",

@@ -13,7 +13,10 @@ from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.keywords import entry, unexpected
 from ...core.views import permuted, shape_of, with_axis, without_axes
-from .contraction import Factor, Labels, Options, contract, copied, factor, same_element, totalled
+from ...interop.arrays import read
+from ..elementwise.cast import cast
+from ..reduce.reduce_kinds import total
+from .contraction import ELEMENTS, Factor, Labels, Options, contract, copied, factor, same_element, totalled
 from .gemm import GemmPlan
 from .equation import Equation, Label, Text, of_lists, parse, solved
 from .paths import Path, checked_path, path_of
@@ -45,6 +48,8 @@ def product(
     single = [axis for axis, n in enumerate(shape) if n == 1]
     wanted = tuple(label for label in equation.output if equation.extents[label] != 1)
     target = None if given is None else without_axes(given, single, "out")
+    if len(arrays) == 1:
+        arrays = [_counted(arrays[0], equation, given, options)]
     factors = [factor(x, labels) for x, labels in zip(arrays, equation.inputs, strict=True)]
     if len(arrays) > 1 or set(equation.output) < set(equation.extents):
         same_element(name, [x.element for x in factors])
@@ -54,6 +59,16 @@ def product(
     if given is not None:
         return given
     return reduce(lambda y, axis: with_axis(y, axis, "y"), single, made)
+
+
+def _counted(x: Any, equation: Equation, out: Any, options: Options) -> Any:
+    """An operand alone, in the element of its sums where all that are made are of one element each."""
+    away = set(equation.inputs[0]) - set(equation.output)
+    kind = read(x, "operand 0").element
+    wide = total(kind) if kind in ELEMENTS else kind
+    if not away or wide is kind or any(equation.extents[label] != 1 for label in away):
+        return x
+    return x if out is not None and read(out, "out").element is kind else cast(x, wide, **options.of_others)
 
 
 def _along(path: Path, live: list[Factor], wanted: Labels, options: Options, target: Any) -> Any:
