@@ -56,10 +56,11 @@ def test_cupys_allocator_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     def empty(*_: Any) -> Any:
         raise cupy.cuda.memory.OutOfMemoryError(1 << 44, 0)
 
+    like = pointer_view(LONG[:4])
     monkeypatch.setattr("cupy.cuda.runtime.getDevice", lambda: 0)
     monkeypatch.setattr(cupy, "ndarray", empty)
     with pytest.raises(bc.OutOfMemoryError, match="17592186044416 bytes for an output"):
-        maker(pointer_view(LONG[:4]), (1 << 42,), ElementKind.F32, 0)()
+        maker(like, (1 << 42,), ElementKind.F32, 0)()
 
 
 def test_xlas_words_are_known() -> None:

@@ -30,6 +30,8 @@ def lacking(error: BaseException, what: str, nbytes: int | None = None) -> OutOf
 
 
 def _said(error: BaseException) -> bool:
+    if type(error).__name__ == OutOfMemoryError.__name__:  # torch's
+        return True
     return isinstance(error, (RuntimeError, ValueError)) and any(word in str(error).lower() for word in _WORDS)
 
 

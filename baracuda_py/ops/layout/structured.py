@@ -7,6 +7,7 @@ from exact integers where it can, are copied where `like` is.
 from __future__ import annotations
 
 import math
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -211,8 +212,13 @@ _MOST_INVERSE = {**_MOST, "symmetric": 330}
 _MOST_OF_HILBERT = 210
 
 
-def _binomials(n: int) -> Any:
-    return [[math.comb(i, j) for j in range(n)] for i in range(n)]
+def _binomials(n: int) -> list[list[int]]:
+    """Pascal's triangle, row by row; by additions, which cost less than as many binomials."""
+    rows = [[1] + [0] * (n - 1)]
+    while len(rows) < n:
+        last = rows[-1]
+        rows.append([1, *(a + b for a, b in pairwise(last))])
+    return rows
 
 
 def _floats(numbers: Any) -> Any:
@@ -227,7 +233,12 @@ def _floats(numbers: Any) -> Any:
 def pascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any = None) -> Array:
     """Pascal's triangle as an n × n matrix, "symmetric", "lower" or "upper" (scipy.linalg.pascal)."""
     size = _rows(n, kind, _MOST)
-    made = [[math.comb(i + j, i) if kind == "symmetric" else math.comb(i, j) for j in range(size)] for i in range(size)]
+    if kind == "symmetric":
+        made = [[1] * size]
+        while len(made) < size:
+            made.append(list(accumulate(made[-1])))
+    else:
+        made = _binomials(size)
     return _counted(_floats(np.array(made, object).T if kind == "upper" else made), element, like)
 
 
