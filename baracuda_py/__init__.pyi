@@ -32,6 +32,7 @@ from .core.errors import InvalidProblemError as InvalidProblemError
 from .core.errors import MisalignedOperandError as MisalignedOperandError
 from .core.errors import NonFiniteWarning as NonFiniteWarning
 from .core.errors import NotPreparedError as NotPreparedError
+from .core.errors import OutOfMemoryError as OutOfMemoryError
 from .core.errors import UnknownKeywordError as UnknownKeywordError
 from .core.errors import UnsupportedError as UnsupportedError
 from .core.errors import WorkspaceTooSmallError as WorkspaceTooSmallError
@@ -990,12 +991,12 @@ def array_equiv(a: Array, b: Array, *, out: Out = None, stream: Stream = None, p
     """Whether a and b, broadcast together, have equal elements, as a 0-d array (numpy.array_equiv). One launch."""
 def array_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
-def as_strided(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
-def as_strided_copy(x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
-def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with what a view of these sizes and strides sees of its row-major elements replaced by src."""
+def as_strided(x: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a view of these sizes and strides, in elements, sees of x's memory, copied (torch.as_strided_copy)."""
+def as_strided_copy(x: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a view of these sizes and strides, in elements, sees of x's memory, copied (torch.as_strided_copy)."""
+def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what a view of these sizes and strides sees of its memory replaced by src (torch.as_strided_scatter)."""
 def asin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = asin(x) element by element, also called arcsin; see `UnaryPlan`."""
 def asin_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1403,7 +1404,7 @@ def cube(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = cube(x) element by element; see `UnaryPlan`."""
 def cube_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy cube'(x) element by element; see `UnaryBackwardPlan`."""
-def cumlogsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+def cumlogsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = 0, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The logcumsumexp of x along `axis`; see `ScanPlan`."""
 def cummax(x: Array, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cummax of x along `axis`; see `ScanExtremePlan`."""
@@ -1413,10 +1414,10 @@ def cumprod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int
     """The cumprod of x along `axis`; see `ScanPlan`."""
 def cumsum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The cumsum of x along `axis`; see `ScanPlan`."""
-def cumulative_prod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cumprod of x along `axis`; see `ScanPlan`."""
-def cumulative_sum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cumsum of x along `axis`; see `ScanPlan`."""
+def cumulative_prod(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumprod of x along `axis`, which an array of several axes must be given (numpy.cumulative_prod)."""
+def cumulative_sum(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumsum of x along `axis`, which an array of several axes must be given (numpy.cumulative_sum)."""
 def cumulative_trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The area under y so far along `axis` (torch.cumulative_trapezoid); see `CumulativeTrapezoidPlan`."""
 def cumulative_trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1549,7 +1550,7 @@ def dynamic_update_slice_backward(dy: Array, starts: Array, *, shape: int | Sequ
 def dynamic_update_slice_in_dim(x: Array, update: Array, start_index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with update from an index on the device on, along an axis (jax.lax.dynamic_update_slice_in_dim)."""
 def ediff1d(x: Array, to_end: Array | None = None, to_begin: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The differences of neighbours in x, of one axis, behind to_begin and before to_end (numpy.ediff1d)."""
+    """The differences of neighbours in x, behind to_begin and before to_end (numpy.ediff1d)."""
 def ediff1d_backward(dy: Array, *, n: int = ..., begin: int = ..., end: int = ..., return_dx: bool = True, return_dto_begin: bool = True, return_dto_end: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx[i] = dy of the difference before x[i] less that of the one behind it; what stood beside them as it is."""
 def einsum(equation: Any, *operands: Any, path: Any = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2556,10 +2557,10 @@ def nanargmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequenc
     """The nanargmax of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanargmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanargmin of x along `axis` (all axes by default); see `ReducePlan`."""
-def nancumprod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The nancumprod of x along `axis`; see `ScanPlan`."""
-def nancumsum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The nancumsum of x along `axis`; see `ScanPlan`."""
+def nancumprod(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumprod of x along `axis` that takes NaN for 1 (numpy.nancumprod): of all elements as one row by default."""
+def nancumsum(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumsum of x along `axis` that takes NaN for 0 (numpy.nancumsum): of all elements as one row by default."""
 def nanmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanmax of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanmax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2582,7 +2583,7 @@ def nanprod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] =
     """dx of nanprod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def nanquantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
-def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanstd of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanstd_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanstd along `axis` (all axes by default); see `ReduceBackwardPlan`."""
@@ -2590,7 +2591,7 @@ def nansum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[i
     """The nansum of x along `axis` (all axes by default); see `ReducePlan`."""
 def nansum_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nansum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The nanvar of x along `axis` (all axes by default); see `ReducePlan`."""
 def nanvar_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of nanvar along `axis` (all axes by default); see `ReduceBackwardPlan`."""
@@ -3543,13 +3544,13 @@ def union1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | 
 def unique(x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`)."""
 def unique_all(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`unique` with inverse, counts and first places (jax.numpy.unique_all)."""
+    """The values of `unique`, their first places, the inverse in x's shape, counts, and how many there are."""
 def unique_consecutive(x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """An element of every run of equal neighbours in x, seen as a row, or a slice along `axis` (torch's function)."""
 def unique_counts(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`unique` with the counts of the elements (jax.numpy.unique_counts)."""
 def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`unique` with the number of every element of x (jax.numpy.unique_inverse)."""
+    """`unique` with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
 def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
 def unpack_codes(packed: Array, bits: int) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from types import FunctionType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..interop.dynamo import opaque
 
@@ -12,11 +14,34 @@ MARK = "exported"
 
 
 def exported(value: T) -> T:
-    """Marks a function or class: `tools/exports.py` makes every name that its module has of it public."""
-    setattr(value, MARK, True)
-    if isinstance(value, FunctionType) and _of_arrays(value):
-        opaque(value)
-    return value
+    """Marks a function or class: `tools/exports.py` makes every name that its module has of it public.
+
+    A function names the argument that its annotation does not take where it fails by an error that is not ours, as
+    those that `entry` marks do.
+    """
+    made: Any = _explaining(value) if inspect.isfunction(value) else value
+    setattr(made, MARK, True)
+    if isinstance(made, FunctionType) and _of_arrays(made):
+        opaque(made)
+    return made  # type: ignore[no-any-return]
+
+
+def _explaining(function: Any) -> Any:
+    shown = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            return function(*args, **given)
+        except Exception as error:
+            from .misfits import explained  # which knows arrays, as pages do that are read before it
+
+            refused = explained(error, shown, args, given)
+            if refused is None:
+                raise
+            raise refused from error
+
+    return call
 
 
 def _of_arrays(function: FunctionType) -> bool:

@@ -67,7 +67,7 @@ class Entry:
 def functional(
     plan: type[Plan], name: str | None = None, doc: str | None = None, *, layouts: Any = None,
     returns: Sequence[str] = (), positional: Sequence[str] = (), follows: str = "",
-    overloads: Sequence[Overload] = (), **fixed: Any,
+    overloads: Sequence[Overload] = (), defaults: Mapping[str, Any] | None = None, **fixed: Any,
 ) -> Callable[..., Any]:  # fmt: skip
     """The function of a plan; `fixed` are descriptor attributes it fixes (a table op's kind).
 
@@ -76,6 +76,7 @@ def functional(
     `layouts` gives it a `layout=` (`ops.attention.layouts`): operands of another layout than the plan's own are views
     to the plan, and as they are to the direct path.
     `returns`: optional outputs of a forward plan that are returned unless declined (when what they need is given).
+    `defaults`: of attributes, where the function's are not the descriptor's.
     `positional`: attributes that may follow the operands by position, in this order.
     `follows`: an input; where its channels lie last in memory, those of outputs do (`channels_last`).
     """
@@ -89,7 +90,8 @@ def functional(
     at = {s.name: s.local for s in operands_of(plan.args)}  # what the code calls them
     head = [s.local for s in required] + [f"{s.local}=None" for s in inputs if s not in required]
     solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
-    defaults = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
+    own = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
+    defaults = {**own, **(defaults or {})}
     scalars = {
         f.name: f.default for f in dataclasses.fields(plan.args) if f.name in {s.name for s in scalars_of(plan.args)}
     }

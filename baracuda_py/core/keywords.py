@@ -20,7 +20,7 @@ from .doc import Doc
 from .dump import dumped
 from .errors import BaracudaError, UnknownKeywordError
 from .execution import rehearsal
-from .misfits import misfit
+from .misfits import explained
 from .one_device import check_one_device
 from .routed import arrived
 from .signatures import completed
@@ -153,7 +153,9 @@ def near(word: str, known: Iterable[str]) -> list[str]:
 
 def meant(word: str, known: Iterable[str]) -> str:
     """What to say of a keyword that is not among the known ones: "; did you mean axis=?", or nothing."""
-    names = list(known)
+    names = [name for name in known if name != word]  # which is taken by position, or in another way
+    if len(names) < len(list(known)):
+        return "; give it by position"
     small = word.lower()
     for group in SYNONYMS.get(small, ()):
         if all(name in names and name != word for name in group.split()):
@@ -228,9 +230,7 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
                     raise symbolic from None  # of the symbols, not of the arrays that they are not
                 if made is not None:
                     return made
-                if isinstance(error, (BaracudaError, MemoryError)):
-                    raise
-                refused = misfit(error, shown, args, given)
+                refused = explained(error, shown, args, given)
                 if refused is None:
                     raise
                 raise refused from error

@@ -15,10 +15,11 @@ from ..interop.arrays import read
 from ..interop.dynamo import methods_in_graph
 from ..ops.scan.linear_scan import linear_scan
 from ..ops.scan.linear_scan_backward import linear_scan_backward
-from ..ops.scan.scan import cumprod, cumsum, logcumsumexp, nancumprod, nancumsum
+from ..ops.scan.scan import cumprod, cumsum, logcumsumexp
 from ..ops.scan.scan_backward import scan_backward
 from ..ops.scan.scan_extreme import cummax, cummin
 from ..ops.scan.scan_extreme_backward import scan_extreme_backward
+from ..ops.scan.scan_functions import nancumprod, nancumsum
 from .affine import affine
 from .build import call
 from .calls import Call, by_names, has_gradient

@@ -33,8 +33,10 @@ def _call(kind: TernaryKind, a: Array, b: Any, c: Any, names: str, **rest: Any) 
     named = dict(zip("abc", names.split(), strict=True))
 
     def holds() -> ElementKind:
+        if element is not None:
+            return ElementKind.of(element)
         lead, name = (a, "a") if kind is not K.WHERE else next((x, n) for n, x in arrays.items())
-        return ElementKind.of(element) if element is not None else read(lead, named[name]).element
+        return read(lead, named[name]).element
 
     for field, x in sorted((("b", b), ("c", c)), key=lambda pair: _is_number(pair[1])):  # arrays first: they say what
         if x is None:  # numbers become

@@ -329,7 +329,7 @@ def fixed_for(kind: Any) -> dict[str, Any]:
 def _function(kind: ReduceKind) -> Any:
     also = "".join(f", also called {name}" for name in kind.row.aliases)
     doc = f"The {kind.value} of x along `axis` (all axes by default){also}; see `ReducePlan`."
-    return functional(ReducePlan, kind.value, doc, kind=kind, **fixed_for(kind))
+    return functional(ReducePlan, kind.value, doc, kind=kind, defaults=kind.row.defaults, **fixed_for(kind))
 
 
 # A function for each row, under its name and its aliases; they hide Python's own of these names from here on.

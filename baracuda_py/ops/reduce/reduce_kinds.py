@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,8 @@ class Reduction:
     formula: (x, axes) → y, and what `takes` names of the descriptor. ordered: the result depends on the order of the
     elements (sums of floats, places). nonempty: undefined for none. widened: y may be float32 of 16-bit floats.
     torch: (torch, x, axes, descriptor) → y, the function of the kind's name by default. merge: makes one of the results
-    of two parts, exactly where elements are integers.
+    of two parts, exactly where elements are integers. defaults: of the function's attributes, where those of the library
+    that the name is of are not the descriptor's.
     """
 
     cpp: str
@@ -95,6 +96,7 @@ class Reduction:
     torch: Callable[..., Any] | None = None
     aliases: tuple[str, ...] = ()
     merge: np.ufunc | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _nan(value: float, x: Any) -> Any:
@@ -132,6 +134,7 @@ def _root(formula: Callable[[Any, Axes, int], Any]) -> Callable[[Any, Axes, int]
 
 
 _SPREAD: dict[str, Any] = {"bound": rounded(512), "takes": ("correction",)}
+_NAN_SPREAD: dict[str, Any] = {**_SPREAD, "defaults": {"correction": 0}}  # NumPy's names, and its ddof
 _WITH_PARTS: dict[str, Any] = {"elements": INEXACT, "result": _part}
 _TRUTH: dict[str, Any] = {"elements": WITH_COMPLEX, "result": _bool, "bound": exact, "ordered": False}
 
@@ -259,8 +262,8 @@ class ReduceKind(TableKind):
         "nanargmin",
         _place("Nanargmin", formulas.nan_place(np.argmin, np.inf), torch=oracle.nan_place("argmin")),
     )
-    NANVAR = "nanvar", Reduction("Nanvar", formulas.nanvar, torch=oracle.nan_spread(1), **_SPREAD)
-    NANSTD = "nanstd", Reduction("Nanstd", _root(formulas.nanvar), torch=oracle.nan_spread(0.5), **_SPREAD)
+    NANVAR = "nanvar", Reduction("Nanvar", formulas.nanvar, torch=oracle.nan_spread(1), **_NAN_SPREAD)
+    NANSTD = "nanstd", Reduction("Nanstd", _root(formulas.nanvar), torch=oracle.nan_spread(0.5), **_NAN_SPREAD)
 
     row: Reduction
 
