@@ -31,7 +31,7 @@ from .outputs import allocating, channels_last, handed, make_all, maker
 from .plan import Plan
 from .problem import asked_for
 from .routed import Routed, route
-from .signatures import NAMES, returned, taken
+from .signatures import NAMES, may_serve, returned, taken
 
 _CAPACITY = 4096
 _OPTIONS = ("out", "stream", "preference")
@@ -82,7 +82,7 @@ def functional(
     """
     name = name or plan.op.partition(".")[2]
     fields = [f for f in dataclasses.fields(plan.descriptor) if f.name not in fixed and f.name != "element"]
-    served = [s for s in arrays_of(plan.args) if _may_serve(s, fixed)]
+    served = [s for s in arrays_of(plan.args) if may_serve(s, fixed)]
     inputs = [s for s in served if s.reads]
     optional = [s for s in served if s.role == "out" and s.optional]
     backward = plan.direction == "backward"
@@ -276,15 +276,6 @@ def _traced(name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any
     """What operands that stand for arrays make of the call, or None; see `keywords.traced`."""
     given = {n: value for n, value in attributes.items() if value is not UNSET}
     return traced(name, [value for value in operands.values() if value is not None], given)
-
-
-def _may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
-    """Whether a function with these attributes fixed has the operand."""
-    if spec.instead and fixed.get(spec.instead):
-        return False
-    if spec.kinds is None or "kind" not in fixed:
-        return spec.kinds is None or bool(spec.kinds)
-    return fixed["kind"] in spec.kinds
 
 
 def _making(outs: Sequence[str]) -> list[str]:

@@ -105,3 +105,12 @@ _WORDS = {
     "axis": "int | Sequence[int] | None", "element": "DType", "to_element": "DType", "shape": "int | Sequence[int]",
     "min": "Array | float | None", "max": "Array | float | None",
 }  # fmt: skip
+
+
+def may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
+    """Whether a function with these attributes fixed has the operand."""
+    if spec.instead and fixed.get(spec.instead):
+        return False
+    if spec.kinds is None or "kind" not in fixed:
+        return spec.kinds is None or bool(spec.kinds)
+    return fixed["kind"] in spec.kinds

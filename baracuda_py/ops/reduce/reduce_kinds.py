@@ -80,8 +80,8 @@ class Reduction:
     formula: (x, axes) → y, and what `takes` names of the descriptor. ordered: the result depends on the order of the
     elements (sums of floats, places). nonempty: undefined for none. widened: y may be float32 of 16-bit floats.
     torch: (torch, x, axes, descriptor) → y, the function of the kind's name by default. merge: makes one of the results
-    of two parts, exactly where elements are integers. defaults: of the function's attributes, where those of the library
-    that the name is of are not the descriptor's.
+    of two parts, exactly where elements are integers. defaults: of the attributes that the function takes, where those
+    of the library that the name is of are not the descriptor's.
     """
 
     cpp: str
