@@ -56,3 +56,18 @@ def test_the_two_commands() -> None:
     assert [command.count("\n") for command in commands] == [1, 1]
     assert commands[0].endswith("&& python examples/train_gpt.py\n") and (ROOT / "examples/train_gpt.py").exists()
     assert commands[1].endswith("&& pytest -n auto --dist loadfile\n")
+
+
+def test_its_python_passes_mypy(tmp_path: Path) -> None:
+    """Strict, as the package itself is checked; `follow_imports` leaves out what stands in the package."""
+    pytest.importorskip("mypy")
+    files = []
+    for number, block in enumerate(BLOCKS):
+        files.append(tmp_path / f"block_{number}.py")
+        files[-1].write_text(block)
+    command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml")]
+    done = subprocess.run(
+        [*command, "--cache-dir", str(tmp_path / "cache"), *map(str, files)],
+        env=os.environ | {"MYPYPATH": str(ROOT)}, cwd=tmp_path, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

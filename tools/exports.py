@@ -24,8 +24,8 @@ FRAME = {
     "core.element": ["ElementKind"],
     "core.errors": [
         "BaracudaError", "BufferTooSmallError", "CaptureError", "CompileError", "DeviceMismatchError",
-        "InvalidProblemError", "MisalignedOperandError", "NonFiniteWarning", "NotPreparedError", "UnknownKeywordError",
-        "UnsupportedError", "WorkspaceTooSmallError",
+        "InvalidProblemError", "MisalignedOperandError", "NonFiniteWarning", "NotPreparedError", "OutOfMemoryError",
+        "UnknownKeywordError", "UnsupportedError", "WorkspaceTooSmallError",
     ],
     "core.error_bound": ["Exact", "Forward", "PerOutput", "Relative", "Ulp"],
     "core.plan": ["Plan"],

@@ -15,6 +15,7 @@ from ..core.errors import InvalidProblemError
 from ..core.execution import Makers, Views
 from ..core.finite import all_finite, report, word
 from ..core.intake import count_written
+from ..core.memory import lacking
 from ..core.plan import Plan
 from ..core.spec import NUMPY_APART, Spec
 from ..interop.arrays import settled, to_numpy
@@ -45,7 +46,12 @@ class NumpyRunner:
             self._announced = True
             self.plan.announce(variant, geometry)
         if geometry.layout != "empty":
-            run_reference(self.plan, args, variant.name == NUMPY_APART)
+            try:
+                run_reference(self.plan, args, variant.name == NUMPY_APART)
+            except MemoryError as error:
+                if (told := lacking(error, f"what the NumPy backend computes {self.plan.op} with")) is None:
+                    raise
+                raise told from error
 
     run_refs = run
 

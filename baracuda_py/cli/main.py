@@ -81,7 +81,8 @@ def _discard(stream: TextIO) -> None:
         os.close(null)
 
 
-def _command(argv: list[str] | None) -> int:
+def parsed(argv: list[str] | None) -> argparse.Namespace:
+    """A command line, understood but not run; a wrong one ends the process with status 2, as `argparse` does it."""
     parser = _Parser(
         prog="python -m baracuda_py",
         description="Fused ML ops as plans over raw CUDA.",
@@ -101,4 +102,9 @@ def _command(argv: list[str] | None) -> int:
         options.fields += rest  # fields after an option, which argparse leaves over
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
+
+
+def _command(argv: list[str] | None) -> int:
+    options = parsed(argv)
     return int(options.run(options))

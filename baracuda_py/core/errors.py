@@ -76,6 +76,22 @@ class BufferTooSmallError(BaracudaError):
         self.operand = operand
 
 
+class OutOfMemoryError(BaracudaError, MemoryError):
+    """Memory for an output, a workspace or the NumPy backend that cannot be had; `nbytes`: asked for, where known."""
+
+    def __init__(self, message: str, nbytes: int | None = None) -> None:
+        # Not by `super`: where it is of a package's own type, too, that one's constructor takes something else.
+        Exception.__init__(self, _encodable(message))
+        self.nbytes = nbytes
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The type that is a package's, too, is made while the program runs: it is sent as what it is here.
+        return OutOfMemoryError, (self.args[0], self.nbytes)
+
+
 class DeviceMismatchError(BaracudaError):
     """An operand on another device, a host array given to a CUDA plan, or a plan used in a forked child."""
 

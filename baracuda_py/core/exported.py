@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import functools
+import inspect
+from types import FunctionType
+from typing import Any, TypeVar
+
+from ..interop.dynamo import opaque
 
 T = TypeVar("T")
 MARK = "exported"
 
 
 def exported(value: T) -> T:
-    """Marks a function or class: `tools/exports.py` makes every name that its module has of it public."""
-    setattr(value, MARK, True)
-    return value
+    """Marks a function or class: `tools/exports.py` makes every name that its module has of it public.
+
+    A function names the argument that its annotation does not take where it fails by an error that is not ours, as
+    those that `entry` marks do.
+    """
+    made: Any = _explaining(value) if inspect.isfunction(value) else value
+    setattr(made, MARK, True)
+    if isinstance(made, FunctionType) and _of_arrays(made):
+        opaque(made)
+    return made  # type: ignore[no-any-return]
+
+
+def _explaining(function: Any) -> Any:
+    shown = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            return function(*args, **given)
+        except Exception as error:
+            from .misfits import explained  # which knows arrays, as pages do that are read before it
+
+            refused = explained(error, shown, args, given)
+            if refused is None:
+                raise
+            raise refused from error
+
+    return call
+
+
+def _of_arrays(function: FunctionType) -> bool:
+    """Whether its first argument is an array, or some, and so is the result: to torch.compile it is one call then."""
+    said = {name: str(annotation) for name, annotation in function.__annotations__.items()}
+    return (
+        "Array" in next(iter(said.values()), "") and "Array" in said.get("return", "") and next(iter(said)) != "return"
+    )
 
 
 def is_exported(value: object) -> bool:

@@ -18,10 +18,22 @@ from .checked import INT64, real, sequence, shown, truth, whole, wholes
 from .element import ElementKind
 from .errors import BaracudaError, InvalidProblemError
 from .intake import stream_pointer
+from .memory import lacking
 from .preference import PlanPreference
+from .routed import Routed
 from .views import VIEWED, no_views
 
 _ONE_OF = re.compile(r" \| (?![^\[]*\])")  # between the alternatives of an annotation, not inside of brackets
+
+
+def explained(
+    error: Exception, shown_as: inspect.Signature, args: Iterable[Any], given: Mapping[str, Any]
+) -> BaracudaError | None:
+    """What a function should have raised in the place of an error that is not ours; None where the error is right."""
+    if isinstance(error, BaracudaError):
+        return None
+    told = lacking(error, "what it computes with")
+    return told if told is not None or isinstance(error, MemoryError) else misfit(error, shown_as, args, given)
 
 
 def misfit(
@@ -109,5 +121,5 @@ _TAKES: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "DType": ("an element", lambda name, value: ElementKind.of(value)),
     "Out": ("an array", _out),
     "Stream": ("a stream", lambda name, value: stream_pointer(value)),
-    "PlanPreference": ("a PlanPreference", _is(PlanPreference)),
+    "PlanPreference": ("a PlanPreference", _is((PlanPreference, Routed))),
 }

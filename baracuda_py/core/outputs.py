@@ -19,6 +19,7 @@ from .dispatch import dense_view
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .intake import stream_pointer
+from .memory import lacking
 
 
 def each_of(out: Any, count: int) -> tuple[Any, ...]:
@@ -62,7 +63,8 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int, last:
     last: its axis 1 moves fastest in memory (`channels_last`).
     """
     package = package_name(type(like))
-    shape = dense_view("output", tuple(shape), kind).shape
+    view = dense_view("output", tuple(shape), kind)
+    shape, nbytes = view.shape, view.nbytes
     if package == "torch":
         torch = sys.modules["torch"]
         known = kind.bits >= 8 and hasattr(torch, str(kind))  # its 4-bit dtypes are not packed
@@ -71,15 +73,15 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int, last:
         if last:
             facts["memory_format"] = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
         empty = torch.empty
-        return lambda: empty(shape, **facts)
+        return _claiming(lambda: empty(shape, **facts), nbytes)
     if last and package != "jax":
         moved = maker(like, (shape[0], *shape[2:], shape[1]), kind, device)
         order = (0, len(shape) - 1, *range(1, len(shape) - 1))
         return lambda: moved().transpose(order)
     if package == "jax" and device < 0:
-        return partial(jax_arrays.empty, shape, kind)
+        return _claiming(partial(jax_arrays.empty, shape, kind), nbytes)
     if device < 0:
-        return lambda: np.empty(shape, kind.carrier)
+        return _claiming(lambda: np.empty(shape, kind.carrier), nbytes)
     import cupy
 
     if package == "baracuda_py":
@@ -99,7 +101,21 @@ def maker(like: Any, shape: Sequence[int], kind: ElementKind, device: int, last:
         with cupy.cuda.Device(device):
             return array(shape, dtype)
 
-    return make
+    return _claiming(make, nbytes)
+
+
+def _claiming(make: Callable[[], Any], nbytes: int) -> Callable[[], Any]:
+    """A maker whose lack of memory is an `OutOfMemoryError`."""
+
+    def claim() -> Any:
+        try:
+            return make()
+        except Exception as error:
+            if (told := lacking(error, "an output", nbytes)) is None:
+                raise
+            raise told from error
+
+    return claim
 
 
 def allocating(package: str, device: int, stream: Any) -> Any:

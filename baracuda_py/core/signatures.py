@@ -47,9 +47,9 @@ def accepted(field: dataclasses.Field[Any]) -> str:
 def taken(plan: Any, inputs: Sequence[Operand], attributes: Sequence[str], flags: Sequence[str]) -> dict[str, str]:
     """Of the function generated for a plan: its operands, the attributes it takes and its `return_…` flags."""
     fields = {f.name: f for f in dataclasses.fields(plan.descriptor)}
-    said = {s.name: _operand(s) for s in inputs}
+    said = {s.local: _operand(s) for s in inputs}
     said |= {name: accepted(fields[name]) for name in attributes}
-    said |= {s.name: "Scalar" for s in scalars_of(plan.args)}
+    said |= {s.local: "Scalar" for s in scalars_of(plan.args)}
     said |= dict.fromkeys(flags, "bool") | {"layout": "str", "element": "DType"} | COMMON
     return said
 
@@ -105,3 +105,12 @@ _WORDS = {
     "axis": "int | Sequence[int] | None", "element": "DType", "to_element": "DType", "shape": "int | Sequence[int]",
     "min": "Array | float | None", "max": "Array | float | None",
 }  # fmt: skip
+
+
+def may_serve(spec: Operand, fixed: Mapping[str, Any]) -> bool:
+    """Whether a function with these attributes fixed has the operand."""
+    if spec.instead and fixed.get(spec.instead):
+        return False
+    if spec.kinds is None or "kind" not in fixed:
+        return spec.kinds is None or bool(spec.kinds)
+    return fixed["kind"] in spec.kinds

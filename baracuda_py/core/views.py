@@ -15,7 +15,7 @@ import numpy as np
 from ..interop.arrays import package_name, read
 from .element import ElementKind
 from .errors import InvalidProblemError
-from .tensor import TensorRef, View, dense_strides, merge_axes
+from .tensor import TensorRef, View, addressable, dense_strides, merge_axes
 
 
 def shape_of(x: Any, name: str) -> tuple[int, ...]:
@@ -141,7 +141,7 @@ def reshaped(x: Any, shape: Sequence[int], name: str) -> Any:
     if package == "torch":
         try:
             return x.view(tuple(shape))
-        except RuntimeError:
+        except (RuntimeError, ValueError):  # the second in a trace
             return None
     view = read(x, name)
     if 0 in view.shape:
@@ -178,6 +178,24 @@ def windows(x: Any, axis: int, size: int, step: int, name: str) -> Any:
     shape[axis] = (shape[axis] - size) // step + 1
     strides[axis] *= step
     return _restrided(x, (*shape, size), (*strides, view.strides[axis]))
+
+
+def storage_offset(x: Any) -> int:
+    """How many elements lie before x in the memory that it is a view of: of NumPy and CuPy the array that it came from.
+
+    An array of another package, and one over memory that is no array, begins its memory.
+    """
+    package = package_name(type(x))
+    if package == "torch":
+        return int(x.storage_offset())
+    base = getattr(x, "base", None) if package in ("numpy", "cupy") else None
+    while isinstance(base, np.ndarray) and isinstance(base.base, np.ndarray):
+        base = base.base
+    if package_name(type(base)) != package:
+        return 0
+    whole = read(base, "x")
+    first = addressable(whole.ptr, whole.shape, whole.strides, x.itemsize)[0]
+    return (read(x, "x").ptr - whole.ptr - first) // int(x.itemsize)
 
 
 def constant(x: Any) -> Any:

@@ -83,6 +83,8 @@ def _refuse_masked(a: np.ndarray) -> Reading:
 def _read_torch(a: Any) -> Reading:
     """A torch tensor, whoever records what is done with it: `located` refuses where that matters."""
     torch = sys.modules["torch"]
+    if torch.jit.is_tracing():
+        raise UnsupportedError("torch.jit.trace records no op of this package; use torch.compile or torch.export")
     if a.is_nested:
         raise UnsupportedError("a nested torch tensor has no one shape; give its parts, or .to_padded_tensor(value)")
     if a.device.type not in ("cpu", "cuda", "meta"):
@@ -95,6 +97,8 @@ def _read_torch(a: Any) -> Reading:
 
 
 def _read_jax(a: Any) -> Reading:
+    if jax_arrays.spread_in_a_program(a):
+        return _read_traced(a)
     if jax_arrays.place(a) == "cpu":
         return _read_numpy(np.asarray(a))._replace(readonly=True, owner=a)
     import cupy

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.checked import shown as quoted
+from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
+from ..interop.arrays import read
 from ..ops.elementwise.cast import cast
+from ..ops.reduce.reduce_kinds import total
 
 # Functions: PyTorch's parameters in its order, "word:ours" where the word is not in WORDS. Others take their operands.
 _ORDERS = """
@@ -215,7 +218,8 @@ def variadic(function: Callable[..., Any]) -> bool:
 def spelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as PyTorch calls it; this package's own keywords are taken, too.
 
-    `inplace=True` writes the result over the input; `dtype=` casts the input first, where there is one.
+    `inplace=True` writes the result over the input; `dtype=` casts the input first, where there is one, and a total of
+    integers, which is of 64 bits here, to that dtype.
     """
     shown = inspect.signature(function).parameters
     order = ORDERS.get(name) or _default(shown)
@@ -246,7 +250,9 @@ def spelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             passed[lead] = cast(passed[lead], dtype)
         if inplace:
             passed["out"] = passed[lead]
-        return function(**passed)
+        if dtype is None or total(ElementKind.of(dtype)) is ElementKind.of(dtype):
+            return function(**passed)
+        return _narrowed(function, ElementKind.of(dtype), **passed)
 
     call.__name__ = call.__qualname__ = name
     first = str.partition(function.__doc__ or "", "\n\n")[0]
@@ -254,6 +260,14 @@ def spelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     call.__wrapped__ = function  # type: ignore[attr-defined]
     call.__signature__ = _signature(pairs, ours, shown)  # type: ignore[attr-defined]
     return call
+
+
+def _narrowed(function: Callable[..., Any], kind: ElementKind, out: Any = None, **passed: Any) -> Any:
+    """The result of a function of integers of fewer than 64 bits in their element: a total modulo theirs."""
+    y = function(**passed)
+    if out is None and read(y, "y").element is kind:
+        return y
+    return cast(y, kind, out=out, **{n: passed[n] for n in ("stream", "preference") if n in passed})
 
 
 def _side(side: Any) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.checked import shown
 from ..core.device import driver_device_count
 from ..core.element import ElementKind
+from ..core.errors import InvalidProblemError
 from ..core.plan import Plan
 from ..expressions.elementwise import Expression
 from .checks import CHECKS, Check
@@ -27,6 +29,10 @@ def exercise(
     on the emulator where there is none. Inputs of a formula are arrays but those that have a default, or are in
     `roles`: `exercise(f, roles={"alpha": float})`. Raises AssertionError with the problem that failed.
     """
+    if not isinstance(op, Expression) and not (isinstance(op, type) and issubclass(op, Plan)):
+        raise InvalidProblemError(f"op must be a Plan class or a formula, got {shown(op)}")
+    if check is not None and not callable(check):
+        raise InvalidProblemError(f"check must be a function of a plan and a draw, got {shown(check)}")
     if isinstance(op, Expression):
         plan = op.plan(**(roles or {}))
         linked = plan.vjp if op.differentiable else None

@@ -133,17 +133,28 @@ def same_element(name: str, kinds: Sequence[ElementKind]) -> ElementKind:
     return kinds[0]
 
 
-def summed(x: Factor, kept: Labels, options: Options, target: Any = None) -> Factor:
+def summed(x: Factor, kept: Labels, options: Options) -> Factor:
     """The factor with all labels but those kept summed away; integers keep their element, and wrap."""
+    made = totalled(x, kept, options)
+    if made.element is x.element:
+        return made
+    return Factor(cast(made.array, x.element, **options.of_others), made.labels)
+
+
+def totalled(x: Factor, kept: Labels, options: Options, target: Any = None) -> Factor:
+    """The factor with all labels but those kept summed away as by `sum`, integers in 64 bits; target: what is written.
+
+    A target of integers of fewer bits gets the totals modulo theirs.
+    """
     axes = tuple(axis for axis, label in enumerate(x.labels) if label not in kept)
     if not axes:
         return x
     left = tuple(label for label in x.labels if label in kept)
     add_up = reductions.__dict__["sum"]
-    if total(x.element) is x.element:
-        return Factor(add_up(x.array, axis=axes, out=target, **options.of_others), left)
-    wide = add_up(x.array, axis=axes, **options.of_others)
-    return Factor(cast(wide, x.element, out=target, **options.of_others), left)
+    if target is not None and read(target, "out").element is x.element is not total(x.element):
+        wide = add_up(x.array, axis=axes, **options.of_others)
+        return Factor(cast(wide, x.element, out=target, **options.of_others), left)
+    return Factor(add_up(x.array, axis=axes, out=target, **options.of_others), left)
 
 
 def contract(a: Factor, b: Factor, wanted: Labels, options: Options, target: Any = None) -> Any:

@@ -13,7 +13,10 @@ from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.keywords import entry, unexpected
 from ...core.views import permuted, shape_of, with_axis, without_axes
-from .contraction import Factor, Labels, Options, contract, copied, factor, same_element, summed
+from ...interop.arrays import read
+from ..elementwise.cast import cast
+from ..reduce.reduce_kinds import total
+from .contraction import ELEMENTS, Factor, Labels, Options, contract, copied, factor, same_element, totalled
 from .gemm import GemmPlan
 from .equation import Equation, Label, Text, of_lists, parse, solved
 from .paths import Path, checked_path, path_of
@@ -45,6 +48,8 @@ def product(
     single = [axis for axis, n in enumerate(shape) if n == 1]
     wanted = tuple(label for label in equation.output if equation.extents[label] != 1)
     target = None if given is None else without_axes(given, single, "out")
+    if len(arrays) == 1:
+        arrays = [_counted(arrays[0], equation, given, options)]
     factors = [factor(x, labels) for x, labels in zip(arrays, equation.inputs, strict=True)]
     if len(arrays) > 1 or set(equation.output) < set(equation.extents):
         same_element(name, [x.element for x in factors])
@@ -54,6 +59,16 @@ def product(
     if given is not None:
         return given
     return reduce(lambda y, axis: with_axis(y, axis, "y"), single, made)
+
+
+def _counted(x: Any, equation: Equation, out: Any, options: Options) -> Any:
+    """An operand alone, in the element of its sums where all that are made are of one element each."""
+    away = set(equation.inputs[0]) - set(equation.output)
+    kind = read(x, "operand 0").element
+    wide = total(kind) if kind in ELEMENTS else kind
+    if not away or wide is kind or any(equation.extents[label] != 1 for label in away):
+        return x
+    return x if out is not None and read(out, "out").element is kind else cast(x, wide, **options.of_others)
 
 
 def _along(path: Path, live: list[Factor], wanted: Labels, options: Options, target: Any) -> Any:
@@ -79,7 +94,7 @@ def _alone(x: Factor, wanted: Labels, options: Options, target: Any) -> Any:
         return y if target is None else copied(y, out=target, **options.of_others)
     kept = tuple(label for label in x.labels if label in wanted)
     to = None if target is None else permuted(target, [wanted.index(label) for label in kept], "out")
-    return summed(x, kept, options, to).arranged(wanted)
+    return totalled(x, kept, options, to).arranged(wanted)
 
 
 @entry(GemmPlan)
@@ -92,8 +107,8 @@ def einsum(
     A letter names an axis, of one extent in all operands or 1, which broadcasts; a letter twice in an operand is a
     diagonal, "..." any further axes, aligned at the right. Letters that the result after "->" has not are summed over;
     without "->" it has the axes of the ellipses and then, sorted, the letters that stand once. The same in integers:
-    `einsum(a, [0, 1], b, [1, 2], [0, 2])`. Operands have one element, real, integer or complex; integers keep it, and
-    wrap.
+    `einsum(a, [0, 1], b, [1, 2], [0, 2])`. Operands have one element, real, integer or complex. Products of integers
+    keep it, and wrap; sums of one operand are those of `sum`, in 64 bits.
 
     Of several operands two at a time are multiplied, in the order of `path` (see `einsum_path`), or by default in
     opt_einsum's where it is installed, else smallest results first. Each step is one plan on views: a batched matrix

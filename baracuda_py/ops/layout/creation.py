@@ -7,6 +7,7 @@ there is none. `element` is any dtype-like; its defaults are PyTorch's (float32,
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from ...core import Array, ElementKind, Scalar
 from ...core.checked import real, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
+from ...core.numbers import met
 from ...core.tensor import Shape
 from ...core.views import permuted, shape_of, with_axis
 from ...expressions.elementwise import elementwise
@@ -23,6 +25,7 @@ from ...interop.arrays import read
 from ..elementwise.binary_functions import pow as power
 from ..elementwise.cast import cast
 from ..elementwise.fill import fill
+from ..reduce.reduce_kinds import total
 from .concat import stack
 from .generate import generate
 from .made import kind_of, new, number_kind
@@ -129,17 +132,35 @@ def arange(
     """
     start, stop = (0, start) if stop is None else (start, stop)
     for name, value in (("start", start), ("stop", stop), ("step", step)):
-        real(name, value)
+        _finite(name, value)
     if step == 0:
         raise InvalidProblemError("step must not be 0")
     kind = kind_of(element, number_kind(start, stop, step))
     exact = all(isinstance(one, (int, np.integer)) for one in (start, stop, step))
-    count = max(0, -((start - stop) // step)) if exact else max(0, math.ceil((stop - start) / step))
-    return _counted(int(count), start, step, kind, like, out)
+    count = -((start - stop) // step) if exact else _steps((stop - start) / step, math.ceil)
+    return _counted(max(0, int(count)), start, step, kind, like, out)
+
+
+def _finite(name: str, value: Any) -> float:
+    """A number that is neither infinite nor NaN."""
+    if not math.isfinite(number := real(name, value)):
+        raise InvalidProblemError(f"{name} must be finite, got {value}: it says how long the result is")
+    return number
+
+
+def _steps(number: float, rounded: Callable[[float], int]) -> int:
+    """A number of steps as an integer; raises where no array has so many."""
+    if not abs(number) < 2**63:
+        raise InvalidProblemError(f"from start to stop are {number} steps, more than an array has elements")
+    return rounded(number)
 
 
 def _counted(count: int, start: Any, step: Any, kind: ElementKind, like: Any, out: Any = None) -> Array:
     whole_ = not kind.is_inexact
+    if whole_ and count:
+        met("step", step, ElementKind.I64, "coefficient")
+        for name, value in (("start", start), ("the last number", start + (count - 1) * step)):
+            met(name, value, kind, "element")
     numbers = {"first": int(start), "stride": int(step)} if whole_ else {"begin": float(start), "end": float(step)}
     return generated((count,), (1,), "counted", kind, like, out, **numbers)
 
@@ -163,7 +184,10 @@ def generated(
 @exported
 def range_closed(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
     """start, start + step, … up to stop, which may be met (torch.range)."""
-    count = math.floor((real("stop", stop) - real("start", start)) / real("step", step)) + 1
+    begin, end, by = _finite("start", start), _finite("stop", stop), _finite("step", step)
+    if by == 0:
+        raise InvalidProblemError("step must not be 0")
+    count = _steps((end - begin) / by, math.floor) + 1
     return _counted(max(0, count), start, step, kind_of(element, F32), like)
 
 
@@ -281,15 +305,15 @@ def tri(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: 
 def vander(x: Array, n: int | None = None, increasing: bool = False) -> Array:
     """The powers of each element of x along a new last axis, falling from n - 1 (torch.vander, numpy.vander).
 
-    increasing: rising from 0, as torch.linalg.vander has them.
+    increasing: rising from 0, as torch.linalg.vander has them. Powers of integers and bools are of 64 bits, and wrap.
     """
     found = read(x, "x")
     if not found.shape:
         raise InvalidProblemError("x must have an axis at least, got shape ()")
     count = found.shape[-1] if n is None else whole("n", n, 0)
-    kind = found.element
+    kind = total(found.element)
     exponents = _counted(count, 0 if increasing else count - 1, 1 if increasing else -1, I64, x)
-    rows = with_axis(x, -1, "x")
+    rows = with_axis(x if kind is found.element else cast(x, kind), -1, "x")
     return power(rows, cast(exponents, kind))
 
 

@@ -7,6 +7,7 @@ from exact integers where it can, are copied where `like` is.
 from __future__ import annotations
 
 import math
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ...core.element import encode
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.keywords import entry, unexpected
+from ...core.memory import lacking
 from ...core.outputs import beside
 from ...core.views import shape_of, with_axis
 from ...interop.arrays import read
@@ -173,7 +175,7 @@ def _counted(values: Any, element: Any, like: Any) -> Array:
 @exported
 def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
-    size = whole("n", n, 1)
+    size = _extent(n)
     if size & (size - 1):
         raise InvalidProblemError(f"n must be a power of two, got {n}")
     made = np.ones((1, 1))
@@ -187,56 +189,94 @@ def dft(n: int, scale: str | None = None, element: Any = "complex64", *, like: A
     """The n × n matrix of the discrete Fourier transform (scipy.linalg.dft); scale: None, "sqrtn" or "n"."""
     if scale not in (None, "sqrtn", "n"):
         raise InvalidProblemError(f'scale must be None, "sqrtn" or "n", got {shown(scale)}')
-    size = whole("n", n, 1)
+    size = _extent(n)
     angle = np.outer(np.arange(size), np.arange(size)) % size / size
     by = {None: 1.0, "sqrtn": math.sqrt(size), "n": size}[scale]
     return _counted(np.exp(-2j * np.pi * angle) / by, element, like)
 
 
-def _binomials(n: int) -> Any:
-    return [[math.comb(i, j) for j in range(n)] for i in range(n)]
+def _extent(n: Any) -> int:
+    """The rows and columns of a matrix that the host makes; raises at once where it has no memory for one."""
+    size = whole("n", n, 1)
+    try:
+        np.empty((size, size), np.complex128)
+    except (MemoryError, ValueError) as error:
+        told = lacking(error, f"a matrix of {size} rows and columns", 16 * size * size)
+        raise error if told is None else told from error
+    return size
+
+
+# Rows beyond which numbers of the matrix pass the range of float64.
+_MOST = {"symmetric": 515, "lower": 1030, "upper": 1030}
+_MOST_INVERSE = {**_MOST, "symmetric": 330}
+_MOST_OF_HILBERT = 210
+
+
+def _binomials(n: int) -> list[list[int]]:
+    """Pascal's triangle, row by row; by additions, which cost less than as many binomials."""
+    rows = [[1] + [0] * (n - 1)]
+    while len(rows) < n:
+        last = rows[-1]
+        rows.append([1, *(a + b for a, b in pairwise(last))])
+    return rows
+
+
+def _floats(numbers: Any) -> Any:
+    """Exact integers in float64."""
+    try:
+        return np.array(numbers, object).astype(np.float64)
+    except OverflowError:
+        raise InvalidProblemError("n is too large: numbers of the matrix pass the range of float64") from None
 
 
 @exported
 def pascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any = None) -> Array:
     """Pascal's triangle as an n × n matrix, "symmetric", "lower" or "upper" (scipy.linalg.pascal)."""
-    lower = np.array(_binomials(whole("n", n, 1)), object)
-    return _counted(_sided(kind, lower, lower.dot(lower.T)), element, like)
+    size = _rows(n, kind, _MOST)
+    if kind == "symmetric":
+        made = [[1] * size]
+        while len(made) < size:
+            made.append(list(accumulate(made[-1])))
+    else:
+        made = _binomials(size)
+    return _counted(_floats(np.array(made, object).T if kind == "upper" else made), element, like)
 
 
-def _sided(kind: Any, lower: Any, symmetric: Any) -> Any:
-    sides = {"symmetric": symmetric, "lower": lower, "upper": lower.T}
-    if not isinstance(kind, str) or kind not in sides:
+def _rows(n: Any, kind: Any, most: dict[str, int]) -> int:
+    """The rows of a matrix of a kind, few enough for float64."""
+    if not isinstance(kind, str) or kind not in most:
         raise InvalidProblemError(f'kind must be "symmetric", "lower" or "upper", got {shown(kind)}')
-    return sides[kind].astype(np.float64)
+    return whole("n", n, 1, most[kind])
 
 
 @exported
 def invpascal(n: int, kind: str = "symmetric", element: Any = None, *, like: Any = None) -> Array:
     """The inverse of `pascal` (scipy.linalg.invpascal)."""
-    lower = np.array(_binomials(whole("n", n, 1)), object)
+    n = _rows(n, kind, _MOST_INVERSE)
+    lower = np.array(_binomials(n), object)
     signs = np.array([[(-1) ** (i + j) for j in range(n)] for i in range(n)], object)
     back = lower * signs
-    return _counted(_sided(kind, back, back.T.dot(back)), element, like)
+    made = back.T.dot(back) if kind == "symmetric" else back.T if kind == "upper" else back
+    return _counted(_floats(made), element, like)
 
 
 @exported
 def invhilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
     """The inverse of `hilbert`, of integers (scipy.linalg.invhilbert)."""
-    size, comb = whole("n", n, 1), math.comb
+    size, comb = whole("n", n, 1, _MOST_OF_HILBERT), math.comb
 
     def one(i: int, j: int) -> int:
         ways = comb(size + i, size - j - 1) * comb(size + j, size - i - 1) * comb(i + j, i) ** 2
         return ways * (i + j + 1) * (-1 if (i + j) % 2 else 1)
 
     made = [[one(i, j) for j in range(size)] for i in range(size)]
-    return _counted(np.array(made, object).astype(np.float64), element, like)
+    return _counted(_floats(made), element, like)
 
 
 @exported
 def helmert(n: int, full: bool = False, element: Any = None, *, like: Any = None) -> Array:
     """The Helmert matrix of n, without its first row unless `full` (scipy.linalg.helmert)."""
-    size = whole("n", n, 1)
+    size = _extent(n)
     made = np.tril(np.ones((size, size)), -1) - np.diag(np.arange(size))
     made[0] = 1
     scale = np.arange(size) * np.arange(1, size + 1)

@@ -12,8 +12,8 @@ from ...core import Array
 from ...core.checked import INT64, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.tensor import dense_strides
-from ...core.views import broadcast, shape_of, with_axis, without_axes
+from ...core.tensor import View, dense_strides
+from ...core.views import broadcast, shape_of, storage_offset, with_axis, without_axes
 from ...interop.arrays import package_name, read
 from ..elementwise.fill import FillPlan, fill
 from .concat import stack
@@ -164,12 +164,12 @@ def slice_scatter(
 
 @entry(ViewScatterPlan)
 def as_strided_scatter(
-    x: Array, src: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    x: Array, src: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Any = None,
+    stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """x with what a view of these sizes and strides sees of its row-major elements replaced by src.
+    """x with what a view of these sizes and strides sees of its memory replaced by src (torch.as_strided_scatter).
 
-    torch.as_strided_scatter of a dense x. The view meets no element twice.
+    x and storage_offset are those of `as_strided_copy`. The view meets no element twice.
     """
     if unknown:
         raise unexpected(as_strided_scatter, unknown)
@@ -180,10 +180,14 @@ def as_strided_scatter(
 
 @entry(ViewCopyPlan)
 def as_strided_copy(
-    x: Array, size: Any, stride: Any, storage_offset: int = 0, *, out: Any = None, stream: Any = None,
+    x: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """What a view of these sizes and strides sees of x's row-major elements (torch.as_strided_copy of a dense x)."""
+    """What a view of these sizes and strides, in elements, sees of x's memory, copied (torch.as_strided_copy).
+
+    x is dense and row-major, and the view stays inside of x. storage_offset: where the view begins, counted from where
+    the memory begins that x is a view of, as in torch; without it where x does.
+    """
     if unknown:
         raise unexpected(as_strided_copy, unknown)
     walk = strided_walk(x, size, stride, storage_offset)
@@ -193,13 +197,25 @@ def as_strided_copy(
 as_strided = as_strided_copy
 
 
-def strided_walk(x: Array, size: Any, stride: Any, offset: int) -> Walk:
-    """Along the elements of x as one axis."""
+def strided_walk(x: Array, size: Any, stride: Any, offset: int | None) -> Walk:
+    """Along the elements of x as one axis; offset: from where the memory begins that x is a view of."""
     sizes, strides = wholes("size", size), wholes("stride", stride, -INT64, INT64, "strides")
     if len(sizes) != len(strides):
         raise InvalidProblemError(f"size and stride must be as many, got {sizes} and {strides}")
-    count = math.prod(shape_of(x, "x"))
-    begin = whole("storage_offset", offset, 0)
+    found = read(x, "x")
+    if not View(0, found.shape, found.strides, found.element).dense:
+        raise InvalidProblemError(
+            f"x has strides {found.strides}, so that its elements do not lie in memory as they follow each other, and "
+            "strides of its memory are none of x; give the array that it is a view of, or a contiguous copy"
+        )
+    count, before = math.prod(found.shape), 0 if offset is None else storage_offset(x)
+    begin = before if offset is None else whole("storage_offset", offset, 0)
+    if begin < before:
+        raise InvalidProblemError(
+            f"storage_offset {begin} lies {before - begin} elements before x, which is a view that begins {before} "
+            "elements into its memory; give the array that it is a view of"
+        )
+    begin -= before
     groups = tuple(((n, (s,)),) for n, s in zip(sizes, strides, strict=True))
     return Walk((count,), (begin,), groups)
 

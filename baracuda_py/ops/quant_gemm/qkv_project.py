@@ -130,15 +130,14 @@ def _parts(name: str, w: Any) -> dict[str, Any]:
     """The parts of a stored matrix, by name."""
     if isinstance(w, Mapping):
         found = {part: a for part, a in w.items() if a is not None}
-        if "codes" not in found or not found.keys() <= set(_STORED):
-            raise InvalidProblemError(
-                f"{name} must have codes, and of {', '.join(_STORED[1:])} what there is, got {', '.join(map(str, w))}"
-            )
     else:
         parts = tuple(w) if isinstance(w, (list, tuple)) else (w,)
         if not 1 <= len(parts) <= 4:
             raise InvalidProblemError(f"{name} must be (codes, scales, zeros, index) or less, got {len(parts)} arrays")
         found = {part: a for part, a in zip(_STORED, parts, strict=False) if a is not None}
+    if "codes" not in found or not found.keys() <= set(_STORED):
+        got = ", ".join(map(str, found)) or "nothing"
+        raise InvalidProblemError(f"{name} must have codes, and of {', '.join(_STORED[1:])} what there is, got {got}")
     if len(shape := shape_of(found["codes"], name)) != 2:
         raise InvalidProblemError(f"codes of {name} must be rows of bytes [n, bytes], got shape {shape}")
     return found

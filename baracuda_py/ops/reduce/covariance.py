@@ -140,8 +140,8 @@ class _Deviations:
         return _square(wide, "dy")
 
     def result(self, y: Any, out: Any) -> Any:
-        """y in x's element; of one variable that was a vector a number."""
-        return self.rounded(y, () if len(self.shape) == 1 else y.shape, out)
+        """y in x's element; of one variable a number."""
+        return self.rounded(y, () if y.shape == (1, 1) else y.shape, out)
 
 
 def _diagonal(c: Any) -> Any:
@@ -160,7 +160,7 @@ def cov(
 ) -> Any:  # fmt: skip
     """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov).
 
-    x has shape (variables, observations); of one variable, a vector, y is its variance. fweights: how often each
+    x has shape (variables, observations), or is one variable; of one y is its variance, 0-d. fweights: how often each
     observation counts, aweights: how much; then means are weighted, and the correction is that of torch.cov. Four
     launches, and an array like x of the deviations; weights take up to seven more of vectors.
     """

@@ -10,7 +10,17 @@ from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
 from ...interop.arrays import read
+from ..elementwise.cast import cast
+from .reduce_kinds import total
 from .vecdot import VecdotBackwardPlan, VecdotPlan, vecdot, vecdot_backward
+
+
+def _dotted(a: Any, b: Any, out: Any, **facts: Any) -> Any:
+    """`vecdot` in the element of a and b: of integers of fewer than 64 bits modulo theirs, as products of matrices."""
+    kind, options = read(a, "a").element, {"stream": facts["stream"], "preference": facts["preference"]}
+    if total(kind) is kind or read(b, "b").element is not kind:  # vecdot refuses two elements
+        return vecdot(a, b, out=out, **facts)
+    return cast(vecdot(a, b, **facts), kind, out=out, **options)
 
 
 def _shapes(a: Any, b: Any) -> tuple[Shape, Shape]:
@@ -21,7 +31,8 @@ def _shapes(a: Any, b: Any) -> tuple[Shape, Shape]:
 def dot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
     """The sum of a b, both of one axis and as long, neither conjugated (torch.dot).
 
-    `vecdot` takes more axes, `dense_gemm` matrices.
+    It has the element of a and b, and wraps where they are integers. `vecdot` takes more axes and totals integers in 64
+    bits, `dense_gemm` takes matrices.
     """
     if unknown:
         raise unexpected(dot, unknown)
@@ -30,7 +41,7 @@ def dot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: 
         raise InvalidProblemError(
             f"dot takes two vectors of one length, got shapes {shapes[0]} and {shapes[1]}; see vecdot and dense_gemm"
         )
-    y: Any = vecdot(a, b, conjugate=False, out=out, stream=stream, preference=preference)
+    y: Any = _dotted(a, b, out, conjugate=False, stream=stream, preference=preference)
     return y
 
 
@@ -42,11 +53,14 @@ def _one_shape(function: str, a: Any, b: Any) -> None:
 
 @entry(VecdotPlan)
 def vdot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
-    """The sum of conj(a) b over all elements of two arrays of one shape (torch.vdot, numpy.vdot)."""
+    """The sum of conj(a) b over all elements of two arrays of one shape (torch.vdot, numpy.vdot).
+
+    It has the element of a and b, and wraps where they are integers.
+    """
     if unknown:
         raise unexpected(vdot, unknown)
     _one_shape("vdot", a, b)
-    y: Any = vecdot(a, b, axis=None, out=out, stream=stream, preference=preference)
+    y: Any = _dotted(a, b, out, axis=None, stream=stream, preference=preference)
     return y
 
 
@@ -83,11 +97,12 @@ def _against_all(a: Any, b: Any) -> Any:
 def inner(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner).
 
-    One launch. Where both have many rows, `matmul` with b transposed reads them less often.
+    It has the element of a and b, and wraps where they are integers. One launch, and a cast of integers of fewer than
+    64 bits. Where both have many rows, `matmul` with b transposed reads them less often.
     """
     if unknown:
         raise unexpected(inner, unknown)
-    y: Any = vecdot(_against_all(a, b), b, conjugate=False, out=out, stream=stream, preference=preference)
+    y: Any = _dotted(_against_all(a, b), b, out, conjugate=False, stream=stream, preference=preference)
     return y
 
 

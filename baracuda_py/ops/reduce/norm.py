@@ -11,9 +11,10 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.views import with_axis
 from ...interop.arrays import read
+from ..elementwise.cast import cast
 from . import reduce, reduce_backward
 from .reduce import ReducePlan
-from .reduce_kinds import ReduceKind
+from .reduce_kinds import ReduceKind, total
 from .reduce_backward import ReduceBackwardPlan
 
 ORDERS = {0.0: "l0_norm", 1.0: "l1_norm", 2.0: "l2_norm", math.inf: "max_norm", -math.inf: "min_norm"}
@@ -94,7 +95,7 @@ def norm_backward(
     dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: Any = None, keepdims: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """dx of `norm` and `vector_norm`; y is their result, which orders 1, inf and -inf do not need.
+    """dx of `norm` and `vector_norm`; y is their result, which only order 2 needs.
 
     The gradient is 0 where the norm is, and at 0 for orders up to 1; that of order 0 is 0 everywhere and refused.
     """
@@ -103,7 +104,7 @@ def norm_backward(
     if p == 0:
         raise InvalidProblemError("the gradient of a norm of order 0 is 0 wherever there is one; fill dx with 0")
     function, order = _chosen(reduce_backward, "p", p, "_backward")
-    saved = {"y": y} if function.fixed["kind"] in (ReduceKind.L2_NORM, ReduceKind.P_NORM) else {}
+    saved = {"y": y} if function.fixed["kind"] is ReduceKind.L2_NORM else {}
     return function(
         dy, x, **saved, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference, **order
     )
@@ -115,7 +116,7 @@ def sum_to_size(
 ) -> Any:
     """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size).
 
-    The gradient of broadcasting; its own is broadcasting. Integers are summed as `sum` does it.
+    The gradient of broadcasting; its own is broadcasting. Integers keep their element, and wrap.
     """
     if unknown:
         raise unexpected(sum_to_size, unknown)
@@ -125,8 +126,12 @@ def sum_to_size(
     if lead < 0 or any(n not in (1, m) for n, m in zip(wanted, given[max(lead, 0) :], strict=True)):
         raise InvalidProblemError(f"shape {wanted} does not broadcast to x's shape {given}")
     away = (*range(lead), *(lead + a for a, n in enumerate(wanted) if n == 1 and given[lead + a] != 1))
-    kept = out
+    kept, kind, options = out, read(x, "x").element, {"stream": stream, "preference": preference}
     for _ in range(lead if out is not None else 0):  # the axes that are summed away, with an extent of 1
         kept = with_axis(kept, 0, "out")
-    y: Any = reduce.__dict__["sum"](x, axis=away, keepdims=True, out=kept, stream=stream, preference=preference)
+    add_up: Any = reduce.__dict__["sum"]
+    if total(kind) is kind:
+        y = add_up(x, axis=away, keepdims=True, out=kept, **options)
+    else:
+        y = cast(add_up(x, axis=away, keepdims=True, **options), kind, out=kept, **options)
     return y.reshape(wanted) if out is None else out

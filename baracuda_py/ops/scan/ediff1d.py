@@ -15,6 +15,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ..layout.views import raveled
 from ...core.tensor import View
 from ..reduce.reduce_kinds import NUMBERS
 from .diff import diff_bound
@@ -222,10 +223,10 @@ def ediff1d(
     x: Array, to_end: Array | None = None, to_begin: Array | None = None, *, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """The differences of neighbours in x, of one axis, behind to_begin and before to_end (numpy.ediff1d).
+    """The differences of neighbours in x, behind to_begin and before to_end (numpy.ediff1d).
 
-    numpy.ediff1d flattens x: here reshape it first, as that may be a copy.
+    x is taken as one row, which is a view, or else of a copy.
     """
     if unknown:
         raise unexpected(ediff1d, unknown)
-    return _ediff1d(x, to_begin, to_end, out=out, stream=stream, preference=preference)
+    return _ediff1d(raveled(x, stream), to_begin, to_end, out=out, stream=stream, preference=preference)

@@ -40,6 +40,8 @@ class ScanDescriptor(AlongAxis):
         if self.element not in self.kind.elements:
             if self.kind.plain is not self.kind:
                 what = f"has no NaN: {self.kind.plain.value} is the same"
+            elif self.element.is_complex:
+                what = "has branches; take the real part or the magnitude first"
             else:
                 what = "is not an integer; cast to a float first"
             raise UnsupportedError(f"{self.kind.value} of {self.element} {what}")
@@ -185,17 +187,13 @@ def with_nan(x: Any) -> Any:
     return x
 
 
-def _function(kind: ScanKind, name: str | None = None) -> Any:
-    """The function of a kind, under its own name or another library's."""
+def scan_function(kind: ScanKind, name: str | None = None, axis: int = -1) -> Any:
+    """The function of a kind, under its own name or another library's, with that one's axis where none is given."""
     doc = f"The {kind.value} of x along `axis`; see `ScanPlan`."
-    return functional(ScanPlan, name or kind.value, doc, kind=kind)
+    return functional(ScanPlan, name or kind.value, doc, kind=kind, defaults={"axis": axis})
 
 
-cumsum = _function(ScanKind.CUMSUM)
-cumprod = _function(ScanKind.CUMPROD)
-logcumsumexp = _function(ScanKind.LOGCUMSUMEXP)
-nancumsum = _function(ScanKind.NANCUMSUM)
-nancumprod = _function(ScanKind.NANCUMPROD)
-cumulative_sum = _function(ScanKind.CUMSUM, "cumulative_sum")
-cumulative_prod = _function(ScanKind.CUMPROD, "cumulative_prod")
-cumlogsumexp = _function(ScanKind.LOGCUMSUMEXP, "cumlogsumexp")
+cumsum = scan_function(ScanKind.CUMSUM)
+cumprod = scan_function(ScanKind.CUMPROD)
+logcumsumexp = scan_function(ScanKind.LOGCUMSUMEXP)
+cumlogsumexp = scan_function(ScanKind.LOGCUMSUMEXP, "cumlogsumexp", axis=0)  # jax.lax's

@@ -29,7 +29,7 @@ _ENDS = (ElementKind.F32, ElementKind.F64, ElementKind.I32, ElementKind.I64)
 
 
 def _range(x: Any, given: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """low and high: numbers, or without them the extremes of x, on the device."""
+    """low and high: numbers, or without them the extremes of x, on the device; of no elements 0 and 1."""
     if given is not None:
         if not isinstance(given, (tuple, list)) or len(given) != 2:
             raise InvalidProblemError(f"range must be (low, high), got {shown(given)}")
@@ -37,6 +37,8 @@ def _range(x: Any, given: Any, options: dict[str, Any]) -> dict[str, Any]:
         if known and not -np.inf < given[0] <= given[1] < np.inf:
             raise InvalidProblemError(f"range must be finite numbers low <= high, got {shown(given)}")
         return {"low": given[0], "high": given[1]}
+    if 0 in read(x, "x").shape:
+        return {"low": 0.0, "high": 1.0}
     low, high = aminmax(x, **options)
     if read(x, "x").element not in _ENDS:
         low, high = (cast(one, ElementKind.F64, **options) for one in (low, high))

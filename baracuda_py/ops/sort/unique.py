@@ -133,8 +133,9 @@ def _geometry(p: Problem) -> Geometry | str:
     }  # fmt: skip
     steps = []
     if tiles:
+        cleared = tiles if p.indices is None or p.views["inverse"] is None else max(tiles, n // ITEMS)
         steps = [
-            Step("clear", (max(1, -(-tiles // _CLEAR)), 1, 1), params, {}, _CLEAR),
+            Step("clear", (-(-cleared // _CLEAR), 1, 1), params, {}, _CLEAR),
             Step("mark", (tiles, 1, 1), params, {}, THREADS),
         ]
     steps.append(Step("finish", (max(1, -(-size // _CLEAR)), 1, 1), params, {}, _CLEAR))
@@ -178,7 +179,7 @@ class UniqueConsecutivePlan(Plan):
     descriptor = UniqueConsecutiveDescriptor
     args = UniqueConsecutiveArgs
     reference = staticmethod(reference)
-    value_policy = "an index outside [0, n) leaves no entry of inverse; no two may be equal"
+    value_policy = "an index outside [0, n) leaves no entry of inverse, -1 where none names it; no two may be equal"
     variants = (
         Variant(
             "look_back", _geometry, source="sort/unique.cu", elements=EVERY,
@@ -311,11 +312,12 @@ def unique_inverse(
     x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """`unique` with the number of every element of x (jax.numpy.unique_inverse)."""
+    """`unique` with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
     if unknown:
         raise unexpected(unique_inverse, unknown)
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
-    return unique(x, return_inverse=True, **options)
+    values, inverse, number = unique(x, return_inverse=True, **options)
+    return values, inverse.reshape(shape_of(x, "x")) if out is None else inverse, number
 
 
 @entry(UniqueConsecutivePlan)
@@ -323,11 +325,18 @@ def unique_all(
     x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """`unique` with inverse, counts and first places (jax.numpy.unique_all)."""
+    """The values of `unique`, their first places, the inverse in x's shape, counts, and how many there are.
+
+    In the order of jax.numpy.unique_all, which `out=` has, too.
+    """
     if unknown:
         raise unexpected(unique_all, unknown)
-    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
-    return unique(x, return_inverse=True, return_counts=True, return_index=True, **options)
+    to_values, to_first, to_inverse, to_counts, to_number = each_of(out, 5)
+    to = None if out is None else (to_values, to_inverse, to_counts, to_first, to_number)
+    options = {"size": size, "fill_value": fill_value, "out": to, "stream": stream, "preference": preference}
+    made = unique(x, return_inverse=True, return_counts=True, return_index=True, **options)
+    values, inverse, counts, first, number = made
+    return values, first, inverse.reshape(shape_of(x, "x")) if out is None else inverse, counts, number
 
 
 def axis_of_slices(x: Any, axis: Any) -> int:

@@ -28,10 +28,18 @@ class Problem:
 
     @property
     def want(self) -> np.ndarray:
-        """NumPy's result, in 64 bits and then the dtype."""
+        """NumPy's result, in 64 bits and then the dtype; sums of one operand stay in 64 bits, as torch has them."""
         dtype = self.arrays[0].dtype
         wide = [x.astype(np.int64) if dtype.kind in "iu" else x for x in self.arrays]
-        return np.asarray(np.einsum(self.equation, *wide)).astype(dtype)
+        made = np.asarray(np.einsum(self.equation, *wide))
+        return made if dtype.kind in "iu" and self.summed else made.astype(dtype)
+
+    @property
+    def summed(self) -> bool:
+        """Whether it is of one operand, some of whose axes the result has not."""
+        term, arrow, output = self.equation.partition("->")
+        kept = output if arrow else "".join(label for label in term if term.count(label) == 1)
+        return len(self.arrays) == 1 and not set(term) - set(".") <= set(kept)
 
 
 def laid_out(draw: Any, x: np.ndarray) -> np.ndarray:

@@ -57,7 +57,7 @@ class FlashSdpaBackwardArgs(Args):
     dmask: Array | None = output(SCORES, element="mask_elements", optional=True, like="mask")
     dslopes: Array | None = output("batch_size num_heads", element="acc", optional=True, like="slopes")
     dsinks: Array | None = output("num_heads", element="acc", optional=True, needs="sinks", layout="dense")
-    seed: Scalar = scalar(0, integer=True)
+    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 
@@ -173,7 +173,7 @@ def flash_sdpa_backward(
     q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
     scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
     window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0,
-    seed: Any = 0, offset: Any = 0, score: Any = None, layout: str = "bhsd", return_dq: bool = True,
+    seed: Any = None, offset: Any = 0, score: Any = None, layout: str = "bhsd", return_dq: bool = True,
     return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False,
     return_dsinks: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,
