@@ -104,7 +104,8 @@ BARACUDA_D A weight_of(const Pairs& pairs, const P& p, A& of_ds, A& through, A x
   const A before = pairs.before(through, x, i, j), product = before * pairs.out;
   const bool resummed = is_resummed(p, row.base);
   A above;
-  if (resummed) above = above_sum(pairs.biased(product, i, j) - row.base, row.rest, product);
+  if (resummed)
+    above = above_sum(pairs.biased(product, i, j) - row.base, row.rest, pairs.adds_to_product ? product : A(0));
   else above = pairs.above(row.base, before, i, j);
   if (above == -numeric<A>::infinity() && pairs.hides(i, j)) {
     through = A(1);
@@ -116,6 +117,7 @@ BARACUDA_D A weight_of(const Pairs& pairs, const P& p, A& of_ds, A& through, A x
 // The weights of pairs of one head. scale multiplies a product on its way to a score, and a score's gradient on its way
 // to dq and dk.
 template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> {
+  enum : bool { adds_to_product = true };  // what biases are added to is the product, or a soft cap of it
   using Base = Terms<LEVEL, A, false, P>;
   A scale, sign;
 

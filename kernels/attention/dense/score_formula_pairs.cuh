@@ -7,6 +7,7 @@
 namespace baracuda::attention {
 
 template <class A, class P> struct Pairs<3, A, P> : FormulaTerms<A, P> {
+  enum : bool { adds_to_product = false };  // a formula's numbers are not told from it
   using Base = FormulaTerms<A, P>;
   A scale, sign;
 
