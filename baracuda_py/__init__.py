@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from . import _forking  # noqa: F401  (a fork waits for imports that began before anything else of the package)
 from ._exports import EXPORTS
 
 __version__ = "0.1.0"

@@ -15,6 +15,7 @@ from baracuda_py.measure import results
 from baracuda_py.measure.results import versions
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKED = ROOT / "benchmarks" / "COMMIT"
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -83,12 +84,17 @@ def write(
 
 
 def head() -> str:
-    """The commit of this clone, with a + where files but results differ from it; nothing outside of one."""
+    """The commit of this clone, with a + where files but results differ from it; of a packed tree; or "unknown"."""
     try:
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
         return _git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return ""
+        return packed(PACKED.read_text()) if PACKED.exists() else "unknown"
+
+
+def packed(text: str) -> str:
+    """The commit in the file COMMIT, which `git archive` and the sdist fill in."""
+    return found[0] if (found := re.search(r"^[0-9a-f]{12}", text)) else "unknown"
 
 
 def _git(*words: str) -> str:

@@ -138,3 +138,14 @@ def test_nothing_is_kept_unasked(record: ModuleType, tmp_path: Path, monkeypatch
         path("--csv", "rms_norm")
     record.Results(argparse.Namespace(csv=None, commit="c")).write([{"us": 1}])
     assert not list(tmp_path.iterdir())
+
+
+def test_rows_say_which_commit(record: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a clone its own, of a packed tree what was written when it was packed, and that it is unknown elsewhere."""
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setattr(record, "PACKED", tmp_path / "COMMIT")
+    assert record.head() == "unknown"
+    for text, said in (("$Format:%H$\n", "unknown"), ("0123456789abcdef0123456789abcdef01234567\n", "0123456789ab")):
+        (tmp_path / "COMMIT").write_text(text)
+        assert record.head() == said

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from baracuda_py.cli.doctor import chosen
 from baracuda_py.cli.main import main
 from baracuda_py.core import registry
 from baracuda_py.core.plan import Plan
+from baracuda_py.measure import results
 
 
 def call(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -78,6 +82,51 @@ def test_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     old.write_text("op,shape,us\nz,x,10\n")
     status, _, err = call(capsys, "bench", "--compare", str(old), str(new))
     assert status == 1 and "no problem in common" in err
+
+
+@pytest.mark.parametrize("us", ["nan", "inf", "0", "-1", "", "fast"])
+def test_what_is_no_time_is_not_compared(us: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("op,shape,us\na,x,10\n")
+    new.write_text(f"op,shape,us\na,x,{us}\n")
+    for files in ((old, new), (new, old)):
+        status, _, err = call(capsys, "bench", "--compare", *map(str, files))
+        assert status == 1 and "new.csv: a x has no time to compare" in err
+
+
+@pytest.mark.parametrize("tolerance", ["nan", "inf", "-1"])
+def test_a_tolerance_is_a_percentage(tolerance: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("op,shape,us\na,x,10\n")
+    (tmp_path / "b.csv").write_text("op,shape,us\na,x,99\n")
+    files = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
+    status, _, err = call(capsys, "bench", "--compare", *files, f"--tolerance={tolerance}")
+    assert status == 1 and "--tolerance takes a percentage" in err
+
+
+def test_results_are_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.csv"
+    results.write(path, [{"op": "a", "shape": str(i), "us": i} for i in range(1000)], told={})
+    path.chmod(0o640)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            results.write(path, [{"op": "b", "shape": "0", "us": 1}], told={})
+    assert len(results.read(path)) == 1000 and [p.name for p in tmp_path.iterdir()] == ["r.csv"]
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_runs_at_the_same_time_keep_each_others_rows(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from baracuda_py.measure import results\n"
+        "for i in range(20): results.write(Path(sys.argv[1]), [{'op': sys.argv[2], 'shape': str(i), 'us': 1}], told={})"
+    )
+    runs = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "r.csv"), name]) for name in "ab"]
+    assert [run.wait() for run in runs] == [0, 0]
+    assert len(results.read(tmp_path / "r.csv")) == 40
 
 
 @pytest.mark.parametrize("plan", chosen(), ids=lambda plan: plan.op)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 from scripts import tool
 
 from baracuda_py.core import registry
+from baracuda_py.core.args import scalars_of
 from baracuda_py.core.element import ElementKind
 from baracuda_py.testing import coverage, fingerprint
-from baracuda_py.testing.coverage import Problem, Target, few, search, targets
+from baracuda_py.testing.coverage import KindTarget, Problem, Target, few, search, targets
+from baracuda_py.testing.draw import fill, numbers_of
+from baracuda_py.testing.operands import Operands, operands
+from baracuda_py.testing.telling import results_differ, tells
 
 PLAN = registry.plans()["GlobalNormPlan"]
 
@@ -29,6 +36,51 @@ def test_what_no_problem_launches_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     found = search(PLAN, [*targets(PLAN), nowhere])
     assert found.missing == (nowhere,)
     assert "rare" in tool("emulation_lock").unreached(PLAN, found.missing)
+
+
+def test_every_kind_of_a_table_is_wanted_in_every_sort_of_element() -> None:
+    plan = registry.plans()["BinaryPlan"]
+    wanted = [target for target in targets(plan) if isinstance(target, KindTarget)]
+    assert {target.kind for target in wanted} == set(plan.kinds)
+    of_add = [target.element for target in wanted if target.kind.value == "add"]
+    assert sorted(element.dtype.kind for element in of_add) == ["b", "f", "i", "u"]
+    found = search(plan, [KindTarget(plan.kinds.ADD_SCALED, ElementKind.U8)])
+    (problem,) = found.problems
+    assert not found.missing
+    assert problem.build().ready.case.arrays["alpha"] not in (0, 1)
+
+
+def _binary(**changed: Any) -> Operands:
+    plan = registry.plans()["BinaryPlan"]
+    desc = plan.descriptor(kind="add_scaled", shape=(4, 5), element="float32")
+    case = fill(plan, desc, np.random.default_rng(3), kind=desc.kind)
+    case = dataclasses.replace(case, omitted=frozenset())
+    return operands(dataclasses.replace(case, arrays=case.arrays | changed))
+
+
+def test_operands_that_hide_an_error_are_told() -> None:
+    assert tells(_binary())
+    x = np.random.default_rng(1).standard_normal((4, 5)).astype(np.float32)
+    assert not tells(_binary(a=np.ones((4, 5), np.float32)))
+    assert not tells(_binary(a=x, b=x.copy()))
+    assert not tells(_binary(b=np.zeros((0, 5), np.float32)))
+    left_out = _binary()
+    left_out.case.omitted = frozenset({"alpha"})
+    assert not tells(left_out)
+    without_y = _binary()
+    without_y.case.wanted = frozenset()
+    assert not tells(without_y)
+    assert results_differ(_binary().case)
+    assert not results_differ(_binary(a=np.full((4, 5), np.nan, np.float32)).case)
+
+
+def test_numbers_are_drawn_off_0_and_1_below_0_and_beyond_the_range() -> None:
+    plan = registry.plans()["BinaryPlan"]
+    alpha, whole = (next(s for s in scalars_of(plan.args) if s.name == name) for name in ("alpha", "whole"))
+    drawn = numbers_of(plan, alpha, ElementKind.U8)
+    assert min(drawn) < 0 and max(drawn) > 255
+    assert min(numbers_of(plan, alpha, ElementKind.F32)) < 0
+    assert set(numbers_of(plan, whole, ElementKind.I8)) == {0, -128, 127}
 
 
 def test_few_problems_launch_what_many_do() -> None:

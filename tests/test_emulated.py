@@ -1,8 +1,9 @@
 """Every kernel without a GPU: NVRTC's PTX run thread by thread, within the row's bound of the reference.
 
-`emulation.lock` has problems that between them launch every kernel template of a plan, and the keys that they passed
-with. Those whose key is another are emulated here, a few of the others too, and problems that nobody has seen before;
-of a plan that the lock does not know yet, drawn problems of every float and of an integer of each width.
+`emulation.lock` has problems that between them launch every kernel template of a plan and every kind of a table, and
+the keys that they passed with. Those whose key is another are emulated here, a few of the others too, and problems that
+nobody has seen before; of a plan that the lock does not know yet, drawn problems of every float and of an integer of
+each width.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from baracuda_py.core import registry
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing import emulate, emulated, exercise
-from baracuda_py.testing.coverage import Launch, Target, search
+from baracuda_py.testing.coverage import KindTarget, Launch, Target, search
 from baracuda_py.testing.draw import combinations
 
 SAMPLE = 0.01  # of the problems that the lock knows are emulated all the same
@@ -37,14 +38,14 @@ LOCKED = [name for name in PLANS if any(line.split()[0] == name for line in lock
 
 
 @cache
-def known(name: str) -> tuple[dict[str, str], list[Launch], list[Target]]:
+def known(name: str) -> tuple[dict[str, str], list[Launch], list[Target | KindTarget]]:
     """What the lock has of a plan: lines, the problems that still launch what they are for, kernels without one."""
     lines = {line: key for line, key in lock().held().items() if line.split()[0] == name}
     return lines, *lock().covering(PLANS[name], lines)
 
 
 @pytest.mark.parametrize("name", LOCKED)
-def test_every_kernel_has_a_problem_that_launches_it(name: str) -> None:
+def test_every_kernel_and_kind_has_a_problem_that_launches_it(name: str) -> None:
     missing = known(name)[2]
     unreached = search(PLANS[name], missing).missing
     assert not unreached, lock().unreached(PLANS[name], unreached)

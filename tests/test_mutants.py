@@ -1,7 +1,9 @@
-"""The emulated problems tell kernels with planted errors: each mutant is one that a person might write."""
+"""The emulated problems tell kernels with planted errors: each mutant is one that a person might write, and of the
+functors of a few kinds an instruction is changed (`tools/plant_errors.py` does so with all)."""
 
 from __future__ import annotations
 
+import random
 import re
 import shutil
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import scripts
 
 from baracuda_py.core import registry
 from baracuda_py.jit import source
@@ -20,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("emulation")
 
 KERNELS = source.kernel_root()
 PROBLEMS = 3  # of those that the search finds for the kernels
+FUNCTORS = 3  # kinds, others every day
 
 
 @dataclass(frozen=True)
@@ -119,3 +123,16 @@ def test_planted_errors_are_found(mutant: Mutant, mutated: Path, monkeypatch: py
         patch.setattr(source, "kernel_root", lambda: KERNELS)
         _forget()
         assert told(telling) is None, "the kernel as it is fails, too"
+
+
+def test_an_error_in_a_functor_is_told_by_the_problem_of_its_kind() -> None:
+    tool = scripts.tool("plant_errors")
+    lines = random.sample(sorted(line for line in tool.lock.held() if line.split()[2] != "-"), 20 * FUNCTORS)
+    planted = 0
+    for line in tool.for_kinds(lines):
+        places, missed = tool.plant(line)
+        assert not missed, f"{line} passes with {missed[0]}"
+        planted += len(places)
+        if planted == FUNCTORS:
+            return
+    raise AssertionError(f"{planted} errors in the functors of {lines}")

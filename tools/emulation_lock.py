@@ -1,4 +1,5 @@
-"""Keeps `emulation.lock`: problems that between them launch every kernel, so that a check emulates only what changed.
+"""Keeps `emulation.lock`: problems that between them launch every kernel and every kind of a table, so that a check
+emulates only what changed.
 
     python tools/emulation_lock.py              # search what no problem launches, emulate what the lock does not know
     python tools/emulation_lock.py RMSNormPlan  # of some plans only
@@ -31,7 +32,7 @@ from baracuda_py.core.plan import Plan  # noqa: E402
 from baracuda_py.jit import compiler, source  # noqa: E402
 from baracuda_py.jit.cache import make_key  # noqa: E402
 from baracuda_py.testing import emulate, emulator, fill, operands  # noqa: E402
-from baracuda_py.testing.coverage import Launch, Problem, Target, few, search, targets  # noqa: E402
+from baracuda_py.testing.coverage import KindTarget, Launch, Problem, Target, few, search, targets  # noqa: E402
 from baracuda_py.testing.fingerprint import functions, kernel_text, python_text  # noqa: E402
 
 PATH = ROOT / "emulation.lock"
@@ -65,7 +66,7 @@ def parse(line: str) -> Problem | None:
     return Problem(plan, ElementKind.of(element), kinds.get(kind), int(seed))
 
 
-def covering(plan: type[Plan], lines: Iterable[str]) -> tuple[list[Launch], list[Target]]:
+def covering(plan: type[Plan], lines: Iterable[str]) -> tuple[list[Launch], list[Target | KindTarget]]:
     """The problems of some lines that launch one of the plan's targets, and the targets that none of them launches."""
     wanted = targets(plan)
     problems = [p for line in lines if line.split()[0] == plan.__name__ and (p := parse(line)) is not None]
@@ -134,7 +135,10 @@ def main() -> int:
     for name, plan in plans.items():
         launches, missing = covering(plan, () if given.all else known)
         if missing:
-            print(f"{name}: searching problems for {len(missing)} of {len(targets(plan))} kernels", file=sys.stderr)
+            print(
+                f"{name}: searching problems for {len(missing)} of {len(targets(plan))} kernels and kinds",
+                file=sys.stderr,
+            )
         found = search(plan, missing)
         wrong += [f"{name}: {unreached(plan, found.missing)}"] if found.missing else []
         every = {one.problem: one for one in (*launches, *(p.build() for p in found.problems))}
@@ -156,12 +160,13 @@ def main() -> int:
     return int(bool(wrong))
 
 
-def unreached(plan: type[Plan], missing: Iterable[Target]) -> str:
-    """What to do where no drawn problem launches some kernels."""
+def unreached(plan: type[Plan], missing: Iterable[Target | KindTarget]) -> str:
+    """What to do where no drawn problem launches some kernels or kinds."""
     return (
         f"no problem that {plan.__name__}.case draws launches {', '.join(map(str, missing))}; name sizes that do: "
         "draw.sizes(..., rare=(...)), which only the search for such problems draws; or take out a row or a kernel "
-        "that nothing can reach"
+        "that nothing can reach. A kind wants operands and numbers off 0, 1 and each other, and all its outputs: see "
+        "baracuda_py/testing/telling.py, and `values=` of operands and scalars"
     )
 
 

@@ -7,7 +7,6 @@ CUBLASLT_ORDER_ROW, reaches every kernel. It is called through nvmath-python's b
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from ctypes import addressof, c_double, c_float, c_int32
@@ -20,6 +19,7 @@ from baracuda_py.backends.library import Library, current
 from baracuda_py.core.device import Device
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError, WorkspaceTooSmallError
 
+from .._forking import Mutex
 from ..core.checked import shown
 
 CUBLAS_LT = Library(
@@ -274,11 +274,11 @@ class _Beside:
     def __init__(self, op: _Descriptor, attributes: Sequence[Any]) -> None:
         self._op, self._attributes = op, attributes
         self._now: tuple[int, ...] = ()
-        self._lock = threading.Lock()
+        self._lock = Mutex()
 
     def launch(self, matmul: Any, call: tuple[Any, ...], pointers: tuple[int, ...]) -> None:
         """matmul(*call), for which the operation has these pointers."""
-        with self._lock:
+        with self._lock():
             if pointers != self._now:
                 for attribute, pointer in zip(self._attributes, pointers, strict=True):
                     self._op.set(attribute, pointer)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import os
 import re
 import threading
 import weakref
@@ -24,6 +23,9 @@ from baracuda_py.core.device import Device
 from baracuda_py.core.errors import BaracudaError, UnsupportedError
 from baracuda_py.jit.launch import runtime_for
 from baracuda_py.jit.toolkit import cupy_major
+
+from .._forking import in_child
+from ..core.memo import cached_property
 
 
 class LibraryError(BaracudaError):
@@ -48,8 +50,7 @@ class Library:
         self._bindings, self._package = bindings, package
         self._error, self._unsupported = error, unsupported
         self._renew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._renew)  # a child cannot use its parent's handles
+        in_child(self._renew)  # a child cannot use its parent's handles
 
     def _renew(self) -> None:
         self._free: dict[int, deque[int]] = {}
@@ -59,7 +60,7 @@ class Library:
         """Why the library cannot be used, with what to type; empty when it can. Asks no device, imports no bindings."""
         return _search(self.name, self._bindings, self._package)
 
-    @functools.cached_property
+    @cached_property
     def bindings(self) -> Any:
         """The module; UnsupportedError with what to type when it or the library is missing."""
         why = self.unavailable()
@@ -67,7 +68,7 @@ class Library:
             raise UnsupportedError(why)
         return importlib.import_module(self._bindings)
 
-    @functools.cached_property
+    @cached_property
     def error(self) -> type[Exception]:
         """What a failed call raises, for `failure` to explain."""
         kind: type[Exception] = getattr(self.bindings, self._error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def measured(
 
 def _compare(old: Path, new: Path, tolerance: float) -> int:
     """Print what changed, the slowest first; 1 where a problem is slower than allowed."""
+    if not 0 <= tolerance < math.inf:
+        raise BaracudaError(f"--tolerance takes a percentage of at least 0, got {tolerance}")
     both, gone, fresh = results.compare(old, new)
     if not both:
         raise BaracudaError(f"{old} and {new} have no problem in common")

@@ -1,4 +1,8 @@
-"""`replay`: a call that BARACUDA_DUMP wrote, run again."""
+"""`replay`: a call that BARACUDA_DUMP wrote, run again.
+
+A file may come from anybody. It chooses among functions of this package that a call could have been of, and gives
+arrays and plain values; it cannot name anything else, nor make this process take more memory than its layouts may.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,23 @@ import zipfile
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from .._exports import EXPORTS
 from ..core import registry
+from ..core.checked import shown
 from ..core.device import in_use, resolve_device
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError
 from ..core.watch import described
 from ..interop.arrays import read
+
+_MOST_BYTES = 1 << 36  # of a file's arrays, and of what one of them spans with its strides
+_NUMBERS = range(-(2**63), 2**64)
+_FACTS = {"args": list, "keywords": dict, "error": dict, "problem": str, "environment": dict, "time": str}
 
 SAYS = "run a call again that BARACUDA_DUMP wrote"
 
@@ -33,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the call; 0 where it works now."""
     call, arrays = load(options.file)
     for line in _told(call):
-        print(line)
+        print(_printable(line))
     if options.show:
         return 0
     try:
@@ -50,11 +61,36 @@ def run(options: argparse.Namespace) -> int:
 def load(path: Path) -> tuple[dict[str, Any], Mapping[str, np.ndarray]]:
     """The call and the bytes of its arrays."""
     try:
+        with zipfile.ZipFile(path) as packed:
+            for entry in packed.infolist():
+                if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > _MOST_BYTES:
+                    raise ValueError(f"{shown(entry.filename)} is compressed, or too large")
         with np.load(path, allow_pickle=False) as file:
             held = {name: file[name] for name in file.files}
-        return json.loads(str(held.pop("call"))), held
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+        return _checked(json.loads(str(held.pop("call")))), held
+    except (KeyError, ValueError, TypeError, RecursionError, zipfile.BadZipFile) as error:
         raise BaracudaError(f"{path} is no file of BARACUDA_DUMP: {error}") from None
+
+
+def _checked(call: Any) -> dict[str, Any]:
+    """The call, where its fields are of the types that a dump writes."""
+    if type(call) is not dict or ("function" in call) == ("plan" in call):
+        raise ValueError("it names no function and no plan")
+    facts = dict(_FACTS) | ({"function": str} if "function" in call else {"plan": str, "descriptor": dict})
+    for name, kind in facts.items():
+        if type(call[name]) is not kind:
+            raise ValueError(f"{name} is {type(call[name]).__name__}, not {kind.__name__}")
+    if not all(type(call["error"][name]) is str for name in ("type", "message")):
+        raise ValueError("error has no type and message")
+    return call
+
+
+def _function(name: str) -> Any:
+    """A function that a call may have been of: a functional entry by its public name."""
+    found = getattr(import_module("baracuda_py"), name) if name in EXPORTS else None
+    if not isinstance(found, FunctionType) or not hasattr(found, "plan"):
+        raise BaracudaError(f"the file names {shown(name)}, which is no function of a plan; `ops` lists those")
+    return found
 
 
 def again(call: Mapping[str, Any], arrays: Mapping[str, np.ndarray], device: str | None = None) -> Any:
@@ -63,7 +99,9 @@ def again(call: Mapping[str, Any], arrays: Mapping[str, np.ndarray], device: str
     args = [reader.value(one) for one in call["args"]]
     given = {name: reader.value(one) for name, one in call["keywords"].items()}
     if "function" in call:
-        return getattr(import_module("baracuda_py"), call["function"])(*args, **given)
+        return _function(call["function"])(*args, **given)
+    if call["plan"] not in registry.plans():
+        raise BaracudaError(f"the file names {shown(call['plan'])}, which is no plan; `ops` lists those")
     plan = registry.plan(call["plan"])
     desc = plan.descriptor(**{name: reader.value(one) for name, one in call["descriptor"].items()})
     operands = plan.args(**given)
@@ -83,6 +121,8 @@ class Reader:
     def value(self, said: Any) -> Any:
         if isinstance(said, list):
             return [self.value(one) for one in said]
+        if isinstance(said, int) and said not in _NUMBERS:
+            raise BaracudaError(f"the file has the number {shown(said)}, which no call takes")
         if not isinstance(said, dict):
             return said
         if "array" in said:
@@ -102,6 +142,7 @@ class Reader:
 
     def array(self, said: Mapping[str, Any]) -> Any:
         """An array of the package it was of, where that is here; else CuPy's or NumPy's."""
+        _plain_layout(said)
         element = ElementKind.of(said["element"])
         dtype = element.dtype if element.bits >= 8 else element.carrier
         dense = self.arrays[said["array"]].view(dtype).reshape(said["shape"])
@@ -113,6 +154,23 @@ class Reader:
         if said["package"] == "jax":
             return import_module("jax.numpy").asarray(dense)
         return _on_device(dense, said["strides"]) if self.cuda and said["device"] >= 0 else host
+
+
+def _plain_layout(said: Mapping[str, Any]) -> None:
+    """Refuse shapes and strides that are no numbers, or that span more than fits."""
+    shape, strides = said["shape"], said["strides"]
+    if type(shape) is not list or type(strides) is not list or len(shape) != len(strides):
+        raise BaracudaError("an array of the file has no shape and strides")
+    if (
+        not all(type(n) is int and n in _NUMBERS for n in (*shape, *strides, said["alignment"]))
+        or min(shape, default=0) < 0
+    ):
+        raise BaracudaError(f"an array of the file has shape {shown(shape)}, strides {shown(strides)}")
+    spanned = sum(max(n - 1, 0) * abs(s) for n, s in zip(shape, strides, strict=True))
+    if spanned * ElementKind.of(said["element"]).itemsize > _MOST_BYTES:
+        raise BaracudaError(
+            f"an array of the file spans {spanned} elements by shape {shown(shape)}, strides {shown(strides)}"
+        )
 
 
 def _laid(dense: np.ndarray, strides: list[int], alignment: int) -> np.ndarray:
@@ -166,6 +224,11 @@ def _told(call: Mapping[str, Any]) -> list[str]:
             text = f"{said['package']} {said['element']}{said['shape']} strides {said['strides']}"
         lines.append(f"  {name:<16} {text}")
     return [*lines, "  environment  " + ", ".join(f"{k}={v}" for k, v in call["environment"].items())]
+
+
+def _printable(text: str) -> str:
+    """Text of a file as a terminal may have it: without what would move its cursor or write elsewhere."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def _shown(made: Any) -> str:

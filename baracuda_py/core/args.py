@@ -17,12 +17,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from .descriptor import Descriptor
 from .element import ElementKind
 from .errors import InvalidProblemError
-from .memo import memo
+from .memo import PLANS_KEPT, memo
 
 Array: TypeAlias = Any
 """CuPy, torch, JAX, Numba array, TensorRef, or NumPy array for a CPU plan."""
@@ -65,10 +65,13 @@ class Operand:
     layout: str = "any"  # any | inner (last axis dense) | dense
     values: Any = None
     integer: bool = False
+    meets: str = ""  # element | coefficient: see `core.numbers`
+    drawn: str | None = None
     kinds: tuple[Any, ...] | None = None
     instead: str | None = None
     spared: Callable[[Any, Collection[str]], bool] | None = None
     doc: str = ""
+    local: str = ""  # what generated code calls it
 
     def serves(self, desc: Any) -> bool:
         """Whether the descriptor has this operand at all."""
@@ -159,34 +162,51 @@ def inout(shape: str = "", *, element: ElementRule = "element", optional: bool =
     )
 
 
-def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, doc: str = "") -> Any:  # type: ignore[assignment]
-    """A number that may change per call without a new plan: a Python number or a 0-d device array."""
-    spec = Operand("", "scalar", integer=integer, doc=doc)
+def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False, meets: str = "",  # type: ignore[assignment]
+           values: Any = None, drawn: str | None = None, doc: str = "") -> Any:  # fmt: skip
+    """A number that may change per call without a new plan: a Python number or a 0-d device array.
+
+    meets: how it meets the descriptor's element, "element" or "coefficient" (`core.numbers`); it travels as an int64 or
+    as a float64 then, whichever `core.params.exactly` says. `values` is for tests: the numbers that it is drawn from,
+    where those of either sign and off 0 and 1 will not do.
+    drawn: of the seed of numbers that not every call draws, the attribute that is true where one does. Functions take
+    such a seed, and any without a default, as `interop.streams` says.
+    """
+    spec = Operand("", "scalar", integer=integer, meets=meets, values=values, drawn=drawn, doc=doc)
     return dataclasses.field(default=default, metadata={"operand": spec})
 
 
 @dataclass(slots=True, kw_only=True)
 class Args:
-    """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`."""
+    """Base of all Args classes: subclasses are `@dataclass(slots=True, kw_only=True)`.
+
+    __joint__: whether `Spec.check_numbers` looks at the numbers of a call. __theirs__: the fields whose names are a
+    user's, which generated code calls otherwise. Attributes here have names that no field has.
+    """
+
+    __joint__: ClassVar[bool] = False
+    __theirs__: ClassVar[frozenset[str]] = frozenset()
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def operands_of(cls: type[Args]) -> tuple[Operand, ...]:
     """The declared operands of an Args class, in field order."""
     return tuple(
-        dataclasses.replace(f.metadata["operand"], name=f.name)
-        for f in dataclasses.fields(cls)
+        dataclasses.replace(
+            f.metadata["operand"], name=f.name, local=f"operand{i}" if f.name in cls.__theirs__ else f.name
+        )
+        for i, f in enumerate(dataclasses.fields(cls))
         if "operand" in f.metadata
     )
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def arrays_of(cls: type[Args]) -> tuple[Operand, ...]:
     """The array operands (not scalars)."""
     return tuple(o for o in operands_of(cls) if o.role != "scalar")
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def scalars_of(cls: type[Args]) -> tuple[Operand, ...]:
     """The scalar operands."""
     return tuple(o for o in operands_of(cls) if o.role == "scalar")

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import BaracudaError, InvalidProblemError
-from .memo import memo
+from .errors import BaracudaError, InvalidProblemError, UnsupportedError
+from .memo import PLANS_KEPT, memo
 
 MISSING = dataclasses.MISSING
 Check = Callable[[str, Any], Any]
@@ -70,8 +70,21 @@ def whole(name: str, value: Any, minimum: int = -INT64 - 1, maximum: int = INT64
     raise InvalidProblemError(f"{name} must be an integer {span}, got {shown(value)}")
 
 
+def learned(name: str, value: Any) -> None:
+    """Refuses a number that autograd follows where a Python number is made of it: no gradient would reach it."""
+    if getattr(value, "requires_grad", False):
+        from ..interop.torch_rules import recorded
+
+        if recorded(value):
+            raise UnsupportedError(
+                f"{name}: it requires grad, and a number of this call has no gradient; give its .detach(), or call "
+                "under torch.no_grad()"
+            )
+
+
 def real(name: str, value: Any) -> float:
     """A Python float of a number; strings and truth values are none."""
+    learned(name, value)
     try:
         if not isinstance(value, (str, bytes, bool, np.bool_)):
             return float(value)
@@ -177,13 +190,13 @@ def checked(check: Check, default: Any = MISSING, settle: Settle | None = None, 
     return dataclasses.field(default=default, metadata=facts)
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def checks(cls: type[Any]) -> tuple[tuple[str, Check], ...]:
     """The fields of a `Checked` class with their checks."""
     return tuple((f.name, f.metadata["check"]) for f in dataclasses.fields(cls) if "check" in f.metadata)
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def _settles(cls: type[Any]) -> tuple[tuple[str, Settle], ...]:
     return tuple((f.name, f.metadata["settle"]) for f in dataclasses.fields(cls) if "settle" in f.metadata)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .checked import INT32, INT64, MAX_AXES, MISSING, Checked, checked, sequence, shown, truth, whole, wholes
+from .checked import INT32, INT64, MAX_AXES, MISSING, Checked, checked, learned, sequence, shown, truth, whole, wholes
 from .element import FLOATS, ElementKind
 from .errors import InvalidProblemError, UnsupportedError
 
@@ -164,6 +164,7 @@ def number(
     kind = "number" if infinite else "finite number"
 
     def check(name: str, value: Any) -> float:
+        learned(name, value)
         try:
             if isinstance(value, (str, bytes, bytearray, bool, np.bool_)) or getattr(value, "ndim", None):
                 raise TypeError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._forking import in_child
 from ..interop.jax_arrays import TRACED, traced_error
 from . import config
 from .checked import shown, whole
@@ -105,8 +105,7 @@ def forked_error() -> DeviceMismatchError:
     )
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _lost.update(_used))
+in_child(lambda: _lost.update(_used))
 
 
 _INSTALL = 'pip install "baracuda_py[cu12]" (or [cu13], by your driver)'

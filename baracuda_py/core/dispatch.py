@@ -20,6 +20,7 @@ from .descriptor import Descriptor
 from .device import Device
 from .element import ElementKind
 from .errors import BaracudaError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError, UnsupportedError
+from .numbers import met
 from .preference import PlanPreference, arch_allowed
 from .sku import KernelSku
 from .spec import Spec
@@ -72,8 +73,9 @@ def read_args(plan: type[Spec], desc: Descriptor, device: Device, args: Args) ->
             raise InvalidProblemError(f"{spec.name} is wanted but {spec.needs} is None")
         if spec.like and (view := views[spec.name]) is not None:
             _check_like(spec, view, views[spec.like])
-    for spec in scalars_of(plan.args):
-        _check_scalar(spec, device, getattr(args, spec.name))
+    numbers = {s.name: _check_scalar(s, desc, device, getattr(args, s.name)) for s in scalars_of(plan.args)}
+    if plan.args.__joint__:
+        plan.check_numbers(desc, numbers)
     _check_overlap(arrays_of(plan.args), views)
     plan.check(desc, views)
     return views
@@ -135,6 +137,8 @@ def host_number(value: Any, spec: Operand) -> int | float | None:
         value = np.asarray(to_numpy(value) if view is not None else value).item()
         if not isinstance(value, (int, float)):
             raise InvalidProblemError(f"{spec.name} must be {_SCALAR}, got {shown(value)}")
+    if spec.meets and not spec.integer and isinstance(value, int):
+        return int(value)  # as it is: `met` knows what meets it
     if not spec.integer:
         try:
             return float(value)
@@ -161,13 +165,25 @@ def scalar_view(value: Any, spec: Operand) -> Reading:
 _SCALAR = "a number or a 0-d float32, float64, int32 or int64 array"
 
 
-def _check_scalar(spec: Operand, device: Device, value: Any) -> None:
-    if host_number(value, spec) is None:
+def _check_scalar(spec: Operand, desc: Any, device: Device, value: Any) -> int | float | None:
+    number = host_number(value, spec)
+    if number is None:
         at = located(value, spec.name).device
         if at != device.ordinal:
             raise DeviceMismatchError(
                 f"{spec.name} is on cuda:{at}, the plan is on {device}; give a number or copy it there"
             )
+        return None
+    if device.kind == "cpu" and not isinstance(value, (int, float, np.generic)):
+        return None  # NumPy's arrays are what others are on their device
+    return met_number(spec, desc, number)
+
+
+def met_number(spec: Operand, desc: Any, number: int | float) -> int | float:
+    """A host's number as a launch packs it; raises where the element that it meets does not take it."""
+    if not spec.meets or (spec.integer and desc.element.is_inexact):  # whose elements look at another number
+        return number
+    return met(spec.name, number, desc.element, spec.meets)
 
 
 def _check_like(spec: Operand, view: Any, other: Any) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import io
 import itertools
 import json
 import os
 import platform
+import secrets
 import sys
 import threading
 import time
@@ -25,6 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..interop.arrays import package_name, read
+from ..jit import storage
 from . import config
 from .checked import shown
 from .element import ElementKind
@@ -89,7 +92,9 @@ def write(
     folder: Path, what: Mapping[str, Any], args: tuple[Any, ...], given: Mapping[str, Any], error: BaseException
 ) -> Path:
     """The file of one call."""
-    folder.mkdir(parents=True, exist_ok=True)
+    storage.make_folder(folder)
+    if why := storage.distrust(folder):
+        raise PermissionError(f"{folder}: {why}; name a folder that only you may write (chmod 700)")
     arrays: dict[str, np.ndarray] = {}
     call = {
         **what,
@@ -105,9 +110,11 @@ def write(
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }  # fmt: skip
     name = what.get("function", what.get("plan"))
-    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{next(_count)}-{name}.npz"
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{next(_count)}-{secrets.token_hex(4)}-{name}.npz"
     held: dict[str, Any] = {"call": np.array(json.dumps(call)), **arrays}
-    np.savez(path, **held)
+    image = io.BytesIO()
+    np.savez(image, **held)
+    storage.write_file(path, image.getvalue(), durable=False)  # whole, for its owner alone, through no planted link
     return path
 
 

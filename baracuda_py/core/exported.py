@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+from types import FunctionType
 from typing import Any, TypeVar
+
+from ..interop.dynamo import opaque
 
 T = TypeVar("T")
 MARK = "exported"
@@ -18,6 +21,8 @@ def exported(value: T) -> T:
     """
     made: Any = _explaining(value) if inspect.isfunction(value) else value
     setattr(made, MARK, True)
+    if isinstance(made, FunctionType) and _of_arrays(made):
+        opaque(made)
     return made  # type: ignore[no-any-return]
 
 
@@ -37,6 +42,14 @@ def _explaining(function: Any) -> Any:
             raise refused from error
 
     return call
+
+
+def _of_arrays(function: FunctionType) -> bool:
+    """Whether its first argument is an array, or some, and so is the result: to torch.compile it is one call then."""
+    said = {name: str(annotation) for name, annotation in function.__annotations__.items()}
+    return (
+        "Array" in next(iter(said.values()), "") and "Array" in said.get("return", "") and next(iter(said)) != "return"
+    )
 
 
 def is_exported(value: object) -> bool:

@@ -15,10 +15,12 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..interop.arrays import package_name, read
-from ..interop.jax_arrays import staged
+from ..interop.jax_arrays import staged, unwrapped, wraps
 from ..interop.ordinals import ordinal
+from ..interop.streams import keyed, stream_of
+from ..interop.torch_rules import stands_in
 from . import config
-from .args import Operand, arrays_of, scalars_of
+from .args import Operand, arrays_of, operands_of, scalars_of
 from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError, RecordedError
@@ -85,68 +87,72 @@ def functional(
     optional = [s for s in served if s.role == "out" and s.optional]
     backward = plan.direction == "backward"
     required = [s for s in inputs if not s.optional or (s.kinds and s.needed and "kind" in fixed) or s.instead in fixed]
-    head = [s.name for s in required] + [f"{s.name}=None" for s in inputs if s not in required]
+    at = {s.name: s.local for s in operands_of(plan.args)}  # what the code calls them
+    head = [s.local for s in required] + [f"{s.local}=None" for s in inputs if s not in required]
     solved = {d.lstrip("*") for s in arrays_of(plan.args) for d in s.dims} | {s.many for s in arrays_of(plan.args)}
     own = {f.name: UNSET if f.default is dataclasses.MISSING or f.name in solved else f.default for f in fields}
     defaults = {**own, **(defaults or {})}
     scalars = {
         f.name: f.default for f in dataclasses.fields(plan.args) if f.name in {s.name for s in scalars_of(plan.args)}
     }
+    seeding = _seeding(plan, name, [] if backward else [s.local for s in inputs])
+    scalars |= {"seed": None} if len(seeding) > 1 else {}
     head += [f"{f}=DEFAULTS[{f!r}]" for f in positional]
     keywords = [f"{f}=DEFAULTS[{f!r}]" for f in defaults if f not in positional]
-    keywords += [n if d is dataclasses.MISSING else f"{n}=SCALARS[{n!r}]" for n, d in scalars.items()]
-    keywords += [f"return_{s.name}={backward or s.name in returns}" for s in optional]
+    keywords += [at[n] if d is dataclasses.MISSING else f"{at[n]}=SCALARS[{n!r}]" for n, d in scalars.items()]
+    keywords += [f"return_{s.local}={backward or s.name in returns}" for s in optional]
     keywords += [f"layout={layouts.names[0]!r}"] if layouts else []
     keywords += ["element=UNSET", "out=None", "stream=None", "preference=None", "**unknown"]
-    flags = [f"return_{s.name}" for s in optional]
+    flags = [f"return_{s.local}" for s in optional]
+    numbers = [at[n] for n in scalars]
     typed = [*_types_of([f for f in fields if f.name not in solved]), *(f"type({flag})" for flag in flags)]
     if found := [f.name for f in fields if f.name in solved]:  # which hardly a call gives
         typed.append(f"UNSET is {' is '.join(found)} or TYPES(({', '.join(found)},))")
     keys = ", ".join((*(_key(s) for s in inputs), *defaults, *flags, *typed))
-    lead = "None" if not inputs else f"{inputs[0].name}[0]" if inputs[0].many else inputs[0].name
+    lead = "None" if not inputs else f"{inputs[0].local}[0]" if inputs[0].many else inputs[0].local
     keys += f", ORDINAL({lead})" if inputs else ""
-    keys += f", LAST({follows})" if follows else ""
+    keys += f", LAST({at[follows]})" if follows else ""
     keys += ", layout" if layouts else ""
     raw, check = config.raw("BARACUDA_CHECK")
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
-    gather = "{" + ", ".join(f"{s.name!r}: {s.name}" for s in inputs) + "}"
+    gather = _named({s.name: s.local for s in inputs})
     attributes = "{" + ", ".join(f"{f!r}: {f}" for f in defaults) + ", 'element': element}"
-    asked = {s.name: f"return_{s.name}" if s in served else "False" for s in wanted if s.optional}
-    returns = "{" + ", ".join(f"{n!r}: {said}" for n, said in asked.items()) + "}"
-    passed = ", ".join(f"{n}={n}" for n in [*(s.name for s in inputs), *scalars])
-    outs = [s.name for s in wanted]
+    asked = {s.name: f"return_{s.local}" if s in served else "False" for s in wanted if s.optional}
+    returns = _named(asked)
+    passed = ", ".join(f"{n}={at[n]}" for n in [*(s.name for s in inputs), *scalars])
+    outs = [s.local for s in wanted]
     listed = "".join(f"{n}, " for n in outs)
     handed_over = f"    if entry.package == 'jax': {listed} = HANDED(entry, ({listed}), {lead}, out, stream)"
-    results = [s.name for s in wanted if s in served]
-    result = ", ".join(results or [s.name for s in inputs if s.role == "inout"])
-    reads = [s.name if s in served else "None" for s in arrays_of(plan.args) if s.reads]
-    grown = ", ".join([*map(_grown, inputs), *(f"getattr({n}, 'requires_grad', type({n}))" for n in scalars)])
+    results = [s for s in wanted if s in served] or [s for s in inputs if s.role == "inout"]
+    result = ", ".join(s.local for s in results)
+    reads = [s.local if s in served else "None" for s in arrays_of(plan.args) if s.reads]
+    grown = ", ".join([*map(_grown, inputs), *(f"getattr({n}, 'requires_grad', type({n}))" for n in numbers)])
     direct = [
         "    if entry.jobs and out is None and stream is None:",
         f"        job = entry.jobs.get(({grown},))",
         "        if job is not None:",
-        f"            made = job.apply(({''.join(f'{n}, ' for n in scalars)}), {', '.join(reads)})",
+        f"            made = job.apply(({''.join(f'{n}, ' for n in numbers)}), {', '.join(reads)})",
         "            if made is not MISS: return made",
         "    if entry.direct is not None and out is None and stream is None:",
-        f"        made = entry.direct.call({', '.join([*reads, *scalars])})",
+        f"        made = entry.direct.call({', '.join([*reads, *numbers])})",
         "        if made is not MISS: return made",
     ]
-    held = {s.name: s.name if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
-    arrays = "{" + ", ".join(f"{n!r}: {value}" for n, value in held.items()) + "}"
+    held = {s.name: s.local if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
+    arrays = _named(held)
     learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
-    numbers = _named(scalars)
-    staging = f"STAGE({gather}, {attributes}, {numbers}, {returns}, {_named(_OPTIONS)})"
-    arriving = f"STAGED(({''.join(f'{s.name}, ' for s in inputs)}), ({''.join(f'{n}, ' for n in scalars)}))"
-    every = (*defaults, *scalars, *flags, *_EVERY)
+    given = _named({n: at[n] for n in scalars})
+    staging = f"STAGE({gather}, {attributes}, {given}, {returns}, {_own(_OPTIONS)})"
+    arriving = f"STAGED(({''.join(f'{s.local}, ' for s in inputs)}), ({''.join(f'{n}, ' for n in numbers)}))"
+    every = (*defaults, *numbers, *flags, *_EVERY)
     turned = ", layout" if layouts else ""
     if layouts:
-        facts = _named(every)
+        facts = _own(every)
         staging = f"{staging} if layout == {layouts.names[0]!r} else LAYOUTS.staged(SELF, layout, {gather}, {facts})"
-    recorded = f"{gather}, {attributes}, {numbers}, {returns}, out, stream, preference{turned}"
+    recorded = f"{gather}, {attributes}, {given}, {returns}, out, stream, preference{turned}"
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
-        "    if unknown: raise UNEXPECTED(SELF, unknown)",
-        *([] if inputs else [f"    if {arriving}: return {staging}"]),
+        *seeding,
+        *([] if required else [f"    if {arriving}: return {staging}"]),  # nothing of a call without operands tells
         "    try:",
         "        try:",
         f"            key = ({keys}, element, preference, RAW(CHECK))",
@@ -161,16 +167,16 @@ def functional(
         *([f"        if entry.package == 'jax' and {arriving}: return {staging}"] if scalars else []),
         *_indented(direct),
         *_indented(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
-        f"        entry.plan.run(entry.args({passed}{''.join(f', {n}={n}' for n in outs)}), None, stream)",
+        f"        entry.plan.run(entry.args({passed}{''.join(f', {s.name}={s.local}' for s in wanted)}), None, stream)",
         *_indented(learn),
         *_indented([handed_over] if outs and inputs else []),
         f"        return {result}" if len(results) <= 1 else f"        return RESULT(({result}), entry)",
         "    except RECORDED as error: said = error",
         f"    return ROUTE(SELF, said, entry, {recorded})",
         f"def routed({', '.join(head)}, *, {', '.join(keywords)}):",
-        "    if unknown: raise UNEXPECTED(SELF, unknown)",
+        *seeding,
         f"    return ROUTE(SELF, None, None, {recorded})",
-        f"def grown({', '.join([*(s.name for s in inputs), *scalars])}): return ({grown},)",
+        f"def grown({', '.join([*(s.local for s in inputs), *numbers])}): return ({grown},)",
     ]
     # In a forked child entries of CUDA plans would make outputs first, which fails in CuPy; a new one is refused by us.
     cache: dict[Any, Entry] = records()
@@ -182,11 +188,12 @@ def functional(
         return serving, {k: v for k, v in attributes.items() if v is not UNSET and k not in left} | dict(own)
 
     def stage(arrays: Any, attributes: Any, numbers: Any, returns: Any, options: Any) -> Any:
+        arrays = unwrapped(arrays) if wraps(arrays.values()) else arrays
         serving, given = chosen(arrays, attributes)
         return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
 
     def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any, layout: Any = None) -> Entry:
-        if isinstance(preference, Routed):
+        if isinstance(preference, Routed) or stands_in(arrays.values()) or wraps(arrays.values()):
             raise RecordedError(f"{name}: a call of baracuda_py.torch")
         turned = layouts.turned(layout) if layouts else ()
         arrays = layouts.views(arrays, turned) if turned else arrays
@@ -200,7 +207,7 @@ def functional(
 
     names: dict[str, Any] = {
         **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": route,
-        "STAGED": staged, "STAGE": stage,
+        "STAGED": staged, "STAGE": stage, "KEYED": keyed, "STREAM": stream_of,
         "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": given_outputs,
         "ORDINAL": ordinal, "RESULT": result_of, "ON_STREAM": _on_stream, "MISS": MISS,
         "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
@@ -212,25 +219,44 @@ def functional(
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
     function.chosen, function.routed, function.grown = chosen, names["routed"], names["grown"]
-    function.layouts, function.reads = layouts, tuple(reads)
-    function.entry, function.outs = partial(new, None), tuple(outs)
-    function.results = tuple(results or [s.name for s in inputs if s.role == "inout"])
+    function.layouts, function.local = layouts, at
+    function.reads = tuple([s.name if s in served else "None" for s in arrays_of(plan.args) if s.reads])
+    function.entry, function.outs = partial(new, None), tuple([s.name for s in wanted])
+    function.results = tuple([s.name for s in results])
+    function.flags = frozenset(flags)
     if follows:
         FOLLOWS[plan] = follows
-    shown = [*(s.name for s in inputs), *defaults, *scalars, *flags, *(["layout"] if layouts else []), *_EVERY]
+    shown = [*(s.local for s in inputs), *defaults, *numbers, *flags, *(["layout"] if layouts else []), *_EVERY]
     said = taken(plan, inputs, list(defaults), flags)
-    kept = results or [s.name for s in inputs if s.role == "inout"]
-    function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, kept, flags)}
+    function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, function.results, flags)}
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
+
+
+def _seeding(plan: type[Plan], name: str, operands: Sequence[str]) -> list[str]:
+    """The lines that see to keywords that are not taken, and to a seed that is not given: see `interop.streams`."""
+    seed = next((s for s in scalars_of(plan.args) if s.local == "seed"), None)  # not a formula's
+    missing = {f.name for f in dataclasses.fields(plan.args) if f.default is dataclasses.MISSING}
+    if seed is None or not (seed.drawn or "seed" in missing):
+        return ["    if unknown: raise UNEXPECTED(SELF, unknown)"]
+    drawn = f"{name!r}, {seed.drawn or True}, ({''.join(f'{n}, ' for n in operands)}), stream"
+    return [
+        "    if unknown: seed, offset = KEYED(SELF, UNEXPECTED, unknown, seed, offset)",
+        f"    if seed is None: seed = STREAM({drawn})",
+    ]
 
 
 def _indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def _named(names: Iterable[str]) -> str:
-    """A dict of local names, as source."""
-    return "{" + ", ".join(f"{n!r}: {n}" for n in names) + "}"
+def _named(values: Mapping[str, str]) -> str:
+    """A dict, as source."""
+    return "{" + ", ".join(f"{n!r}: {value}" for n, value in values.items()) + "}"
+
+
+def _own(names: Iterable[str]) -> str:
+    """A dict of locals by their names, as source."""
+    return _named({n: n for n in names})
 
 
 Overload: TypeAlias = "tuple[type[Plan], Mapping[str, Any]]"
@@ -274,7 +300,7 @@ def _making(outs: Sequence[str]) -> list[str]:
 
 
 def _key(spec: Operand) -> str:
-    n = spec.name
+    n = spec.local
     each = f"tuple([(a.shape, a.dtype) for a in {n}]), type({n}[0])"
     one = each if spec.many else f"{n}.shape, {n}.dtype, type({n})"
     return f"(None if {n} is None else ({one}))" if spec.optional else one
@@ -282,7 +308,7 @@ def _key(spec: Operand) -> str:
 
 def _grown(spec: Operand) -> str:
     """What tells whether an operand of torch requires a gradient."""
-    n = spec.name
+    n = spec.local
     one = f"tuple([a.requires_grad for a in {n}])" if spec.many else f"{n}.requires_grad"
     return f"None if {n} is None else {one}" if spec.optional else one
 

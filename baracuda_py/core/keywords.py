@@ -13,6 +13,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from ..interop.dynamo import opaque
+from ..interop.streams import keyed
 from .checked import truth
 from .doc import Doc
 from .dump import dumped
@@ -20,6 +22,7 @@ from .errors import BaracudaError, UnknownKeywordError
 from .execution import rehearsal
 from .misfits import explained
 from .one_device import check_one_device
+from .routed import arrived
 from .signatures import completed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -186,7 +189,7 @@ def known_only(function: F) -> F:
 
 def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
     """A function that takes `**unknown` as a functional entry of `plan`."""
-    function = dumped(function)
+    function = opaque(dumped(function))
     function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
     function = known_only(function)
     shown = completed(function.__signature__, plan)  # type: ignore[attr-defined]
@@ -207,7 +210,12 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
     def mark(function: F) -> F:
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
+            args, given = arrived(args, given)
             try:
+                if draws and "key" in given:
+                    unknown = {word: given.pop(word) for word in set(given) - set(shown.parameters)}
+                    pair = keyed(named, unexpected, unknown, given.get("seed"), given.get("offset", 0))
+                    given |= dict(zip(("seed", "offset"), pair, strict=True))
                 for flag in flags:
                     if flag in given:
                         given[flag] = truth(flag, given[flag])
@@ -229,6 +237,7 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
 
         named = marked(call, plan, fixed)
         shown = inspect.signature(named)
+        draws = "seed" in shown.parameters and "key" not in shown.parameters
         flags = [p.name for p in shown.parameters.values() if p.annotation == "bool"]
         return named  # type: ignore[return-value]
 
@@ -251,13 +260,16 @@ def name_keywords(cls: type) -> None:
         return
     fields = [f for f in dataclasses.fields(cls) if f.init]
     names = [f.name for f in fields]
-    head = ", ".join(f.name + ("" if f.default is dataclasses.MISSING else f"=DEFAULTS[{f.name!r}]") for f in fields)
+    # Fields of formulas have a user's names, none of which begins with two underscores: all that is not a field does.
+    head = ", ".join(f.name + ("" if f.default is dataclasses.MISSING else f"=__DEFAULTS[{f.name!r}]") for f in fields)
     plain = not hasattr(cls, "__post_init__")
-    body = [f"self.{n} = {n}" for n in names] if plain else [f"MADE(self, {', '.join(f'{n}={n}' for n in names)})"]
-    lines = [f"def __init__(self, *, {head}, **unknown):", "    if unknown: raise REFUSE(NAME, unknown, NAMES)"]
+    given = ", ".join(f"{n}={n}" for n in names)
+    body = [f"__self.{n} = {n}" for n in names] if plain else [f"__MADE(__self, {given})"]
+    refused = "    if __unknown: raise __REFUSE(__NAME, __unknown, __NAMES)"
+    lines = [f"def __init__(__self, *, {head}, **__unknown):", refused]
     space: dict[str, Any] = {
-        "DEFAULTS": {f.name: f.default for f in fields}, "MADE": made, "REFUSE": unknown_keywords, "NAME": cls.__name__,
-        "NAMES": names,
+        "__DEFAULTS": {f.name: f.default for f in fields}, "__MADE": made, "__REFUSE": unknown_keywords,
+        "__NAME": cls.__name__, "__NAMES": names,
     }  # fmt: skip
     exec(compile("\n".join([*lines, *(f"    {line}" for line in body)]), f"<{cls.__name__}>", "exec"), space)
     init = space["__init__"]

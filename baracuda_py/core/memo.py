@@ -1,5 +1,5 @@
-"""What is remembered: `memo`, `functools.lru_cache` typed as the function it wraps, `keep`, a dict with a bound, and
-`records`, a dict that a forked child finds empty.
+"""What is remembered: `memo`, `functools.lru_cache` typed as the function it wraps, `cached_property`, `keep`, a dict
+with a bound, and `records`, a dict that a forked child finds empty.
 
 mypy takes a class whose instances are unhashable for unhashable itself, and so refuses Args classes as arguments.
 """
@@ -7,14 +7,18 @@ mypy takes a class whose instances are unhashable for unhashable itself, and so 
 from __future__ import annotations
 
 import functools
-import os
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .._forking import in_child
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")
 V = TypeVar("V")
+
+PLANS_KEPT = 8192
+"""Classes of which facts are remembered: every plan of the package, and as many again of formulas, the last used."""
 
 
 def memo(maxsize: int | None = None) -> Callable[[F], F]:
@@ -24,6 +28,30 @@ def memo(maxsize: int | None = None) -> Callable[[F], F]:
         return functools.lru_cache(maxsize=maxsize)(function)  # type: ignore[return-value]
 
     return wrap
+
+
+if TYPE_CHECKING:
+    from functools import cached_property as cached_property  # noqa: TID251
+else:
+
+    class cached_property:
+        """`functools.cached_property` without the lock that it has before Python 3.12.
+
+        That one is held for all instances of a class, and in a forked child for good where another thread held it.
+        Threads that ask at the same time each compute the value, and all of them get the first that is kept.
+        """
+
+        def __init__(self, func: Callable[[Any], Any]) -> None:
+            self.func = func
+            self.__doc__ = func.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self.name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            return instance.__dict__.setdefault(self.name, self.func(instance))
 
 
 def keep(records: dict[K, V], key: K, value: V, most: int) -> V:
@@ -57,5 +85,4 @@ def _forget_parent() -> None:
         one.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parent)
+in_child(_forget_parent)

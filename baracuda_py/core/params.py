@@ -135,6 +135,17 @@ class Params:
         return slot.name.endswith("_value") and slot.name[:-6] in self.scalars
 
 
+def exactly(whole: bool, *names: str) -> dict[str, Any]:
+    """What a launch gives for scalars that are declared twice, `t="scalar"` and `t_whole="iscalar"`.
+
+    Of the two parameters the kernel reads p.t_whole() where the element is an integer, so that no bit of an int64 is
+    lost on the way, else p.t(); the other is 0.
+    """
+    if whole:
+        return {f"{n}_whole_ptr": n for n in names} | {f"{n}_value": 0.0 for n in names}
+    return {f"{n}_whole_value": 0 for n in names}
+
+
 def _flatten(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         for item in value:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from .args import Args, arrays_of
@@ -15,7 +14,7 @@ from .device import Device, resolve_device
 from .dispatch import Verdict, choose, dense_problem, fit, read_args, refuse_row
 from .errors import BaracudaError, InvalidProblemError, UnsupportedError
 from .execution import Runner, runner_for
-from .memo import memo
+from .memo import cached_property, memo
 from .preference import PlanPreference, preferred
 from .sku import KernelSku, PrecisionGuarantee
 from .spec import Spec
@@ -107,7 +106,7 @@ class Plan(Spec):
         if _log.isEnabledFor(logging.INFO):
             _log.info("%s", self._sku(variant, geometry))
 
-    def __call__(self, *, workspace: Any = None, stream: Any = None, **arrays: Any) -> None:
+    def __call__(self, /, *, workspace: Any = None, stream: Any = None, **arrays: Any) -> None:
         """`run` with the operands as keywords."""
         self.run(self.args(**arrays), workspace, stream)
 

@@ -47,9 +47,9 @@ def accepted(field: dataclasses.Field[Any]) -> str:
 def taken(plan: Any, inputs: Sequence[Operand], attributes: Sequence[str], flags: Sequence[str]) -> dict[str, str]:
     """Of the function generated for a plan: its operands, the attributes it takes and its `return_…` flags."""
     fields = {f.name: f for f in dataclasses.fields(plan.descriptor)}
-    said = {s.name: _operand(s) for s in inputs}
+    said = {s.local: _operand(s) for s in inputs}
     said |= {name: accepted(fields[name]) for name in attributes}
-    said |= {s.name: "Scalar" for s in scalars_of(plan.args)}
+    said |= {s.local: "Scalar" for s in scalars_of(plan.args)}
     said |= dict.fromkeys(flags, "bool") | {"layout": "str", "element": "DType"} | COMMON
     return said
 

@@ -11,7 +11,7 @@ from .benchmark import Benchmark
 from .descriptor import Descriptor
 from .element import ElementKind
 from .keywords import name_keywords
-from .memo import memo
+from .memo import PLANS_KEPT, memo
 from .sku import ArchSku, BackendKind
 from .variant import Geometry, Guarantee, Variant
 
@@ -80,6 +80,11 @@ class Spec:
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
         """Relations between operands that the declaration cannot say; raise InvalidProblemError."""
+
+    @classmethod
+    def check_numbers(cls, desc: Any, numbers: Mapping[str, Any]) -> None:
+        """Of Args that are `__joint__`: what the numbers of a call, None those on a device, may not be together; raise
+        InvalidProblemError."""
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
@@ -158,7 +163,7 @@ class Vjp:
 NUMPY_APART = "numpy_apart"
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def numpy_row(cls: type[Spec], apart: bool = False) -> Variant:
     """The reference backend's row: any layout, float64 inside, one rounding; `apart`: each item of a batch alone."""
     promised = cls.variants[0].guarantee if cls.variants else Guarantee()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from .checked import INT64, whole, wholes
 from .element import ElementKind
 from .errors import BufferTooSmallError, InvalidProblemError
+from .memo import cached_property
 
 Shape = tuple[int, ...]
 AXES = 8  # merged axes that a kernel takes: `max_axes` of kernels/include/baracuda/index.cuh

@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import fields
@@ -19,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from .._forking import Mutex
 from ..jit import lock, storage
 from ..jit.cache import default_cache
 from ..jit.nvrtc import load
@@ -146,19 +146,19 @@ class Measurements:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._entries: dict[str, dict[str, float]] | None = None
-        self._mutex = threading.Lock()
+        self._mutex = Mutex()
 
     def entries(self) -> dict[str, dict[str, float]]:
         """Microseconds of each row, by key."""
         found = self._entries
         if found is None:
-            with self._mutex:
+            with self._mutex():
                 found = self._entries = self._read() if self._entries is None else self._entries
         return found
 
     def add(self, key: str, times: Mapping[str, float]) -> None:
         """Note a measurement, here and in the file where it can be written."""
-        with self._mutex:
+        with self._mutex():
             self._entries = {**(self._entries or {}), key: dict(times)}
             try:
                 storage.make_folder(self.path.parent)
@@ -173,7 +173,7 @@ class Measurements:
 
     def clear(self) -> None:
         """Forget everything."""
-        with self._mutex:
+        with self._mutex():
             self._entries = {}
             self.path.unlink(missing_ok=True)
 

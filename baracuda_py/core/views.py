@@ -141,7 +141,7 @@ def reshaped(x: Any, shape: Sequence[int], name: str) -> Any:
     if package == "torch":
         try:
             return x.view(tuple(shape))
-        except RuntimeError:
+        except (RuntimeError, ValueError):  # the second in a trace
             return None
     view = read(x, name)
     if 0 in view.shape:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .build import call
 from .derive import simplified
-from .formula import Formula
+from .formula import Formula, output_name
 from .nodes import Node, constant, named
 
 TERM, FACTOR = "term", "factor"
@@ -42,7 +42,8 @@ def affine(formula: Formula, name: str) -> Formula:
     whole = known.get(tree, _Linear(None, tree))
     term, factor = simplified([constant(0) if x is None else x for x in (whole.term, whole.factor)])
     inputs = tuple(one for one in formula.inputs if one != name)
-    return Formula(inputs, ((TERM, term), (FACTOR, factor)), formula.text, formula.spans)
+    outputs = ((output_name(TERM, inputs), term), (output_name(FACTOR, inputs), factor))
+    return Formula(inputs, outputs, formula.text, formula.spans)
 
 
 def _linear(node: Node, known: dict[Node, _Linear]) -> _Linear | None:

@@ -17,12 +17,13 @@ from ..core.functional import functional
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..interop.arrays import read
+from ..interop.dynamo import calls_in_graph, methods_in_graph
 from ..ops.attention.dense.flash_sdpa import TURNED as FORWARD
 from ..ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, flash_sdpa
 from ..ops.attention.dense.flash_sdpa_backward import TURNED as BACKWARD
 from ..ops.attention.dense.flash_sdpa_backward import FlashSdpaBackwardArgs, flash_sdpa_backward
 from ..ops.attention.layouts import asked
-from .calls import number_role
+from .calls import by_names, number_role
 from .parse import RESERVED
 from .score_plan import ScoredSdpaPlan, scored_backward_plan_of, scored_plan_of
 from .score_shape import ScoreShape
@@ -72,9 +73,10 @@ def _reserved() -> frozenset[str]:
     fields = [f.name for cls in (FlashSdpaDescriptor, FlashSdpaArgs, FlashSdpaBackwardArgs)
               for f in dataclasses.fields(cls)]  # fmt: skip
     words = [name for f in (flash_sdpa, flash_sdpa_backward) for name in inspect.signature(f).parameters]
-    return frozenset((*RESERVED, *fields, *words)) - {SCORE, *PLACES}
+    return frozenset((*RESERVED, "store", *fields, *words)) - {SCORE, *PLACES}
 
 
+@methods_in_graph("__call__", "backward", "vjp")
 @exported
 class FormulaAttention:
     """Attention by formulas as a function; `bc.attention` makes it. `plan(…)` is its Plan class.
@@ -86,6 +88,7 @@ class FormulaAttention:
         self.formula = formula
         self.defaults = dict(defaults or {})
         self.inputs = formula.inputs
+        self.in_graph = calls_in_graph(self, "__call__", "backward", "vjp")
         self._functions: dict[tuple[Roles, bool], Callable[..., Any]] = {}
         if unknown := [name for name in self.defaults if name not in formula.numbers]:
             raise unknown_keywords("attention", unknown, ("score", "mask", *formula.numbers))
@@ -94,8 +97,9 @@ class FormulaAttention:
                 raise InvalidProblemError(f"the default of {name} must be a number, got {shown(value)}")
 
     def __call__(
-        self, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *, layout: str = "bhsd",
-        return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
+        self, /, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
+        layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+        **given: Any,
     ) -> Any:  # fmt: skip
         """y, and the lse with return_lse; `given` are the tables and numbers, and what `flash_sdpa` takes besides."""
         tables, numbers, facts = self._split(given)
@@ -104,7 +108,7 @@ class FormulaAttention:
         return function(*operands, **facts, layout=layout, out=out, stream=stream, preference=preference)
 
     def backward(
-        self, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None,
+        self, /, q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None,
         sinks: Any = None, *, layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True,
         return_dv: bool = True, out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
@@ -130,7 +134,7 @@ class FormulaAttention:
         return function(*operands, **facts, layout=layout, out=out, stream=stream, preference=preference)
 
     def vjp(
-        self, dy: Any, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
+        self, /, dy: Any, q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
         y: Any = None, lse: Any = None, wrt: str | tuple[str, ...] = ("q", "k", "v"), layout: str = "bhsd",
         out: Any = None, stream: Any = None, preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
@@ -156,7 +160,7 @@ class FormulaAttention:
         found = dict(zip([name[1:] for name in known if name[1:] in names], made, strict=True))
         return tuple(found[name] for name in names)
 
-    def plan(self, **roles: Any) -> type[ScoredSdpaPlan]:
+    def plan(self, /, **roles: Any) -> type[ScoredSdpaPlan]:
         """The Plan class for numbers that are floats, or integers where it says so: `plan(window=int)`."""
         if unknown := [name for name in roles if name not in self.formula.numbers]:
             raise unknown_keywords("plan", unknown, self.formula.numbers)
@@ -172,7 +176,7 @@ class FormulaAttention:
         if function is None:
             plan = (scored_backward_plan_of if backward else scored_plan_of)(self.formula, roles)
             name, layouts = ("flash_sdpa_backward", BACKWARD) if backward else ("flash_sdpa", FORWARD)
-            made = functional(plan, name, layouts=layouts)
+            made = by_names(functional(plan, name, layouts=layouts))
             function = keep(self._functions, (roles, backward), made, 64)
         return function
 

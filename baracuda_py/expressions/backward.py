@@ -21,7 +21,7 @@ from ..schedules.map import map_params
 from ..schedules.reduce import reduce_kernels, reduce_params, sum_to
 from . import plan as parts
 from .cpp import map_text, mapped_text
-from .derive import gradient
+from .derive import gradient, gradient_names
 from .plan import FormulaPlan, evaluated, formula_kernels, inputs_of, made_plan, map_step, sources
 from .shape import ARRAY, Roles, Shape
 from .signature import Signature
@@ -118,7 +118,7 @@ def _bound(shape: Shape, kind: Signature) -> Relative:
     return Relative(4 + 2 * worst, 2 + worst)
 
 
-def _reference(shape: Shape, desc: Any, wanted: Any = None, **given: Any) -> Mapping[str, Any]:
+def _reference(shape: Shape, desc: Any, /, wanted: Any = None, **given: Any) -> Mapping[str, Any]:
     values = zip(shape.outputs, shape.of, evaluated(shape, desc, given), strict=True)
     chosen = shape.outputs if wanted is None else wanted
     return {name: _summed(y, np.shape(given[x])) for name, x, y in values if name in chosen}
@@ -137,7 +137,7 @@ class FormulaVjp(Vjp):
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.saves, self.kinds = {}, None
-        self.grads = {name: f"grad_{name}" for name in shape.arrays}
+        self.grads = dict(zip(shape.arrays, gradient_names(shape.formula, shape.arrays), strict=True))
 
     @property
     def plan(self) -> Any:

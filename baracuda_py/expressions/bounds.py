@@ -24,7 +24,8 @@ def _output(program: Program, index: int, element: ElementKind) -> ErrorBound:
     if exact[index]:
         return Exact()
     once = root.form == "call" and all(exact[i] for i in root.args) and root.element is element
-    if once and root.value.bound is not None and all(_held(program, i, element) for i in root.args):
+    held = _held(program, element) if once else []
+    if once and root.value.bound is not None and all(held[i] for i in root.args):
         return root.value.bound(element)  # type: ignore[no-any-return]
     worst = max((step.value.ulps for step in program.steps if step.form == "call"), default=0.0)
     return Relative(4 + 2 * worst, 2 + worst)
@@ -47,9 +48,11 @@ def _is_exact(step: Step, program: Program) -> bool:
     return step.form != "cast" or program.steps[step.args[0]].form in ("input", "constant", "scalar")
 
 
-def _held(program: Program, index: int, element: ElementKind) -> bool:
-    """Whether a step's value is one of the element, so that the bound of a table's kind holds."""
-    step = program.steps[index]
-    if step.form in ("input", "cast", "constant"):
-        return step.element is element
-    return step.form == "call" and step.element is element and all(_held(program, i, element) for i in step.args)
+def _held(program: Program, element: ElementKind) -> list[bool]:
+    """Of each step, whether its value is one of the element, so that the bound of a table's kind holds."""
+    found: list[bool] = []
+    for step in program.steps:
+        own = step.form in ("input", "cast", "constant")
+        made = step.form == "call" and all(found[i] for i in step.args)
+        found.append((own or made) and step.element is element)
+    return found

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..core.checked import shown
 from ..core.keywords import near
 from .errors import ExpressionError
 from .function import Function
@@ -18,7 +19,7 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
     "pow": operator.pow, "floor_divide": operator.floordiv, "remainder": operator.mod, "sqrt": math.sqrt,
     "exp": math.exp, "log": math.log, "abs": abs,
 }  # fmt: skip
-_LARGEST = 2**63
+MOST_BITS = 1023  # bits of an integer that float64 reaches
 
 
 def call(name: str, args: Sequence[Node], given: Mapping[str, Node] | None = None) -> Node:
@@ -64,17 +65,28 @@ def made(function: Function, args: Sequence[Node]) -> Node:
     """A call of a function, or the constant or simpler call that it is."""
     name = function.name
     if name in _FOLDED and all(is_constant(arg) and not isinstance(arg.value, bool) for arg in args):
-        try:
-            value = _FOLDED[name](*(arg.value for arg in args))
-        except (ArithmeticError, ValueError):
-            value = None  # computed with the rest, by the functor's own rules
-        if isinstance(value, float) or (isinstance(value, int) and -_LARGEST <= value < _LARGEST):
+        value = _folded(name, [arg.value for arg in args])
+        if isinstance(value, (int, float)):
             return constant(value)
     if name == "pow" and is_constant(args[1]) and not isinstance(args[1].value, bool):
         simpler = _power(args[0], args[1].value)
         if simpler is not None:
             return simpler
     return Node("call", name, tuple(args))
+
+
+def _folded(name: str, values: Sequence[Any]) -> Any:
+    """What a function makes of numbers, integers exactly; None where that is left to the functor's own rules."""
+    whole = all(isinstance(value, int) for value in values)
+    if name == "pow" and whole and values[1] * (abs(values[0]).bit_length() - 1) > MOST_BITS:
+        raise ExpressionError(f"{shown(values[0])} ** {shown(values[1])} is beyond float64")
+    try:
+        value = _FOLDED[name](*values)
+    except (ArithmeticError, ValueError):
+        return None
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise ExpressionError(f"an integer of {value.bit_length()} bits is beyond float64")
+    return value
 
 
 def _power(x: Node, exponent: float) -> Node | None:

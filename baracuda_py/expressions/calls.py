@@ -13,8 +13,11 @@ from ..core.dispatch import SCALAR_TAGS
 from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
+from ..core.numbers import LEAST, MOST
 from ..core.signatures import of_formula
 from ..interop.arrays import read
+from ..interop.dynamo import calls_in_graph
+from ..interop.jax_arrays import unwrapped, wraps
 from .shape import ARRAY, REAL, WHOLE, Roles
 
 _ROLES: dict[type, str] = {int: WHOLE, float: REAL, bool: WHOLE}
@@ -27,10 +30,16 @@ class Call:
 
     inputs: tuple[str, ...]
 
+    @property
+    def learnable(self) -> tuple[str, ...]:
+        """The inputs of which `vjp` makes gradients where they are numbers, too, 0-d arrays of floats."""
+        return ()
+
     def __init__(self, inputs: tuple[str, ...], defaults: Mapping[str, Any] | None = None) -> None:
         self.inputs = inputs
         self.defaults = dict(defaults or {})
         self.__signature__ = of_formula(inputs, self.defaults)
+        self.in_graph = calls_in_graph(self, "__call__", "vjp")
         self._functions: dict[Roles, Callable[..., Any]] = {}
         if unknown := [name for name in self.defaults if name not in inputs]:
             raise unknown_keywords("formula", unknown, inputs)
@@ -62,6 +71,8 @@ class Call:
         """What each input is, by what is given for it: an array, or a number."""
         # On the way of every call: numbers and arrays with axes are told apart without a function.
         roles = tuple([_ROLES.get(type(v)) or (ARRAY if getattr(v, "ndim", 0) else _role(v)) for v in values])
+        if WHOLE in roles and any(type(v) is int and not LEAST <= v <= MOST for v in values):
+            roles = self._beyond(values, roles)
         if ARRAY in roles:
             return roles
         # 0-d arrays alone are what the formula is of.
@@ -71,6 +82,14 @@ class Call:
             raise InvalidProblemError(f"{self!r} needs an array, got numbers alone")
         return roles
 
+    def _beyond(self, values: tuple[Any, ...], roles: Roles) -> Roles:
+        """The roles where an integer is beyond int64: among arrays of floats it is one."""
+        arrays = [read(v, n).element for n, v, r in zip(self.inputs, values, roles, strict=False) if r == ARRAY]
+        if not all(element.is_float for element in arrays):
+            return roles  # which refuses what their elements do not have
+        large = [type(v) is int and not LEAST <= v <= MOST for v in values]
+        return tuple(REAL if one else role for one, role in zip(large, roles, strict=True))
+
     def split(self, values: tuple[Any, ...], roles: Roles) -> tuple[dict[str, Any], dict[str, Any]]:
         """The arrays and the numbers of a call, by name."""
         named = list(zip(self.inputs, values, roles, strict=True))
@@ -78,6 +97,7 @@ class Call:
 
     def run(self, values: tuple[Any, ...], out: Any, stream: Any, preference: Any) -> Any:
         """The call's result."""
+        values = unwrapped(values) if wraps(values) else values
         roles = self.roles(values)
         function = self._functions.get(roles)
         if function is None:
@@ -85,22 +105,31 @@ class Call:
         return function(out, stream, preference, *values)
 
     def recorded(self, values: tuple[Any, ...], out: Any, stream: Any, preference: Any) -> Any:
-        """The same where torch's autograd or JAX may record the call: arrays of floats have a gradient then, `vjp`."""
+        """The same where torch's autograd or JAX may record the call: arrays of floats have a gradient then, `vjp`.
+
+        Of numbers those have one that `numbers_learned` names.
+        """
         record = recorder(values)
         if record is None:
             return self.run(values, out, stream, preference)
-        arrays, _ = self.split(values, self.roles(values))
+        arrays, numbers = self.split(values, self.roles(values))
         floats = tuple(n for n, value in arrays.items() if read(value, n).element.is_float)
         wanted = tuple(n for n in floats if getattr(arrays[n], "requires_grad", True))  # JAX tells later
+        wanted += self.numbers_learned(numbers)
 
         def formula(out: Any, stream: Any, preference: Any, **held: Any) -> Any:
             return self.run(tuple(held[name] for name in self.inputs), out, stream, preference)
 
-        def backward(dy: Any, preference: Any, **held: Any) -> Any:
+        def backward(dy: Any, /, preference: Any, **held: Any) -> Any:
             return self.vjp(dy, *(held[name] for name in self.inputs), wrt=wanted)
 
         given = {**dict(zip(self.inputs, values, strict=True)), "out": out, "stream": stream, "preference": preference}
         return record(formula, backward, given, wanted, False, None)
+
+    def numbers_learned(self, numbers: Mapping[str, Any]) -> tuple[str, ...]:
+        """The numbers of a call that are 0-d arrays of floats whose gradient autograd or JAX may want."""
+        given = {n: v for n, v in numbers.items() if n in self.learnable and has_gradient(v, n)}
+        return tuple(n for n, v in given.items() if recorder([v]) is not None and getattr(v, "requires_grad", True))
 
     def vjp(self, *args: Any, **given: Any) -> Any:
         """The gradients of a call."""
@@ -118,14 +147,32 @@ class Call:
         return tuple(chosen.get(name, ARRAY) for name in self.inputs)
 
 
+def by_names(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A functional entry whose keywords are a user's names, which none of its parameters has."""
+    local: Mapping[str, str] = function.local  # type: ignore[attr-defined]
+    asked = {f"return_{name}": f"return_{local[name]}" for name in function.outs}  # type: ignore[attr-defined]
+    places = {name: place for name, place in {**asked, **local}.items() if place != name}
+
+    def call(*args: Any, **given: Any) -> Any:
+        return function(*args, **{places.get(name, name): value for name, value in given.items()})
+
+    return call if places else function
+
+
 def _in_order(function: Callable[..., Any], inputs: tuple[str, ...], roles: Roles) -> Callable[..., Any]:
-    """A functional entry, which takes arrays and then numbers by their names, as a function of inputs in order."""
-    passed = [name for name, role in zip(inputs, roles, strict=True) if role == ARRAY]
-    passed += [f"{name}={name}" for name, role in zip(inputs, roles, strict=True) if role != ARRAY]
+    """A functional entry, which takes arrays and then numbers by keyword, as a function of inputs in order."""
+    places = [function.local[name] for name in inputs]  # type: ignore[attr-defined]
+    passed = [place for place, role in zip(places, roles, strict=True) if role == ARRAY]
+    passed += [f"{place}={place}" for place, role in zip(places, roles, strict=True) if role != ARRAY]
     options = ("out", "stream", "preference")
-    head, tail = ", ".join((*options, *inputs)), ", ".join((*passed, *(f"{one}={one}" for one in options)))
+    head, tail = ", ".join((*options, *places)), ", ".join((*passed, *(f"{one}={one}" for one in options)))
     made: Callable[..., Any] = eval(f"lambda {head}: FUNCTION({tail})", {"FUNCTION": function})
     return made
+
+
+def has_gradient(value: Any, name: str) -> bool:
+    """Whether a number of a formula is a 0-d array of floats, of which there is a gradient."""
+    return getattr(value, "ndim", 1) == 0 and not isinstance(value, np.generic) and read(value, name).element.is_float
 
 
 def number_role(value: Any, name: str) -> str:

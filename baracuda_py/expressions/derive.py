@@ -12,7 +12,7 @@ from ..core.memo import memo
 from . import build
 from .derivatives import RULES, STEPS
 from .errors import ExpressionError
-from .formula import Formula
+from .formula import Formula, fresh
 from .function import Function, Rule
 from .functions import functions
 from .nodes import Node, constant, is_constant, named, ordered, substituted
@@ -25,9 +25,9 @@ _COTANGENT = "d"
 def gradient(formula: Formula, wrt: Sequence[str]) -> Formula:
     """The formula of the outputs `grad_x` for the inputs `wrt`; its inputs are all inputs, then the cotangents.
 
-    A cotangent is called `d` and its output's name.
+    A cotangent is called `d` and its output's name, a gradient as `gradient_names` has it.
     """
-    cotangents = [f"d{name}" for name, _ in formula.outputs]
+    cotangents = cotangents_of(formula)
     if clash := [name for name in cotangents if name in formula.inputs]:
         raise ExpressionError(f"the cotangent {clash[0]} has the name of an input; give the output another name")
     parts: dict[Node, list[Node]] = {}
@@ -41,9 +41,22 @@ def gradient(formula: Formula, wrt: Sequence[str]) -> Formula:
                 if part is not None:
                     parts.setdefault(arg, []).append(part)
     trees = [_sum(parts[named(name)]) if named(name) in parts else constant(0.0) for name in wrt]
-    outputs = tuple(zip((f"grad_{name}" for name in wrt), simplified(trees), strict=True))
+    outputs = tuple(zip(gradient_names(formula, wrt), simplified(trees), strict=True))
     text, spans = shown(outputs)
     return Formula((*formula.inputs, *cotangents), outputs, text, spans)
+
+
+def cotangents_of(formula: Formula) -> list[str]:
+    """What the cotangents are called."""
+    return [f"d{name}" for name, _ in formula.outputs]
+
+
+def gradient_names(formula: Formula, wrt: Sequence[str]) -> list[str]:
+    """What the gradients are called: grad_ and the operand's name, unless that is an operand's own."""
+    taken, found = {*formula.inputs, *cotangents_of(formula)}, list[str]()
+    for name in wrt:
+        found.append(fresh(f"grad_{name}", {*taken, *found}))
+    return found
 
 
 def _leading_to(inputs: set[Node], nodes: Sequence[Node]) -> set[Node]:

@@ -13,8 +13,9 @@ from ..core.exported import exported
 from ..core.functional import functional
 from ..core.memo import keep
 from ..interop.arrays import read
+from ..interop.dynamo import methods_in_graph
 from .backward import gradient_plan_of
-from .calls import Call
+from .calls import Call, by_names, has_gradient
 from .cpp import functor, headers
 from .derive import gradient, is_smooth
 from .errors import ExpressionError
@@ -24,12 +25,12 @@ from .nodes import named, substituted
 from .parse import parse
 from .plan import FormulaPlan
 from .program import program_of
-from .shape import Roles, Shape
+from .shape import ARRAY, REAL, Roles, Shape
 from .trace import Symbol, symbol, trace
 
 
 @exported
-def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
+def elementwise(formula: str | Callable[..., Any], /, **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula.
 
         swish = bc.elementwise("silu(x) * y + alpha")
@@ -58,6 +59,7 @@ def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expressio
     return Expression(found.reordered(sorted(found.inputs, key=defaults.__contains__)), defaults)
 
 
+@methods_in_graph("__call__", "vjp")
 @exported
 class Expression(Call):
     """A formula as a function; `bc.elementwise` makes it. Equal formulas share plans and kernels.
@@ -70,6 +72,11 @@ class Expression(Call):
         super().__init__(formula.inputs, defaults)
         self.formula = formula
         self._gradients: dict[Any, Callable[..., Any]] = {}
+
+    @property
+    def learnable(self) -> tuple[str, ...]:
+        """The inputs of which there are gradients where they are 0-d arrays of floats."""
+        return self.inputs if len(self.outputs) == 1 else ()
 
     @property
     def text(self) -> str:
@@ -99,15 +106,17 @@ class Expression(Call):
         return True
 
     def __call__(
-        self, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any
+        self, /, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any
     ) -> Any:  # fmt: skip
         """The outputs for arrays and numbers: one array, or a tuple. `out=` takes arrays to write, in place too."""
         values = self.values(args, given)
         if Symbol in [type(value) for value in values]:
             return self._of_symbols(values)
+        if self._learns(values):
+            return self.recorded(values, out, stream, preference)
         return self.run(values, out, stream, preference)
 
-    def plan(self, **roles: Any) -> type[FormulaPlan]:
+    def plan(self, /, **roles: Any) -> type[FormulaPlan]:
         """The Plan class in which every input is an array but those given here: `plan(alpha=float)`, `plan(n=int)`.
 
         Inputs with a default are numbers unless it says `alpha=None`.
@@ -118,7 +127,7 @@ class Expression(Call):
         """The functional entry for inputs that are what `roles` says."""
         return functional(plan_of(self.formula, roles), "formula")
 
-    def functor(self, name: str, **operands: Any) -> str:
+    def functor(self, name: str, /, **operands: Any) -> str:
         """The device code of the formula, a struct `name`, for kernels that embed it: see `expressions.cpp`.
 
         operands: the element of each input that is an array (`x="bfloat16"`), and `float` or `int` for a number, which
@@ -131,19 +140,24 @@ class Expression(Call):
         return f"{headers(program)}namespace baracuda {{\n{functor(name, program)}}}  // namespace baracuda\n"
 
     def vjp(
-        self, *args: Any, wrt: str | tuple[str, ...] | None = None, out: Any = None, stream: Any = None,
+        self, /, *args: Any, wrt: str | tuple[str, ...] | None = None, out: Any = None, stream: Any = None,
         preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
         """The gradients for the arrays `wrt` (by default all of floats): `f.vjp(dy, x, y)` gives (dx, dy) for f(x, y).
 
         First the cotangents, one for each output (None: none), then what the call took. Of an operand that was
-        broadcast the gradient is summed to its shape, in an order that the shapes fix. One array is not put in a tuple.
+        broadcast, or is a 0-d array that `wrt` names, the gradient is summed to its shape, in an order that the shapes
+        fix. One array is not put in a tuple.
         """
         count = len(self.outputs)
         if len(args) < count:
             raise InvalidProblemError(f"{self!r}: vjp takes {count} cotangents first, then the operands")
         cotangents, values = args[:count], self.values(args[count:], given)
-        roles = self.roles(values)
+        asked = (wrt,) if isinstance(wrt, str) else wrt or ()
+        roles = tuple([
+            ARRAY if role == REAL and name in asked and has_gradient(value, name) else role
+            for name, value, role in zip(self.inputs, values, self.roles(values), strict=True)
+        ])  # fmt: skip
         arrays, numbers = self.split(values, roles)
         names = self._wanted(wrt, arrays)
         kept = tuple(name for name, d in zip(self.outputs, cotangents, strict=True) if d is not None)
@@ -153,9 +167,15 @@ class Expression(Call):
         function = self._gradients.get(key)
         if function is None:
             plan = gradient_plan_of(Shape(self.formula, roles), names, kept)
-            function = keep(self._gradients, key, functional(plan, "formula_vjp"), 64)
+            function = keep(self._gradients, key, by_names(functional(plan, "formula_vjp")), 64)
         passed = (*arrays.values(), *(d for d in cotangents if d is not None))
         return function(*passed, **numbers, out=out, stream=stream, preference=preference)
+
+    def _learns(self, values: tuple[Any, ...]) -> bool:
+        """Whether autograd or JAX may want the gradient of a number, a 0-d array of floats."""
+        if 0 not in [getattr(value, "ndim", 1) for value in values]:
+            return False
+        return bool(self.numbers_learned(self.split(values, self.roles(values))[1]))
 
     def _wanted(self, wrt: str | tuple[str, ...] | None, arrays: Mapping[str, Any]) -> tuple[str, ...]:
         """The operands whose gradients are asked for."""
@@ -165,7 +185,7 @@ class Expression(Call):
             if name not in self.inputs:
                 raise InvalidProblemError(f"wrt names {shown(name)}; the operands are {', '.join(self.inputs)}")
             if name not in floats:
-                what = "an array of integers" if name in arrays else "a number; give it as an array of shape (1,)"
+                what = "an array of integers" if name in arrays else "a number; give it as a 0-d array of floats"
                 raise InvalidProblemError(f"{name} has no gradient, as it is {what}")
         if not names:
             raise InvalidProblemError(f"{self!r}: no operand is an array of floats, so there is no gradient")

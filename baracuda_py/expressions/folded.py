@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core import Relative, Variant, derived, element, operand, scalar
 from ..core.element import ElementKind
-from .made import Again, MadeArgs, MadeDescriptor, part
+from .made import Again, MadeArgs, MadeDescriptor, Numbered, args_space, part
 from .program import Program
 from .signature import ELEMENTS, Signature, Signatures
 
@@ -40,6 +40,12 @@ class FoldedDescriptor(MadeDescriptor):
     def last(self) -> Program:
         """The steps of the formula of the result."""
         return self.made_for.last(self.kind)  # type: ignore[no-any-return]
+
+    @property
+    def numbered(self) -> Numbered:
+        """Both formulas and their numbers."""
+        yield self.program, tuple(self.made_for.map.scalars)
+        yield self.last, self.made_for.outer.inputs[1:]
 
     @property
     def result(self) -> ElementKind:
@@ -71,7 +77,7 @@ def plan_class(
     space = {
         "__doc__": f"{made.outer.text}, {made.kind.value} that of {made.inner.text}", "shape": made.map,
         "kinds": Signatures(len(made.map.arrays), made.last), "descriptor": descriptor, "args": args,
-        "variants": (row,), "reference": staticmethod(partial(reference, made)), "recipe": recipe,
+        "variants": (row,), "reference": staticmethod(partial(reference, made)), "__recipe__": recipe,
         "__module__": base.__module__, **own,
     }  # fmt: skip
     plan: Any = type(base)
@@ -82,7 +88,7 @@ def descriptor_class(base: type[Any], name: str, made: Any, recipe: Any, fields:
     """A descriptor with an element for each array; fields: those before."""
     own = derived(lambda desc: desc.element)
     elements = [(f"{n}_element", Any, element(ELEMENTS, own)) for n in made.map.arrays[1:]]
-    space = {"made_for": made, "recipe": (part, (Again(recipe), "descriptor")), "__module__": base.__module__}
+    space = {"made_for": made, "__recipe__": (part, (Again(recipe), "descriptor")), "__module__": base.__module__}
     found = dataclasses.make_dataclass(
         f"{name}Descriptor", [*fields, ("element", ElementKind, element(ELEMENTS)), *elements], bases=(base,),
         namespace=space, frozen=True, kw_only=True,
@@ -98,7 +104,7 @@ def args_class(base: type[Any], name: str, made: Any, recipe: Any, more: Iterabl
         (n, Any, operand("*shape", element=rule[n], broadcast=True) if n in rule else scalar(integer=made.scalars[n]))
         for n in made.inputs
     ]
-    space = {"recipe": (part, (Again(recipe), "args")), "__module__": base.__module__}
+    space = args_space(base.__module__, recipe, (*made.inputs, made.result), any(made.scalars.values()))
     return dataclasses.make_dataclass(
         f"{name}Args", [*fields, *more], bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
     )

@@ -42,5 +42,5 @@ def _geometry(shape: Shape, p: Problem) -> Geometry | str:
     return map_step(shape, p, [p.views[n] for n in shape.outputs])
 
 
-def _reference(shape: Shape, desc: Any, **given: Any) -> Mapping[str, Any]:
+def _reference(shape: Shape, desc: Any, /, **given: Any) -> Mapping[str, Any]:
     return dict(zip(shape.outputs, evaluated(shape, desc, given), strict=True))

@@ -1,16 +1,23 @@
 """The tree of a formula: inputs, constants, casts and calls of the functions in `functions.py`.
 
 A node is known by its digest, so equal trees are equal wherever they were made, and a dict of nodes finds the parts
-that a formula has in common. Passes over a tree go through `ordered`, which never recurses.
+that a formula has in common. A tree may be as deep as it is large: passes over it go through `ordered`, or are written
+as generators that `driven` runs, and never recurse.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Generator, Iterable
+from typing import Any, TypeAlias
 
 from ..core.element import ElementKind
+
+Flat: TypeAlias = "tuple[tuple[str, Any, tuple[int, ...]], ...]"
+"""Trees as rows (form, value, numbers of the rows that are its arguments), each after its arguments: for pickles."""
+
+Work: TypeAlias = Generator["Work", Any, Any]
+"""A function that yields the calls it needs the results of, and returns its own."""
 
 
 class Node:
@@ -27,11 +34,17 @@ class Node:
     digest: bytes
 
     def __init__(self, form: str, value: Any, args: tuple[Node, ...] = ()) -> None:
-        shown = value.hex() if isinstance(value, float) else str(value)
-        held = hashlib.blake2b(f"{form} {type(value).__name__} {shown}".encode(), digest_size=16)
+        self.form, self.value, self.args = form, value, args
+        held = hashlib.blake2b(self.said.encode(), digest_size=16)
         for arg in args:
             held.update(arg.digest)
-        self.form, self.value, self.args, self.digest = form, value, args, held.digest()
+        self.digest = held.digest()
+
+    @property
+    def said(self) -> str:
+        """What the node is, without its arguments: 1, 1.0 and True differ."""
+        shown = self.value.hex() if isinstance(self.value, float) else str(self.value)
+        return f"{self.form} {type(self.value).__name__} {shown}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Node) and self.digest == other.digest
@@ -40,7 +53,7 @@ class Node:
         return hash(self.digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Node, (self.form, self.value, self.args)
+        return _last, (flattened((self,)),)
 
     def __repr__(self) -> str:
         return f"<{self.form} {self.value}>"
@@ -91,3 +104,44 @@ def substituted(roots: Iterable[Node], given: dict[Node, Node]) -> list[Node]:
             args = tuple(made[arg] for arg in node.args)
             made[node] = node if args == node.args else Node(node.form, node.value, args)
     return [made[root] for root in roots]
+
+
+def flattened(roots: Iterable[Node]) -> Flat:
+    """The rows of trees."""
+    nodes = ordered(roots)
+    place = {node: i for i, node in enumerate(nodes)}
+    return tuple((node.form, node.value, tuple(place[arg] for arg in node.args)) for node in nodes)
+
+
+def raised(rows: Flat) -> list[Node]:
+    """The nodes of rows, in their order."""
+    nodes: list[Node] = []
+    for form, value, args in rows:
+        nodes.append(Node(form, value, tuple(nodes[i] for i in args)))
+    return nodes
+
+
+def _last(rows: Flat) -> Node:
+    return raised(rows)[-1]
+
+
+def driven(work: Work) -> Any:
+    """The result of a function that asks for others by yielding them: as if they were called, on no stack of calls."""
+    pending: list[Work] = [work]
+    value: Any = None
+    error: Exception | None = None
+    while pending:
+        try:
+            asked = pending[-1].send(value) if error is None else pending[-1].throw(error)
+        except StopIteration as done:
+            pending.pop()
+            value, error = done.value, None
+        except Exception as failure:
+            pending.pop()
+            value, error = None, failure
+        else:
+            pending.append(asked)
+            value = error = None
+    if error is not None:
+        raise error
+    return value

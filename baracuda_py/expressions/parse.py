@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+import keyword
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from . import build
 from .errors import ExpressionError, Span
-from .formula import RESULT, Formula
+from .formula import MOST_NODES, RESULT, Formula, output_name
 from .functions import CASTS, CONSTANTS
-from .nodes import Node, constant, named
+from .nodes import Node, Work, constant, driven, named
 
 _BINARY = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floor_divide",
@@ -26,7 +27,7 @@ _BINARY = {
 _UNARY = {ast.USub: "neg", ast.Not: "logical_not", ast.Invert: "bitwise_not"}
 _COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
 _LOGIC = {ast.And: "logical_and", ast.Or: "logical_or"}
-_LONGEST, _DEEPEST = 20_000, 200
+_LONGEST = 20_000
 
 
 def parse(text: str, reductions: Mapping[str, str] | None = None) -> Formula:
@@ -55,7 +56,6 @@ class Parser:
         self.bound: dict[str, Node] = {}
         self.spans: dict[Node, Span] = {}
         self.called: set[str] = set()
-        self.depth = 0
 
     def formula(self) -> Formula:
         """The formula of the text."""
@@ -83,8 +83,12 @@ class Parser:
             line = min(max(error.lineno or 1, 1), len(self.lines))
             at = self.starts[line - 1] + min(max((error.offset or 1) - 1, 0), len(self.lines[line - 1]))
             raise ExpressionError(f"not a formula: {error.msg}", self.text, (at, at + 1)) from None
-        except (ValueError, RecursionError, MemoryError) as error:
-            raise ExpressionError(f"not a formula: {error or 'too deep'}") from None
+        except (RecursionError, MemoryError):
+            raise ExpressionError(
+                f"a formula has at most {MOST_NODES} operations; this one has more, one within another"
+            ) from None
+        except ValueError as error:
+            raise ExpressionError(f"not a formula: {error}") from None
         if not found:
             raise ExpressionError("the formula is empty")
         return found
@@ -92,16 +96,11 @@ class Parser:
     def _last(self, value: ast.expr) -> list[tuple[str, Node]]:
         if not isinstance(value, ast.Tuple):
             tree = self.node(value)
-            return [(self._fresh(RESULT), tree)]
+            return [(output_name(RESULT, tuple(self.inputs)), tree)]
         if not value.elts:
             self.fail("a formula needs an output", value)
         trees = [self.node(item) for item in value.elts]
-        return [(self._fresh(f"{RESULT}{i}"), tree) for i, tree in enumerate(trees)]
-
-    def _fresh(self, name: str) -> str:
-        while name in self.inputs:
-            name += "_"
-        return name
+        return [(output_name(f"{RESULT}{i}", tuple(self.inputs)), tree) for i, tree in enumerate(trees)]
 
     def _bind(self, statement: ast.Assign) -> None:
         (target, *more) = statement.targets
@@ -119,57 +118,65 @@ class Parser:
 
     def node(self, tree: ast.expr) -> Node:
         """The node of an expression, its place noted."""
-        self.depth += 1
-        if self.depth > _DEEPEST:
-            self.fail(f"the formula is nested deeper than {_DEEPEST}; give parts names", tree)
+        made: Node = driven(self.read(tree))
+        return made
+
+    def read(self, tree: ast.expr) -> Work:
+        """The same as work that others ask for: an expression may be as deep as it is long, as a sum is."""
         try:
-            made = self._made(tree)
+            made = yield self._made(tree)
         except ExpressionError as error:
             if error.span is not None:
                 raise
             self.fail(str(error), tree)
-        self.depth -= 1
         self.spans.setdefault(made, self._span(tree))
         return made
 
-    def _made(self, tree: ast.expr) -> Node:
+    def each(self, trees: Iterable[ast.expr]) -> Work:
+        """The nodes of several expressions."""
+        made: list[Node] = []
+        for tree in trees:
+            made.append((yield self.read(tree)))
+        return made
+
+    def _made(self, tree: ast.expr) -> Work:
         if isinstance(tree, ast.Constant):
             return self._constant(tree)
         if isinstance(tree, ast.Name):
             return self._name(tree)
         if isinstance(tree, ast.BinOp):
-            return self._operator(tree, _BINARY.get(type(tree.op)), tree.left, tree.right)
+            return (yield self._operator(tree, _BINARY.get(type(tree.op)), tree.left, tree.right))
         if isinstance(tree, ast.UnaryOp):
             if isinstance(tree.op, ast.UAdd):
-                return self.node(tree.operand)
-            return self._operator(tree, _UNARY[type(tree.op)], tree.operand)
+                return (yield self.read(tree.operand))
+            return (yield self._operator(tree, _UNARY[type(tree.op)], tree.operand))
         if isinstance(tree, ast.Compare):
-            return self._compared(tree)
+            return (yield self._compared(tree))
         if isinstance(tree, ast.BoolOp):
-            first, *rest = (self.node(value) for value in tree.values)
+            first, *rest = yield self.each(tree.values)
             for value in rest:
                 first = build.call(_LOGIC[type(tree.op)], (first, value))
             return first
         if isinstance(tree, ast.IfExp):
-            condition, a, b = (self.node(part) for part in (tree.test, tree.body, tree.orelse))
-            return build.call("where", (condition, a, b))
+            return build.call("where", (yield self.each((tree.test, tree.body, tree.orelse))))
         if isinstance(tree, ast.Call):
-            return self._called(tree)
+            return (yield self._called(tree))
         if isinstance(tree, ast.Subscript):
-            return self.item(tree)
+            return (yield self.item(tree))
         what = {"Attribute": "a point", "Lambda": "lambda"}.get(type(tree).__name__)
         return self.fail(f"{what or type(tree).__name__.lower()} has no meaning in a formula", tree)
 
-    def item(self, tree: ast.Subscript) -> Node:
+    def item(self, tree: ast.Subscript) -> Work:
         """An element of a table, which formulas of elements have not."""
+        yield from ()
         return self.fail("x[…] has no meaning in a formula", tree)
 
     def _constant(self, tree: ast.Constant) -> Node:
         value = tree.value
         if not isinstance(value, (bool, int, float)):
             self.fail("a constant is a number, True or False", tree)
-        if isinstance(value, int) and not -(2**63) <= value < 2**64:
-            self.fail("an integer of a formula has at most 64 bits; write a float", tree)
+        if isinstance(value, int) and value.bit_length() > build.MOST_BITS:
+            self.fail("an integer of a formula is one that float64 reaches", tree)
         return constant(value)
 
     def _name(self, tree: ast.Name) -> Node:
@@ -193,16 +200,16 @@ class Parser:
             self.fail(f"{name} is a number; give the result another name", tree)
         if name in self.called or name in CASTS:
             self.fail(f"{name} is a function; write {name}(…)", tree)
-        if name in RESERVED or (name.startswith("__")):
-            self.fail(f"{name} is a word of every function here; give the operand another name", tree)
+        if wrong := refused(name):
+            self.fail(wrong, tree)
 
-    def _operator(self, tree: ast.expr, name: str | None, *operands: ast.expr) -> Node:
+    def _operator(self, tree: ast.expr, name: str | None, *operands: ast.expr) -> Work:
         if name is None:
             self.fail("this operator has no meaning for elements", tree)
-        return build.call(name, [self.node(operand) for operand in operands])
+        return build.call(name, (yield self.each(operands)))
 
-    def _compared(self, tree: ast.Compare) -> Node:
-        values = [self.node(value) for value in (tree.left, *tree.comparators)]
+    def _compared(self, tree: ast.Compare) -> Work:
+        values = yield self.each((tree.left, *tree.comparators))
         found: Node | None = None
         for i, sign in enumerate(tree.ops):
             if type(sign) not in _COMPARE:
@@ -212,7 +219,7 @@ class Parser:
         assert found is not None
         return found
 
-    def _called(self, tree: ast.Call) -> Node:
+    def _called(self, tree: ast.Call) -> Work:
         if not isinstance(tree.func, ast.Name):
             self.fail("functions are called by their plain name, as in silu(x)", tree.func)
         if tree.func.id in self.inputs or tree.func.id in self.bound:
@@ -221,16 +228,18 @@ class Parser:
             if isinstance(argument, ast.Starred) or (isinstance(argument, ast.keyword) and argument.arg is None):
                 self.fail("arguments are written out", tree)
         self.called.add(tree.func.id)
-        args = [self.node(argument) for argument in tree.args if not _absent(argument)]
+        args = yield self.each(argument for argument in tree.args if not _absent(argument))
         if len(args) < len(tree.args) and tree.func.id not in ("clamp", "clip"):
             self.fail("None has no meaning in a formula", tree)
-        given = {str(word.arg): self.node(word.value) for word in tree.keywords if not _absent(word.value)}
+        words = [word for word in tree.keywords if not _absent(word.value)]
+        values = yield self.each(word.value for word in words)
+        given = dict(zip((str(word.arg) for word in words), values, strict=True))
         if tree.func.id in ("float", "int"):
             wide = "float32 or float64" if tree.func.id == "float" else "int32 or int64"
             self.fail(f"{tree.func.id}(x) does not say how wide; write {wide}", tree.func)
         if len(args) < len(tree.args):  # clamp(x, None, high)
-            words = [w for w, a in zip(("low", "high"), tree.args[1:], strict=False) if not _absent(a)]
-            args, given = args[:1], {**given, **dict(zip(words, args[1:], strict=True))}
+            ends = [w for w, a in zip(("low", "high"), tree.args[1:], strict=False) if not _absent(a)]
+            args, given = args[:1], {**given, **dict(zip(ends, args[1:], strict=True))}
         if tree.func.id in self.reductions and len(args) == 1 and not given:
             return Node("reduce", self.reductions[tree.func.id], tuple(args))
         try:
@@ -261,8 +270,12 @@ def _absent(tree: ast.expr) -> bool:
     return isinstance(tree, ast.Constant) and tree.value is None
 
 
-RESERVED = (
-    "out", "stream", "preference", "element", "shape", "workspace", "layout", "key", "entry", "made", "symbol",
-    "unknown",
-)  # fmt: skip
-"""Keywords of every function, descriptor or call, and names that functions use themselves."""
+RESERVED = ("out", "stream", "preference", "element", "shape", "workspace", "layout", "wrt", "wanted")
+"""Keywords of every function, descriptor, call or reference."""
+
+
+def refused(name: str) -> str | None:
+    """Why no operand and no output may have this name; None where one may."""
+    if name in RESERVED or name.startswith("__"):
+        return f"{name} is a word of every function here; give the operand another name"
+    return f"{name} is a word of Python; give the operand another name" if keyword.iskeyword(name) else None

@@ -12,11 +12,11 @@ import numpy as np
 
 from ..core import Geometry, Kernel, Params, Problem, Step, Variant, derived, element, extents, operand, output, scalar
 from ..core.element import ElementKind
-from ..core.memo import memo
+from ..core.memo import PLANS_KEPT, memo
 from ..core.spec import numpy_row
 from ..core.tensor import View, broadcast_shape
 from ..schedules.map import map_geometry, map_kernels
-from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
+from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, args_space, part
 from .program import Program
 from .reference import evaluate
 from .shape import Shape
@@ -60,7 +60,7 @@ class FormulaPlan(MadePlan):
         facts.setdefault("shape", broadcast_shape(shapes, forward.arrays))
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def _table(cls: type[FormulaPlan]) -> tuple[Variant, ...]:
     return (*cls.variants, replace(numpy_row(cls), elements=ELEMENTS))
 
@@ -72,7 +72,7 @@ def made_plan(base: Any, shape: Shape, recipe: Any, row: Variant, reference: Any
         "__doc__": shape.formula.text, "op": f"elementwise.formula_{shape.digest}", "shape": shape,
         "kinds": Signatures(len(shape.arrays), shape.program), "descriptor": _descriptor(name, shape, recipe),
         "args": _args(name, shape, recipe), "variants": (row,), "reference": staticmethod(partial(reference, shape)),
-        "recipe": recipe, "__module__": __name__, **more,
+        "__recipe__": recipe, "__module__": __name__, **more,
     }  # fmt: skip
     made: Any = type(base)(f"{name}Plan", (base,), space)
     return made  # type: ignore[no-any-return]
@@ -110,13 +110,18 @@ class FormulaDescriptor(MadeDescriptor):
         """The steps of the formula for these elements."""
         return self.made_for.program(self.kind)
 
+    @property
+    def numbered(self) -> Numbered:
+        """The formula and its numbers."""
+        yield self.program, tuple(self.made_for.scalars)
+
 
 def _descriptor(name: str, shape: Shape, recipe: Any) -> Any:
-    fields: list[Any] = [("shape", Any, extents()), ("element", ElementKind, element(ELEMENTS))]
+    fields: list[Any] = [("shape", "tuple[int, ...]", extents()), ("element", ElementKind, element(ELEMENTS))]
     for i, n in enumerate(shape.arrays[1:], 1):
         fields.append((f"{n}_element", Any, element(ELEMENTS, derived(_usual(shape, i)))))
     space: dict[str, Any] = {f"{n}_result": property(_result(i)) for i, n in enumerate(shape.outputs)}
-    space |= {"made_for": shape, "recipe": (part, (Again(recipe), "descriptor")), "__module__": __name__}
+    space |= {"made_for": shape, "__recipe__": (part, (Again(recipe), "descriptor")), "__module__": __name__}
     made = dataclasses.make_dataclass(
         f"{name}Descriptor", fields, bases=(FormulaDescriptor,), namespace=space, frozen=True, kw_only=True
     )
@@ -161,7 +166,7 @@ def _args(name: str, shape: Shape, recipe: Any) -> Any:
         else:
             made = output("*shape", element=f"{n}_result", inplace=shape.arrays)
         fields.append((n, Any, made))
-    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__}
+    space = args_space(__name__, recipe, (*shape.formula.inputs, *shape.outputs), any(shape.scalars.values()))
     return dataclasses.make_dataclass(
         f"{name}Args", fields, bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
     )

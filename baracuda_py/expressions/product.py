@@ -16,10 +16,11 @@ from ..core.memo import keep
 from ..core.tensor import broadcast_shape
 from ..core.views import broadcast, rows_of, shape_of, transposed
 from ..interop.arrays import read
+from ..interop.dynamo import methods_in_graph
 from ..ops.elementwise.cast import cast
 from ..ops.gemm.matmul import matmul
 from ..ops.reduce.norm import sum_to_size
-from .calls import Call
+from .calls import Call, by_names
 from .elementwise import Expression
 from .formula import Formula
 from .nodes import ordered
@@ -81,6 +82,7 @@ def product_formula(given: Any) -> Formula:
     return found.reordered((PRODUCT, *(name for name in found.inputs if name in used and name != PRODUCT)))
 
 
+@methods_in_graph("__call__", "vjp")
 @exported
 class FormulaProduct(Call):
     """A matrix product with a formula as a function; `bc.product` makes it. `plan(…)` is its Plan class.
@@ -94,7 +96,7 @@ class FormulaProduct(Call):
         self.__signature__ = _signature(self.inputs, self.defaults)
 
     def __call__(
-        self, a: Any, b: Any, *, alpha: Any = 1.0, out_element: Any = None, out: Any = None, stream: Any = None,
+        self, /, a: Any, b: Any, *, alpha: Any = 1.0, out_element: Any = None, out: Any = None, stream: Any = None,
         preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
         """f(alpha · a @ b, …) [*batch, m, n]: `given` are the formula's arrays and numbers.
@@ -114,13 +116,13 @@ class FormulaProduct(Call):
             (left, target, arrays), right = flat, b
         function = self._functions.get(roles)
         if function is None:
-            function = keep(self._functions, roles, self.made(roles), 64)
+            function = keep(self._functions, roles, by_names(self.made(roles)), 64)
         facts = {**numbers, "alpha": alpha, "out_element": out_element}
         y = function(left, right, *arrays.values(), **facts, out=target, stream=stream, preference=preference)
         return given_out if given_out is not None else y if flat is None else y.reshape(shape)
 
     def vjp(
-        self, dy: Any, a: Any, b: Any, *, wrt: str | tuple[str, ...] | None = None, alpha: Any = 1.0,
+        self, /, dy: Any, a: Any, b: Any, *, wrt: str | tuple[str, ...] | None = None, alpha: Any = 1.0,
         stream: Any = None, preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
         """The gradients for `wrt` of the call f(a, b, **given): one array, or a tuple in the order of `wrt`.
@@ -147,7 +149,7 @@ class FormulaProduct(Call):
                 made["b"] = _factor(transposed(a, "a"), g, shape_of(b, "b"), kind, alpha, where)
         return made[names[0]] if len(names) == 1 else tuple(made[name] for name in names)
 
-    def plan(self, **roles: Any) -> type[ProductPlan]:
+    def plan(self, /, **roles: Any) -> type[ProductPlan]:
         """The Plan class in which every name is an array but those given here: `plan(cap=float)`."""
         return product_plan_of(self.formula, self.chosen(roles))
 

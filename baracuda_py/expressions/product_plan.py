@@ -27,7 +27,7 @@ from ..ops.gemm.gemm import GemmArgs, GemmDescriptor, GemmPlan
 from ..ops.gemm.gemm import reference as product_reference
 from ..schedules.gemm_formula import Embedded, formula_rows
 from .formula import Formula
-from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
+from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, args_space, part
 from .product_shape import ProductShape
 from .shape import Roles
 from .signature import ELEMENTS, LedSignatures, Signature
@@ -60,6 +60,11 @@ class ProductDescriptor(MadeDescriptor):
     def kind(self) -> Signature:
         """The elements of a and b, and of the formula's arrays."""
         return Signature((self.element, *(getattr(self, f"{name}_element") for name in self.made_for.arrays)))
+
+    @property
+    def numbered(self) -> Numbered:
+        """The formula and its numbers."""
+        yield self.made_for.program(self.kind), tuple(self.made_for.numbers)
 
     @property
     def plain(self) -> GemmDescriptor:
@@ -108,7 +113,7 @@ def _made(shape: ProductShape, key: Any) -> Any:
     )  # fmt: skip
     name, recipe = f"Product{shape.digest.capitalize()}", (product_plan_of, key)
     space: dict[str, Any] = {
-        "__doc__": shape.formula.text, "shape": shape, "recipe": recipe, "__module__": __name__,
+        "__doc__": shape.formula.text, "shape": shape, "__recipe__": recipe, "__module__": __name__,
         "op": f"gemm.gemm_formula_{shape.digest}", "kinds": LedSignatures(1 + len(shape.arrays), shape.program),
         "descriptor": _descriptor(name, shape, recipe), "args": _args(name, shape, recipe),
         "variants": formula_rows((row for row in GemmPlan.variants if row.name in ROWS), embedded),
@@ -131,7 +136,7 @@ def _descriptor(name: str, shape: ProductShape, recipe: Any) -> Any:
     usual = derived(lambda desc: desc.element)
     fields += [(f"{n}_element", ElementKind, element(ELEMENTS, usual)) for n in shape.arrays]
     fields.append(("element", ElementKind, element()))
-    space = {"made_for": shape, "recipe": (part, (Again(recipe), "descriptor")), "__module__": __name__}
+    space = {"made_for": shape, "__recipe__": (part, (Again(recipe), "descriptor")), "__module__": __name__}
     made = dataclasses.make_dataclass(
         f"{name}Descriptor", fields, bases=(ProductDescriptor,), namespace=space, frozen=True, kw_only=True
     )
@@ -146,7 +151,7 @@ def _args(name: str, shape: ProductShape, recipe: Any) -> Any:
         ("y", Array, output(_SHAPE, element="out_element", inplace=shape.arrays)),
         ("alpha", Any, scalar(1.0)), *((n, Any, scalar(integer=whole)) for n, whole in shape.numbers.items()),
     ]  # fmt: skip
-    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__}
+    space = args_space(__name__, recipe, (*shape.arrays, *shape.numbers), any(shape.numbers.values()))
     made = dataclasses.make_dataclass(
         f"{name}Args", fields, bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
     )
@@ -154,7 +159,7 @@ def _args(name: str, shape: ProductShape, recipe: Any) -> Any:
     return made
 
 
-def _reference(shape: ProductShape, desc: Any, *, a: Any, b: Any, alpha: Any, **given: Any) -> Mapping[str, Any]:
+def _reference(shape: ProductShape, desc: Any, /, *, a: Any, b: Any, alpha: Any, **given: Any) -> Mapping[str, Any]:
     """NumPy matmul in the dtype that a and b come in, then the formula."""
     x = product_reference(desc.plain, a=a, b=b, alpha=alpha, beta=1.0, wanted={"y"}, **_ABSENT)["y"]
     return {"y": shape.value(desc.kind, x, given)}

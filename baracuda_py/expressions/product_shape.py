@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..core.memo import keep
+from ..core.memo import cached_property, keep
 from .cpp import functor, headers, value_type
 from .formula import Formula
 from .program import Program, program_of, result_of

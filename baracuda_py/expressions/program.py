@@ -4,7 +4,8 @@ Every step has an element. Floats of 16 bits are computed in float32, what flows
 rounded in between: only a cast rounds. Integers are in their own width and wrap. Numbers (constants, and scalars, which
 are the inputs that a call gives as numbers) are *weak*: `x + 1` has the element of x, whatever it is, and `x * 0.5` too
 where x is a float. What numbers make among themselves is computed in float64 or int64, once a thread, and rounded where
-it meets an operand. Operands of several elements are promoted as in PyTorch: bool to integer to float, and to the wider
+it meets an operand. An integer that an integer operand does not have is refused: a constant here, a number of a call by
+`numbers.check`. Operands of several elements are promoted as in PyTorch: bool to integer to float, and to the wider
 of two of a sort.
 """
 
@@ -17,13 +18,17 @@ from typing import Any
 import numpy as np
 
 from ..core.element import HALVES, ElementKind
+from ..core.numbers import LEAST, MOST, modulo
 from .errors import ExpressionError
 from .formula import Formula
 from .function import Function, Rule
 from .functions import functions
-from .nodes import Node
+from .nodes import Node, Work, driven
 
 E = ElementKind
+COEFFICIENT = "coefficient"
+"""The `value` of a step that takes a number modulo 2ⁿ, as it multiplies."""
+_COEFFICIENTS = ("alpha", "value")
 _DEFAULT = (E.BOOL, E.I64, E.F32)
 _WIDE = (E.BOOL, E.I64, E.F64)
 """Of a bool, an integer, a float: what numbers are where no operand says, and what they are computed in."""
@@ -178,18 +183,20 @@ class _Lowering:
         element = wanted or kind.element or _DEFAULT[kind.rank]
         weak = kind.element is None and kind.rank <= rank(element)
         lowest = element if weak or _widens(kind.element, element) else None
-        self.program.outputs.append((self.lower(tree, lowest), element))
+        self.program.outputs.append((driven(self.lower(tree, lowest)), element))
 
-    def lower(self, node: Node, wanted: ElementKind | None) -> int:
+    def lower(self, node: Node, wanted: ElementKind | None) -> Work:
         """The step that has a node's value, as `wanted` (by default as it is)."""
         kind = self.kinds[node]
         if kind.element is not None:
             if _widens(kind.element, wanted) and self._is_served(node, wanted):
-                return self.emit(node, wanted)  # type: ignore[arg-type]
-            return self.convert(self.emit(node, kind.element), wanted, node)
+                return (yield self.emit(node, wanted))  # type: ignore[arg-type]
+            return self.convert((yield self.emit(node, kind.element)), wanted, node)
+        if node.form == "constant":
+            return self.constant(node.value, wanted or _WIDE[kind.rank], node)
         if kind.uniform:
-            return self.convert(self.emit(node, _WIDE[kind.rank]), wanted, node)
-        return self.emit(node, wanted or _DEFAULT[kind.rank])
+            return self.convert((yield self.emit(node, _WIDE[kind.rank])), wanted, node)
+        return (yield self.emit(node, wanted or _DEFAULT[kind.rank]))
 
     def _is_served(self, node: Node, wanted: ElementKind | None) -> bool:
         """Whether the node is an operation that can be done in a wider type."""
@@ -198,36 +205,51 @@ class _Lowering:
         function = functions()[node.value]
         return function.rule in (Rule.NUMBER, Rule.CHOICE) and wanted in function.elements
 
-    def emit(self, node: Node, element: ElementKind) -> int:
+    def emit(self, node: Node, element: ElementKind) -> Work:
         known = self.made.get((node, element))
         if known is None:
-            known = self.made[node, element] = self._emit(node, element)
+            known = self.made[node, element] = yield self._emit(node, element)
         return known
 
-    def _emit(self, node: Node, element: ElementKind) -> int:
+    def _emit(self, node: Node, element: ElementKind) -> Work:
         if node.form == "input":
             if node.value in self.arrays:
                 return self.step(Step("input", element, value=self.arrays[node.value], stored=True))
             return self.step(Step("scalar", element, value=self.scalars[node.value], uniform=True))
         if node.form == "constant":
-            return self.step(Step("constant", element, value=node.value, uniform=True))
+            return self.constant(node.value, element, node)
         if node.form == "cast":
-            return self._cast(node, element)
+            return (yield self._cast(node, element))
         function = functions()[node.value]
         args = node.args
-        if function.rule is Rule.LOGIC:
-            steps = [self.truth(arg) for arg in args]
-        elif function.rule is Rule.CHOICE:
-            steps = [self.truth(args[0]), *(self.lower(arg, element) for arg in args[1:])]
-        elif function.rule is Rule.NUMBER:
-            steps = [self.lower(arg, element) for arg in args]
-        else:
+        if function.rule in (Rule.COMPARE, Rule.TEST):
             element = self._common(node, function)  # of the functor; its result is bool
-            steps = [self.lower(arg, element) for arg in args]
+        decide = len(args) if function.rule is Rule.LOGIC else 1 if function.rule is Rule.CHOICE else 0
+        steps: list[int] = []
+        for i, (arg, parameter) in enumerate(zip(args, function.parameters, strict=False)):
+            steps.append((yield self.truth(arg) if i < decide else self._factor(arg, element, parameter)))
         if function.in_element and element in HALVES:
             steps = [self._in_element(i, element) for i in steps]
         uniform = all(self.program.steps[i].uniform for i in steps)
         return self.step(Step("call", element, tuple(steps), function, uniform))
+
+    def _factor(self, node: Node, element: ElementKind, parameter: str) -> Work:
+        """An argument's step; of a coefficient that meets integers what it is modulo 2ⁿ."""
+        if parameter not in _COEFFICIENTS or rank(element) != 1 or self.kinds[node].element is not None:
+            return (yield self.lower(node, element))
+        if node.form == "constant" and isinstance(node.value, int) and LEAST <= node.value <= MOST:
+            return self.constant(int(modulo(node.value, element)), element, node)
+        return self.convert((yield self.emit(node, _WIDE[self.kinds[node].rank])), element, node, COEFFICIENT)
+
+    def constant(self, value: bool | int | float, element: ElementKind, node: Node) -> int:
+        """A number as an element has it; raises where it has none."""
+        if rank(element) == 0:
+            value = bool(value)
+        elif rank(element) == 2:
+            value = float(value)
+        elif not int(element.limits.min) <= value <= int(element.limits.max):
+            raise self.formula.wrong(f"{value} is no {element}", node)
+        return self.step(Step("constant", element, value=value, uniform=True))
 
     def _in_element(self, index: int, element: ElementKind) -> int:
         """A number rounded to the element; any other step as it is."""
@@ -242,33 +264,28 @@ class _Lowering:
             return _WIDE[level] if all(kind.uniform for kind in kinds) else _DEFAULT[level]
         return element
 
-    def _cast(self, node: Node, element: ElementKind) -> int:
+    def _cast(self, node: Node, element: ElementKind) -> Work:
         (arg,) = node.args
-        given = self.lower(arg, element if _widens(self.kinds[arg].element, element) else None)
+        given = yield self.lower(arg, element if _widens(self.kinds[arg].element, element) else None)
         step = self.program.steps[given]
         if step.element is element and (step.stored or not element.is_float or element.acc is element):
             return given
         return self.step(Step("cast", element, (given,), None, step.uniform, True))
 
-    def truth(self, node: Node) -> int:
-        return self.convert(self.lower(node, None), E.BOOL, node)
+    def truth(self, node: Node) -> Work:
+        return self.convert((yield self.lower(node, None)), E.BOOL, node)
 
-    def convert(self, index: int, wanted: ElementKind | None, node: Node) -> int:
+    def convert(self, index: int, wanted: ElementKind | None, node: Node, how: str | None = None) -> int:
         """A step's value in another element, or the same step where that is computed in the same type."""
         step = self.program.steps[index]
         element = self.result(step)
         if wanted is None or wanted is element:
             return index
         if step.form == "constant":
-            value = step.value
-            if rank(wanted) == 1 and not int(wanted.limits.min) <= value <= int(wanted.limits.max):
-                raise self.formula.wrong(f"{value} is no {wanted}", node)
-            if rank(wanted) == 0:
-                value = bool(value)
-            return self.step(Step("constant", wanted, value=value, uniform=True))
+            return self.constant(step.value, wanted, node)
         if element.is_float and wanted.is_float and element.acc is wanted.acc:
             return index
-        return self.step(Step("convert", wanted, (index,), None, step.uniform))
+        return self.step(Step("convert", wanted, (index,), how, step.uniform))
 
     def result(self, step: Step) -> ElementKind:
         """The element of a step's value."""

@@ -14,14 +14,15 @@ from ..core.exported import exported
 from ..core.functional import functional
 from ..core.keywords import near
 from ..interop.arrays import read
+from ..interop.dynamo import methods_in_graph
 from ..ops.reduce.reduce_kinds import ReduceKind
 from .calls import Call
 from .elementwise import Expression
 from .errors import ExpressionError
-from .formula import RESULT, Formula
+from .formula import RESULT, Formula, fresh, output_name
 from .nodes import named, ordered, substituted
 from .parse import parse
-from .reduce_gradients import SURROGATES, C, N, R, widened
+from .reduce_gradients import SURROGATES, C, N, R, places, widened
 from .reduced import ReductionPlan, reduction_plan_of
 from .shape import Roles, Shape
 from .signature import Signature
@@ -81,10 +82,12 @@ def split_call(
         )
     (node,) = found
     inputs = [name for name in whole.inputs if any(n == named(name) for n in ordered(node.args))]
-    inner = Formula(tuple(inputs), ((RESULT, node.args[0]),), whole.text, whole.spans)
-    trees = substituted([tree for _, tree in whole.outputs], {node: named(node.value)})
-    others = [n.value for n in ordered(trees) if n.form == "input" and n.value != node.value]
-    return inner, node.value, Formula((node.value, *others), ((RESULT, trees[0]),), whole.text, whole.spans)
+    inner = Formula(tuple(inputs), ((output_name(RESULT, inputs), node.args[0]),), whole.text, whole.spans)
+    value = fresh(node.value, whole.inputs)
+    trees = substituted(whole.roots, {node: named(value)})
+    others = [n.value for n in ordered(trees) if n.form == "input" and n.value != value]
+    outer = (value, *others)
+    return inner, node.value, Formula(outer, ((output_name(RESULT, outer), trees[0]),), whole.text, whole.spans)
 
 
 def result_formula(then: Formula, name: str) -> Formula:
@@ -98,6 +101,7 @@ def result_formula(then: Formula, name: str) -> Formula:
     return Formula((name, *(n for n in then.inputs if n != name)), then.outputs, then.text, then.spans)
 
 
+@methods_in_graph("__call__", "vjp")
 @exported
 class FormulaReduction(Call):
     """A reduction of a formula as a function; `bc.reduce` makes it. `plan(…)` is its Plan class."""
@@ -110,12 +114,17 @@ class FormulaReduction(Call):
         self.inner, self.kind, self.outer = inner, kind, outer
         self.axis, self.keepdims, self.correction = axis, keepdims, correction
 
-    def __call__(self, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any) -> Any:
+    def __call__(self, /, *args: Any, out: Any = None, stream: Any = None, preference: Any = None, **given: Any) -> Any:
         """The result for arrays and numbers."""
         values = self.values(args, given)
         return (self.recorded if self.kind in SURROGATES else self.run)(values, out, stream, preference)
 
-    def plan(self, **roles: Any) -> type[ReductionPlan]:
+    @property
+    def learnable(self) -> tuple[str, ...]:
+        """The inputs of which there are gradients where they are 0-d floats: those of what is reduced alone."""
+        return tuple(name for name in self.inner.inputs if name not in self.outer.inputs[1:])
+
+    def plan(self, /, **roles: Any) -> type[ReductionPlan]:
         """The Plan class in which every input is an array but those given here: `plan(eps=float)`.
 
         Inputs with a default are numbers unless it says `eps=None`.
@@ -128,7 +137,7 @@ class FormulaReduction(Call):
             self._plan(roles), "formula", axis=self.axis, keepdims=self.keepdims, correction=self.correction
         )
 
-    def vjp(self, dy: Any, *args: Any, wrt: str | tuple[str, ...] | None = None, **given: Any) -> Any:
+    def vjp(self, dy: Any, /, *args: Any, wrt: str | tuple[str, ...] | None = None, **given: Any) -> Any:
         """The gradients for the arrays `wrt` (by default all of floats): `f.vjp(dy, x, y)` gives (dx, dy) for f(x, y).
 
         For sum, mean, nansum, nanmean, sum_squares, norms, logsumexp, amax and amin (ties share), and var. The reduced
@@ -144,22 +153,23 @@ class FormulaReduction(Call):
         axes = self._axes(len(shape))
         kept = tuple(1 if a in axes else n for a, n in enumerate(shape))
         wide = self._wide(inner, arrays)
-        if self.outer.roots != [named(self.kind)]:
+        value = self.outer.inputs[0]
+        if self.outer.roots != [named(value)]:
             reduced = self._again(self.inner, self.kind, widened(self.kind, wide))(**inner)
             numbers = {name: values[name] for name in self.outer.inputs[1:]}
-            dy = Expression(self.outer).vjp(dy.reshape(reduced.shape), reduced, wrt=self.kind, **numbers)
-        surrogate = row.formula(self.inner)
+            dy = Expression(self.outer).vjp(dy.reshape(reduced.shape), reduced, wrt=value, **numbers)
+        surrogate, called = row.formula(self.inner), places(self.inner)
         more: dict[str, Any] = {}
-        if R in surrogate.inputs:
-            more[R] = self._again(self.inner, row.value, widened(row.value, wide))(**inner).reshape(kept)
-        if C in surrogate.inputs:
+        if called[R] in surrogate.inputs:
+            more[called[R]] = self._again(self.inner, row.value, widened(row.value, wide))(**inner).reshape(kept)
+        if called[C] in surrogate.inputs:
             counted = row.counted(self.inner)
-            known = {R: more[R]} if R in counted.inputs else {}
+            known = more if called[R] in counted.inputs else {}
             found = self._again(counted, "count_nonzero", widened("count_nonzero", ""))(**inner, **known)
-            more[C] = found.reshape(kept)
-        if N in surrogate.inputs:
+            more[called[C]] = found.reshape(kept)
+        if called[N] in surrogate.inputs:
             count = math.prod(shape[a] for a in axes)
-            more[N] = float(count - self.correction if row.corrected else count)
+            more[called[N]] = float(count - self.correction if row.corrected else count)
         wanted = wrt if wrt is not None else tuple(
             n for n in inner if n in arrays and read(arrays[n], n).element.is_float
         )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .build import call
-from .formula import RESULT, Formula
+from .formula import RESULT, Formula, fresh, output_name
 from .nodes import Node, named, substituted
 from .parse import parse
 
@@ -48,19 +48,25 @@ SURROGATES: Mapping[str, Surrogate] = {
 }
 """Kinds with a gradient: ties of extremes share it, and the 2-norm has none at 0, as in PyTorch."""
 
-R, C, N = "r_", "c_", "n_"
-"""What the further inputs are called."""
+R, C, N = "r", "c", "n"
+"""The further inputs, which are called so, unless a formula's own are."""
+
+
+def places(inner: Formula) -> Mapping[str, str]:
+    """What R, C and N are called beside the inputs of a formula."""
+    return {name: fresh(f"{name}_", inner.inputs) for name in (R, C, N)}
 
 
 def _placed(text: str, inner: Formula) -> Formula:
-    tree = parse(text).roots[0]
-    given = {named("v"): inner.roots[0], **{named(n[0]): named(n) for n in (R, C, N)}}
-    (made,) = substituted([tree], given)
-    used = [n for n in (R, C, N) if any(named(n[0]) == node for node in parse(text).nodes)]
-    return Formula((*inner.inputs, *used), ((RESULT, made),), inner.text, inner.spans)
+    parsed, called = parse(text), places(inner)
+    given = {named("v"): inner.roots[0], **{named(n): named(own) for n, own in called.items()}}
+    (made,) = substituted(parsed.roots, given)
+    used = [own for n, own in called.items() if named(n) in parsed.nodes]
+    inputs = (*inner.inputs, *used)
+    return Formula(inputs, ((output_name(RESULT, inputs), made),), inner.text, inner.spans)
 
 
 def widened(name: str, element: str) -> Formula:
     """The formula of a reduced value that is not rounded to 16 bits."""
     tree: Node = named(name)
-    return Formula((name,), ((RESULT, call(element, (tree,)) if element else tree),))
+    return Formula((name,), ((output_name(RESULT, (name,)), call(element, (tree,)) if element else tree),))

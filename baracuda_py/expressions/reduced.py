@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..core import Guarantee, Variant, axes, extents, flag, integer, output
 from ..core.element import HALVES, ElementKind
 from ..core.error_bound import ErrorBound, Exact
 from ..core.errors import InvalidProblemError
-from ..core.memo import keep
+from ..core.memo import cached_property, keep
 from ..ops.reduce.reduce_kinds import ReduceKind
 from ..schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
 from .bounds import bound_of
@@ -31,7 +31,7 @@ from .folded import (
     scalar_params,
     scalar_places,
 )  # fmt: skip
-from .formula import RESULT, Formula
+from .formula import RESULT, Formula, output_name
 from .nodes import named
 from .plan import FormulaPlan, evaluated, inputs_of
 from .program import Program, program_of, result_of
@@ -76,6 +76,11 @@ class Reduction:
         """The inputs that are numbers, and whether they are integers."""
         return {n: role == WHOLE for n, role in self.of.items() if role != ARRAY}
 
+    @cached_property
+    def result(self) -> str:
+        """What the result is called."""
+        return output_name(RESULT, self.inputs)
+
     def places(self, names: Any) -> list[str]:
         """What the parameters call these scalars."""
         known = list(self.scalars)
@@ -86,7 +91,7 @@ class Reduction:
         """A hash of both trees, the kind and the roles."""
         places = self.places((*self.map.scalars, *self.outer.inputs[1:]))
         said = f"{self.map.digest} {self.kind.value} {self.outer.digest} {places}"
-        return hashlib.blake2b(said.encode(), digest_size=6).hexdigest()
+        return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
     def program(self, signature: Signature) -> Program:
         """The steps of the formula that is reduced."""
@@ -181,21 +186,21 @@ def _made(made: Reduction, key: Any) -> type[ReductionPlan]:
         guarantee=Guarantee(lambda element, kind: _bound(made, kind), batch_invariant=True),
     )  # fmt: skip
     fields = (
-        ("shape", Any, extents()), ("axis", Any, axes(None)), ("keepdims", bool, flag(False)),
+        ("shape", "tuple[int, ...]", extents()), ("axis", Any, axes(None)), ("keepdims", bool, flag(False)),
         ("correction", int, integer(1)),
     )  # fmt: skip
     return plan_class(  # type: ignore[no-any-return]
         ReductionPlan, name, made, recipe, row, _reference, op=f"reduce.formula_{made.digest}", reduction=made,
         descriptor=descriptor_class(ReductionDescriptor, name, made, recipe, fields),
         args=args_class(
-            ReductionPlan, name, made, recipe, ((RESULT, Any, output("*result_shape", element="result")),)
+            ReductionPlan, name, made, recipe, ((made.result, Any, output("*result_shape", element="result")),)
         ),
     )  # fmt: skip
 
 
 def _geometry(made: Reduction, p: Any) -> Any:
-    desc, out = p.desc, p.views[RESULT]
-    values = {f"x{i}": made.map.arrays[i] for i in made.map.read} | {"y": RESULT, "correction": desc.correction}
+    desc, out = p.desc, p.views[made.result]
+    values = {f"x{i}": made.map.arrays[i] for i in made.map.read} | {"y": made.result, "correction": desc.correction}
     values |= scalar_places(made)
     y = without_axes(out, desc.axis) if desc.keepdims else out
     return reduce_geometry(
@@ -244,11 +249,11 @@ def _bound(made: Reduction, kind: Signature) -> ErrorBound:
     return bound_of_both(first, last)
 
 
-def _reference(made: Reduction, desc: Any, **given: Any) -> Mapping[str, Any]:
+def _reference(made: Reduction, desc: Any, /, **given: Any) -> Mapping[str, Any]:
     (x,) = evaluated(made.map, desc, given)
     options = [getattr(desc, name) for name in made.kind.row.takes]
     with np.errstate(all="ignore"):
         y = np.array(made.kind.row.formula(x, desc.axis, *options)).reshape(desc.result_shape)
     numbers = [given[name] for name in made.outer.inputs[1:]]
     (result,) = evaluate(desc.last, [y], numbers, y.dtype if y.dtype.kind == "f" else computed_in(given))
-    return {RESULT: np.broadcast_to(result, desc.result_shape)}
+    return {made.result: np.broadcast_to(result, desc.result_shape)}

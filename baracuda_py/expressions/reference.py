@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.element import ElementKind, cast
+from ..core.numbers import modulo
 from .function import Rule
 from .program import Program, Step, rank
 
@@ -32,7 +33,8 @@ def _value(
     if step.form == "input":
         return arrays[step.value]
     if step.form == "scalar":
-        return np.array(scalars[step.value]).astype(np.int64 if program.scalars[step.value] else np.float64)
+        given = scalars[step.value]
+        return modulo(given, ElementKind.I64) if program.scalars[step.value] else np.array(given).astype(np.float64)
     if step.form == "constant":
         return _number(step, own)
     args = [values[i] for i in step.args]

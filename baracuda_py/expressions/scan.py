@@ -12,6 +12,7 @@ from ..core.functional import functional
 from ..core.keywords import near
 from ..core.memo import keep
 from ..interop.arrays import read
+from ..interop.dynamo import methods_in_graph
 from ..ops.scan.linear_scan import linear_scan
 from ..ops.scan.linear_scan_backward import linear_scan_backward
 from ..ops.scan.scan import cumprod, cumsum, logcumsumexp
@@ -21,7 +22,7 @@ from ..ops.scan.scan_extreme_backward import scan_extreme_backward
 from ..ops.scan.scan_functions import nancumprod, nancumsum
 from .affine import affine
 from .build import call
-from .calls import Call
+from .calls import Call, by_names, has_gradient
 from .elementwise import Expression
 from .formula import Formula
 from .nodes import named
@@ -42,7 +43,7 @@ _SCANS: Mapping[str, Callable[..., Any]] = {
     "cumsum": cumsum, "cumprod": cumprod, "logcumsumexp": logcumsumexp, "nancumsum": nancumsum,
     "nancumprod": nancumprod,
 }  # fmt: skip
-_TAKEN = ("initial", "carry", "axis", "reverse", "exclusive")
+_TAKEN = ("initial", "carry", "return_carry", "axis", "reverse", "exclusive")
 
 
 @exported
@@ -85,6 +86,7 @@ def scan(
     return FormulaScan(inner, name, outer, axis, reverse, exclusive, defaults)
 
 
+@methods_in_graph("__call__", "vjp")
 @exported
 class FormulaScan(Call):
     """A scan of a formula as a function; `bc.scan` makes it. `plan(…)` is its Plan class."""
@@ -99,7 +101,7 @@ class FormulaScan(Call):
         self._entries: dict[Roles, Callable[..., Any]] = {}
 
     def __call__(
-        self, *args: Any, initial: Any = None, return_carry: bool = False, out: Any = None, stream: Any = None,
+        self, /, *args: Any, initial: Any = None, return_carry: bool = False, out: Any = None, stream: Any = None,
         preference: Any = None, **given: Any,
     ) -> Any:  # fmt: skip
         """The result for arrays and numbers, and with return_carry what stands after each row."""
@@ -108,12 +110,17 @@ class FormulaScan(Call):
             return self.recorded(values, out, stream, preference)
         roles = self.roles(values)
         arrays, numbers = self.split(values, roles)
-        return self.made(roles)(
+        return by_names(self.made(roles))(
             *arrays.values(), initial, **numbers, return_carry=return_carry, out=out, stream=stream,
             preference=preference,
         )  # fmt: skip
 
-    def plan(self, **roles: Any) -> type[ScannedPlan]:
+    @property
+    def learnable(self) -> tuple[str, ...]:
+        """The inputs of which there are gradients where they are 0-d floats: those of what is scanned alone."""
+        return tuple(name for name in self.inner.inputs if name not in self.outer.inputs[1:])
+
+    def plan(self, /, **roles: Any) -> type[ScannedPlan]:
         """The Plan class in which every input is an array but those given here: `plan(gamma=float)`.
 
         Inputs with a default are numbers unless it says `gamma=None`.
@@ -129,7 +136,7 @@ class FormulaScan(Call):
         return function
 
     def vjp(
-        self, dy: Any, *args: Any, wrt: str | tuple[str, ...] | None = None, initial: Any = None, **given: Any
+        self, dy: Any, /, *args: Any, wrt: str | tuple[str, ...] | None = None, initial: Any = None, **given: Any
     ) -> Any:
         """The gradients for the arrays `wrt` (by default all of floats): `f.vjp(dy, x, y)` gives (dx, dy) for f(x, y).
 
@@ -140,16 +147,16 @@ class FormulaScan(Call):
         if initial is not None and self.kind in _EXTREMES:
             raise InvalidProblemError(f"{self!r}: a {self.kind} that goes on from an initial has no gradient here")
         roles = self.roles(tuple(values.values()))
-        arrays, _ = self.split(tuple(values.values()), roles)
-        wanted, wide = self._wanted(wrt, arrays), self._wide(roles, arrays)
+        arrays, numbers = self.split(tuple(values.values()), roles)
+        wanted, wide = self._wanted(wrt, arrays, numbers), self._wide(roles, arrays)
         inner = {name: values[name] for name in self.inner.inputs}
         trees = tuple((name, call(wide, (tree,))) for name, tree in self.inner.outputs)
         first = Expression(Formula(self.inner.inputs, trees, self.inner.text, self.inner.spans))
         scanned = first(**inner)
         outer = self.outer.inputs[0]
         if self.outer.roots != [named(outer)]:
-            numbers = {name: values[name] for name in self.outer.inputs[1:]}
-            dy = Expression(self.outer).vjp(dy, self._plain(scanned, initial), wrt=outer, **numbers)
+            last = {name: values[name] for name in self.outer.inputs[1:]}
+            dy = Expression(self.outer).vjp(dy, self._plain(scanned, initial), wrt=outer, **last)
         elif str(read(dy, "dy").element) != wide:
             dy = Expression(widened("dy", wide))(dy)
         return first.vjp(*self._through(dy, scanned, initial), wrt=wanted, **inner)
@@ -179,11 +186,14 @@ class FormulaScan(Call):
         y = None if self.kind in ("cumsum", "nancumsum") else self._plain(scanned, initial)
         return (scan_backward(dy, x, y, initial, kind=self.kind, exclusive=self.exclusive, **facts),)
 
-    def _wanted(self, wrt: str | tuple[str, ...] | None, arrays: Mapping[str, Any]) -> tuple[str, ...]:
+    def _wanted(
+        self, wrt: str | tuple[str, ...] | None, arrays: Mapping[str, Any], numbers: Mapping[str, Any]
+    ) -> tuple[str, ...]:
         """The arrays whose gradients are asked for."""
         floats = tuple(n for n in self.inner.inputs if n in arrays and read(arrays[n], n).element.is_float)
         names = floats if wrt is None else (wrt,) if isinstance(wrt, str) else tuple(wrt)
-        if wrong := [name for name in names if name not in floats]:
+        known = (*floats, *(n for n in self.learnable if n in numbers and has_gradient(numbers[n], n)))
+        if wrong := [name for name in names if name not in known]:
             raise InvalidProblemError(f"wrt names {shown(wrong[0])}; the arrays of floats are {', '.join(floats)}")
         return names
 

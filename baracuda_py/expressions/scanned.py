@@ -215,7 +215,7 @@ def _made(made: Scan, key: Any) -> type[ScannedPlan]:
     )  # fmt: skip
     more = (
         ("initial", Any, operand("*kept_shape", element="carried", optional=True)),
-        (RESULT, Any, output("*shape", element="result", inplace=made.map.arrays)),
+        (made.result, Any, output("*shape", element="result", inplace=made.map.arrays)),
         ("carry", Any, output("*kept_shape", element="carried", optional=True)),
     )
     return plan_class(  # type: ignore[no-any-return]
@@ -229,7 +229,7 @@ def _geometry(made: Scan, p: Any) -> Geometry | str:
     desc = p.desc
     read = [made.map.arrays[i] for i in made.map.read]
     found = scan_geometry(
-        p, ScanOperands(read, (RESULT,), ("initial",), ("carry",)), desc.axis, reverse=desc.reverse,
+        p, ScanOperands(read, (made.result,), ("initial",), ("carry",)), desc.axis, reverse=desc.reverse,
         exclusive=desc.exclusive, views={name: p.views[name].broadcast_to(desc.shape) for name in read},
         chunk=made.chunk(desc.kind),
     )  # fmt: skip
@@ -293,7 +293,7 @@ def _bound(made: Scan, kind: Signature) -> ErrorBound:
     return bound_of_both(first, last)
 
 
-def _reference(made: Scan, desc: Any, initial: Any = None, wanted: Any = None, **given: Any) -> Mapping[str, Any]:
+def _reference(made: Scan, desc: Any, /, initial: Any = None, wanted: Any = None, **given: Any) -> Mapping[str, Any]:
     values = evaluated(made.map, desc, given)
     compute = computed_in(given)
     moved = made.moved(desc.kind)
@@ -303,4 +303,4 @@ def _reference(made: Scan, desc: Any, initial: Any = None, wanted: Any = None, *
     numbers = [given[name] for name in made.outer.inputs[1:]]
     y = found["y"]
     (result,) = evaluate(desc.last, [y], numbers, y.dtype if y.dtype.kind == "f" else compute)
-    return {RESULT: np.broadcast_to(result, desc.shape), "carry": found["carry"]}
+    return {made.result: np.broadcast_to(result, desc.shape), "carry": found["carry"]}

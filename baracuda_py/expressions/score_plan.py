@@ -24,7 +24,7 @@ from ..ops.attention.dense.flash_sdpa_backward import reference as backward_refe
 from ..ops.attention.score_terms import give_forward
 from ..schedules.attention.dense.formulas import Embedded, backward_rows, forward_rows
 from ..schedules.attention.dense.table_gradients import Tables
-from .made import Again, MadeArgs, MadeDescriptor, MadePlan, part
+from .made import Again, MadeArgs, MadeDescriptor, MadePlan, Numbered, args_space, part
 from .score_shape import ScoreShape
 from .scores import ScoreFormula
 from .shape import Roles
@@ -51,6 +51,12 @@ class ScoredSdpaDescriptor(FlashSdpaDescriptor, MadeDescriptor):
         """The elements of q, k and v, and of the tables."""
         tables = self.scored.formula.tables
         return Signature((self.element, *(getattr(self, f"{name}_element") for name in tables)))
+
+    @property
+    def numbered(self) -> Numbered:
+        """The formulas of the score, of the mask and of indices, and their numbers."""
+        for one in self.scored.parts(self.kind, False).each():
+            yield one.program, one.numbers
 
 
 class _Scored:
@@ -131,7 +137,7 @@ def _made(shape: ScoreShape, backward: bool, key: Any) -> Any:
     base: Any = ScoredSdpaBackwardPlan if backward else ScoredSdpaPlan
     name, recipe = f"ScoredSdpa{'Backward' if backward else ''}{shape.digest.capitalize()}", (_plan_of, key)
     space: dict[str, Any] = {
-        "__doc__": shape.formula.text, "scored": shape, "recipe": recipe, "__module__": __name__,
+        "__doc__": shape.formula.text, "scored": shape, "__recipe__": recipe, "__module__": __name__,
         "op": f"attention.flash_sdpa_formula{'_backward' if backward else ''}_{shape.digest}",
         "kinds": LedSignatures(1 + len(shape.formula.tables), lambda one: shape.parts(one, False)),
         "descriptor": _descriptor(name, shape, recipe), "args": _args(name, shape, recipe, backward),
@@ -168,9 +174,9 @@ def _bound(shape: ScoreShape, kind: Signature, sloped: bool) -> Relative:
 def _descriptor(name: str, shape: ScoreShape, recipe: Any) -> Any:
     fields: list[Any] = []
     for table in shape.formula.tables:
-        fields.append((f"{table}_shape", Any, extents()))
+        fields.append((f"{table}_shape", "tuple[int, ...]", extents()))
         fields.append((f"{table}_element", Any, element(ELEMENTS, derived(lambda desc: desc.element.acc))))
-    space = {"scored": shape, "recipe": (part, (Again(recipe), "descriptor")), "__module__": __name__}
+    space = {"scored": shape, "__recipe__": (part, (Again(recipe), "descriptor")), "__module__": __name__}
     made = dataclasses.make_dataclass(
         f"{name}Descriptor", fields, bases=(ScoredSdpaDescriptor,), namespace=space, frozen=True, kw_only=True
     )
@@ -196,7 +202,8 @@ def _args(name: str, shape: ScoreShape, recipe: Any, backward: bool) -> Any:
             kinds: Any = _OfFloats(1 + i)
             fields.append((f"d{n}", Any, output(f"*{n}_shape", element=f"{n}_element", optional=True, kinds=kinds)))
     fields += [(n, Any, scalar(integer=whole)) for n, whole in shape.numbers.items()]
-    space = {"recipe": (part, (Again(recipe), "args")), "__module__": __name__, "__doc__": plain.__doc__}
+    theirs = (*shape.formula.inputs, *(f"d{n}" for n in shape.formula.tables))
+    space = {**args_space(__name__, recipe, theirs, any(shape.numbers.values())), "__doc__": plain.__doc__}
     return dataclasses.make_dataclass(
         f"{name}Args", fields, bases=(MadeArgs,), namespace=space, slots=True, kw_only=True
     )
@@ -208,12 +215,12 @@ def _split(shape: ScoreShape, given: Mapping[str, Any]) -> tuple[dict[str, Any],
     return own, {name: value for name, value in given.items() if name not in own}
 
 
-def _reference(shape: ScoreShape, desc: Any, store: Any = unrounded, **given: Any) -> Mapping[str, Any]:
+def _reference(shape: ScoreShape, desc: Any, /, store: Any = unrounded, **given: Any) -> Mapping[str, Any]:
     own, rest = _split(shape, given)
     return reference(desc, **rest, store=store, change=shape.modifier(desc, own, False))
 
 
-def _backward_reference(shape: ScoreShape, desc: Any, store: Any = unrounded, **given: Any) -> Mapping[str, Any]:
+def _backward_reference(shape: ScoreShape, desc: Any, /, store: Any = unrounded, **given: Any) -> Mapping[str, Any]:
     own, rest = _split(shape, given)
     names = [name for name in shape.slopes if f"d{name}" in rest["wanted"]]
     tables = {name: np.zeros(own[name].shape, rest["q"].dtype) for name in names}

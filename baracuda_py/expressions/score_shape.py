@@ -6,18 +6,18 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..core.element import ElementKind
-from ..core.memo import keep
+from ..core.memo import cached_property, keep
 from ..ops.attention.score_terms import Changed
 from .cpp import functor, headers, value_type
-from .derive import gradient, simplified
+from .derive import cotangents_of, gradient, simplified
 from .errors import ExpressionError
-from .formula import RESULT, Formula
+from .formula import RESULT, Formula, output_name
 from .nodes import Node, constant, named, ordered, substituted
 from .program import Program, program_of, rank, result_of
 from .reference import evaluate
@@ -80,7 +80,7 @@ class ScoreShape:
     def digest(self) -> str:
         """A hash of the trees and of what the numbers are."""
         said = f"{self.formula.digest} {''.join(role[0] for role in self.roles)}"
-        return hashlib.blake2b(said.encode(), digest_size=6).hexdigest()
+        return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
     @cached_property
     def sloped(self) -> Formula | None:
@@ -91,8 +91,7 @@ class ScoreShape:
         ((_, tree),) = score.outputs
         slope: Any = constant(0.0)
         if SCORE in score.inputs:
-            ((_, by_s),) = gradient(Formula(score.inputs, ((RESULT, tree),), score.text, score.spans), [SCORE]).outputs
-            (slope,) = simplified(substituted([by_s], {named(f"d{RESULT}"): constant(1.0)}))
+            (slope,) = _slopes(score, [SCORE])
         return Formula(score.inputs, ((RESULT, tree), (SLOPE, slope)), score.text, score.spans)
 
     @cached_property
@@ -104,11 +103,8 @@ class ScoreShape:
             names = [name for name in names if score is not None and name in score.inputs]
             if not names or score is None:
                 continue
-            ((_, tree),) = score.outputs
             with contextlib.suppress(ExpressionError):  # a derivative is not known
-                made = gradient(Formula(score.inputs, ((RESULT, tree),), score.text, score.spans), names)
-                trees = simplified(substituted(made.roots, {named(f"d{RESULT}"): constant(1.0)}))
-                found[table] = dict(zip(names, trees, strict=True))
+                found[table] = dict(zip(names, _slopes(score, names), strict=True))
         return found
 
     def parts(self, kind: Signature, sloped: bool) -> Parts:
@@ -297,6 +293,14 @@ template <class P> struct ScoreFormula {{
             kept = np.broadcast_to(inside, shape) & (True if seen is None else np.broadcast_to(seen, shape))
             flat = np.broadcast_to(np.ravel_multi_index(tuple(np.broadcast_arrays(*places)), total.shape), shape)
             np.add.at(total.reshape(-1), flat[kept], (ds * slope)[kept])
+
+
+def _slopes(score: Formula, names: Sequence[str]) -> list[Node]:
+    """The derivatives of a score by some of its inputs."""
+    outputs = ((output_name(RESULT, score.inputs), score.roots[0]),)
+    formula = Formula(score.inputs, outputs, score.text, score.spans)
+    (cotangent,) = cotangents_of(formula)
+    return simplified(substituted(gradient(formula, names).roots, {named(cotangent): constant(1.0)}))
 
 
 _parts: dict[Any, Parts] = {}

@@ -11,12 +11,13 @@ import ast
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
+from ..core.memo import cached_property
 from .errors import ExpressionError, Span
 from .formula import RESULT, Formula
-from .nodes import Node, named, ordered, substituted
+from .nodes import Node, Work, named, ordered, substituted
 from .parse import Parser
 from .show import shown
 from .trace import Symbol, symbol, trace
@@ -91,7 +92,7 @@ class ScoreFormula:
         plain = {named(name): named(f"number {i}") for i, name in enumerate(self.numbers)}
         plain |= {named(access.name): named(f"access {i}") for i, access in enumerate(self.accesses)}
         order = list(self.tables)
-        held = hashlib.blake2b(digest_size=6)
+        held = hashlib.blake2b(digest_size=16)
         for formula in (self.score, self.mask):
             held.update(b"-" if formula is None else substituted(formula.roots, plain)[0].digest)
         for access in self.accesses:
@@ -151,6 +152,13 @@ def _indices(trees: list[Node], text: str, spans: Mapping[Node, Span]) -> Formul
     return Formula(_inputs(trees), tuple((f"i{n}", tree) for n, tree in enumerate(trees)), text, spans)
 
 
+def _is_word(name: str, reserved: frozenset[str]) -> bool:
+    """Whether attention has a name, or that of its gradient, or one that asks for a result."""
+    return name not in (SCORE, *PLACES) and bool(
+        name in reserved or f"d{name}" in reserved or name.startswith("return_")
+    )
+
+
 class _ScoreParser(Parser):
     """Reads a text in which names with brackets are elements of tables."""
 
@@ -166,10 +174,10 @@ class _ScoreParser(Parser):
 
     def check_name(self, name: str, tree: ast.expr) -> None:
         super().check_name(name, tree)
-        if name in self.reserved:
+        if _is_word(name, self.reserved):
             self.fail(f"{name} is a word of attention; give the operand another name", tree)
 
-    def item(self, tree: ast.Subscript) -> Node:
+    def item(self, tree: ast.Subscript) -> Work:
         if not isinstance(tree.value, ast.Name):
             self.fail("a table stands by its name, as in bias[h, q - k]", tree.value)
         table, parts = tree.value.id, tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
@@ -181,7 +189,7 @@ class _ScoreParser(Parser):
                 self.fail("an element of a table has an index for each axis", part)
         if not 1 <= len(parts) <= MOST_AXES:
             self.fail(f"a table has 1 to {MOST_AXES} axes, got {len(parts)}", tree)
-        indices = [self.node(part) for part in parts]
+        indices = yield self.each(parts)
         for part, index in zip(parts, indices, strict=True):
             if named(SCORE) in ordered([index]):
                 self.fail("an index does not depend on the score s", part)
@@ -211,6 +219,6 @@ def _item(found: dict[str, Access], of: Node, place: Any) -> Symbol:
 def _traced(function: Callable[..., Any], found: dict[str, Access], reserved: frozenset[str]) -> Formula:
     """The formula of a Python function, whose parameters are told apart by their names and by what is done to them."""
     formula = _one(trace(function, lambda node: Symbol(node, partial(_item, found))))
-    if clash := [name for name in formula.inputs if name in reserved]:
+    if clash := [name for name in formula.inputs if _is_word(name.partition("[")[0], reserved)]:
         raise ExpressionError(f"{clash[0]} is a word of attention; give the operand another name")
     return formula

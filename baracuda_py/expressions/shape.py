@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from ..core.element import ElementKind
-from ..core.memo import keep
+from ..core.memo import cached_property, keep
 from .formula import Formula
 from .program import Program, program_of
 from .signature import Signature
@@ -58,7 +57,7 @@ class Shape:
         """A hash of the trees and of what the inputs are, whatever they are called."""
         roles = "".join(role[0] for role in self.roles)
         places = [self.formula.inputs.index(name) for name in self.of]
-        return hashlib.blake2b(f"{self.formula.digest} {roles} {places}".encode(), digest_size=6).hexdigest()
+        return hashlib.blake2b(f"{self.formula.digest} {roles} {places}".encode(), digest_size=16).hexdigest()
 
     def program(self, signature: Signature) -> Program:
         """The steps for operands of these elements."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from .errors import Span
-from .formula import RESULT
+from .formula import RESULT, fresh
 from .nodes import Node, ordered
 
 # Operator and how tightly it binds; a comparison binds least.
@@ -18,6 +18,7 @@ _INFIX: Mapping[str, tuple[str, int]] = {
 _PREFIX: Mapping[str, tuple[str, int]] = {"neg": ("-", 8), "bitwise_not": ("~", 8)}
 _ATOM = 10
 _LONG = 60  # characters of a part that is written once and named
+_DEEP = 90  # brackets within each other; Python's parser takes 200
 
 
 def shown(outputs: Sequence[tuple[str, Node]]) -> tuple[str, dict[Node, Span]]:
@@ -25,9 +26,11 @@ def shown(outputs: Sequence[tuple[str, Node]]) -> tuple[str, dict[Node, Span]]:
     roots = [tree for _, tree in outputs]
     uses = Counter(arg for node in ordered(roots) for arg in node.args)
     writer = _Writer()
+    taken = {*(name for name, _ in outputs), *(node.value for node in ordered(roots) if node.form == "input")}
     for node in ordered(roots):
-        if uses[node] > 1 and node.args and len(writer.measure(node)) > _LONG:
-            writer.line(f"_{len(writer.named)}", node)
+        long = len(writer.measured(node)) > _LONG and uses[node] > 1
+        if node.args and (long or writer.depths[node] > _DEEP):
+            writer.line(fresh(f"_{len(writer.named)}", taken), node)
     plain = [tree for name, tree in outputs if name == RESULT]
     if plain and len(outputs) == 1:
         writer.line("", plain[0])
@@ -43,6 +46,7 @@ class _Writer:
         self.named: dict[Node, str] = {}
         self.spans: dict[Node, Span] = {}
         self.texts: dict[Node, tuple[str, int]] = {}
+        self.depths: dict[Node, int] = {}
 
     def line(self, name: str, node: Node) -> None:
         """One statement."""
@@ -52,16 +56,17 @@ class _Writer:
         self.write(node, 0)
         if name.startswith("_"):
             self.named[node] = name
-            self.texts.clear()
+            self.texts[node], self.depths[node] = (name, _ATOM), 0
 
-    def measure(self, node: Node) -> str:
-        """A node's text as it would stand in an operation."""
-        for part in ordered([node]):
-            if part not in self.texts:
-                pieces, level = self.pieces(part)
-                inner = "".join(p if isinstance(p, str) else self.within(p[0], p[1]) for p in pieces)
-                self.texts[part] = inner[: 2 * _LONG], level
-        return self.texts[node][0]
+    def measured(self, node: Node) -> str:
+        """The text of a node whose arguments were measured, as far as it matters how long it is."""
+        pieces, level = self.pieces(node)
+        inner = "".join(p if isinstance(p, str) else self.within(p[0], p[1]) for p in pieces)
+        self.texts[node] = inner[: 2 * _LONG], level
+        inside = (p for p in pieces if not isinstance(p, str))
+        bracketed = ((one, wanted == 0 or self.texts[one][1] < wanted) for one, wanted in inside)
+        self.depths[node] = max((self.depths[one] + brackets for one, brackets in bracketed), default=0)
+        return inner
 
     def within(self, node: Node, level: int) -> str:
         text, own = self.texts[node]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from ..core.element import FLOATS, INTS, ElementKind
+from ..core.memo import cached_property
 from .errors import ExpressionError
 
 E = ElementKind

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -16,10 +17,10 @@ from ..core.element import ElementKind
 from ..core.errors import BaracudaError
 from . import build
 from .errors import ExpressionError
-from .formula import RESULT, Formula
+from .formula import RESULT, Formula, output_name
 from .functions import CASTS, CONSTANTS
 from .nodes import Node, constant, converted, named
-from .parse import RESERVED
+from .parse import refused
 from .show import shown
 
 _FORWARD = {
@@ -144,7 +145,9 @@ def trace(function: Callable[..., Any], make: Callable[[Node], Symbol] = Symbol)
         raise ExpressionError(f"a formula has a fixed number of operands; {wrong[0]} takes any")
     for parameter in parameters:
         name = parameter.name
-        if name in RESERVED or name in CASTS or name in CONSTANTS:
+        if (word := refused(name)) is not None:
+            raise ExpressionError(word)
+        if name in CASTS or name in CONSTANTS:
             raise ExpressionError(f"{name} is a word of its own here; give the operand another name")
     symbols = {p.name: make(named(p.name)) for p in parameters}
     by_word = {p.name: symbols.pop(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY}
@@ -155,21 +158,25 @@ def trace(function: Callable[..., Any], make: Callable[[Node], Symbol] = Symbol)
     except Exception as error:  # of the caller's own code, which goes with it
         raise ExpressionError(f"the function does not take symbols: {failure(error)}") from error
     outputs = _outputs(returned, [p.name for p in parameters])
+    made = Formula(tuple(p.name for p in parameters), outputs)  # raises where it is too large to be shown
     text, spans = shown(outputs)
-    return Formula(tuple(p.name for p in parameters), outputs, text, spans)
+    return Formula(made.inputs, outputs, text, spans)
 
 
 def _outputs(returned: Any, inputs: list[str]) -> tuple[tuple[str, Node], ...]:
     if isinstance(returned, Mapping):
         if not returned or not all(isinstance(name, str) and name.isidentifier() for name in returned):
             raise ExpressionError("a dict of outputs has names that are Python's")
-        found = [(name, symbol(value).node) for name, value in returned.items()]
+        found = [(unicodedata.normalize("NFKC", name), symbol(value).node) for name, value in returned.items()]
     elif isinstance(returned, (tuple, list)):
-        found = [(f"{RESULT}{i}", symbol(value).node) for i, value in enumerate(returned)]
+        found = [(output_name(f"{RESULT}{i}", inputs), symbol(value).node) for i, value in enumerate(returned)]
     else:
-        found = [(RESULT, symbol(returned).node)]
+        found = [(output_name(RESULT, inputs), symbol(returned).node)]
     if not found:
         raise ExpressionError("a formula needs an output, the function returned none")
-    if clash := [name for name, _ in found if name in inputs or name in RESERVED]:
-        raise ExpressionError(f"the output {clash[0]} has the name of an operand or keyword")
+    for i, (name, _) in enumerate(found):
+        if (word := refused(name)) is not None:
+            raise ExpressionError(f"an output: {word}")
+        if name in inputs or name in [other for other, _ in found[:i]]:
+            raise ExpressionError(f"the output {name} has the name of an operand or of another output")
     return tuple(found)

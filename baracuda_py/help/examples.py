@@ -250,7 +250,7 @@ class _Writer:
 
 
 def _filled(plan: type[Plan], desc: Any) -> dict[str, Any]:
-    return fill(plan, desc, np.random.default_rng(7), {}, smooth=True).arrays
+    return fill(plan, desc, np.random.default_rng(7), {}, smooth=True, usual=True).arrays
 
 
 def _attributes(
@@ -314,7 +314,7 @@ def _array(plan: type[Plan], spec: Operand, desc: Any, value: Any) -> str | None
 
 def _completed(plan: type[Plan], desc: Any) -> set[str]:
     """The operands that the page's `complete` makes, which must agree with others."""
-    probe = fill(plan, desc, np.random.default_rng(0), {})
+    probe = fill(plan, desc, np.random.default_rng(0), {}, usual=True)
     before = dict(probe.arrays)
     plan.complete(desc, probe.arrays)
     return {name for name, value in probe.arrays.items() if value is not before[name] and value is not None}

@@ -97,6 +97,8 @@ def _read_torch(a: Any) -> Reading:
 
 
 def _read_jax(a: Any) -> Reading:
+    if jax_arrays.spread_in_a_program(a):
+        return _read_traced(a)
     if jax_arrays.place(a) == "cpu":
         return _read_numpy(np.asarray(a))._replace(readonly=True, owner=a)
     import cupy

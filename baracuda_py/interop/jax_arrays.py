@@ -97,6 +97,29 @@ def staged(*groups: Iterable[Any]) -> bool:
     )
 
 
+def wraps(values: Iterable[Any]) -> bool:
+    """Whether any value, or one of a list, holds an array and gives it by `__jax_array__`, as parameters of Flax do."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return False
+    each = (one for value in values for one in (value if isinstance(value, (list, tuple)) else (value,)))
+    return any(hasattr(type(one), "__jax_array__") and not isinstance(one, jax.Array) for one in each)
+
+
+def unwrapped(value: Any) -> Any:
+    """A value with the arrays in the place of what wraps them."""
+    if isinstance(value, dict):
+        return {name: unwrapped(one) for name, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)([unwrapped(one) for one in value])
+    return value.__jax_array__() if wraps((value,)) else value
+
+
+def spread_in_a_program(array: Any) -> bool:
+    """Whether an array is on several devices, and part of a program that is staged, which wants no memory of it."""
+    return _staging.on and not array.is_deleted() and len(array.devices()) > 1
+
+
 class _Staging(threading.local):
     on = False
 
@@ -108,6 +131,16 @@ _staging = _Staging()
 def staging() -> Iterator[None]:
     """A context in which functions of this thread stage their calls whatever they are given."""
     before, _staging.on = _staging.on, True
+    try:
+        yield
+    finally:
+        _staging.on = before
+
+
+@contextlib.contextmanager
+def unstaged() -> Iterator[None]:
+    """A context in which functions of this thread run at once what has no stand-in, within `staging` too."""
+    before, _staging.on = _staging.on, False
     try:
         yield
     finally:

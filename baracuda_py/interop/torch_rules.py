@@ -37,6 +37,33 @@ def recorded(array: Any) -> bool:
     return bool(array.requires_grad and torch.is_grad_enabled())
 
 
+def stands_in(values: Iterable[Any]) -> bool:
+    """Whether any operand, or one of a list, is a torch tensor whose operations are intercepted, as in a trace."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    each = (one for value in values for one in (value if isinstance(value, (list, tuple)) else (value,)))
+    return any(isinstance(one, torch.Tensor) and intercepts(type(one)) for one in each)
+
+
+def modes() -> bool:
+    """Whether a mode of torch's, that of a trace say, sees every operation."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch._C._len_torch_dispatch_stack())
+
+
+def settled(value: Any) -> Any:
+    """A number or attribute without torch's symbols of numbers, which become the numbers that they stand for."""
+    torch = sys.modules["torch"]
+    if isinstance(value, (torch.SymInt, torch.SymBool)):
+        return int(value) if isinstance(value, torch.SymInt) else bool(value)
+    if isinstance(value, torch.SymFloat):
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([settled(one) for one in value])
+    return value
+
+
 def requires_grad(values: Iterable[Any]) -> bool:
     """Whether any of the arguments of a call is a torch tensor that requires a gradient.
 

@@ -25,7 +25,7 @@ from ..core.errors import BaracudaError, UnsupportedError
 from ..core.memo import memo
 from ..core.plan import NAMED, PLANS, Plan
 from ..core.spec import Vjp
-from .primitive import Function, manual_axes, primitive
+from .primitive import Function, laid_out, manual_axes, primitive
 from .problem import Buffer, Problem
 
 
@@ -250,7 +250,7 @@ def cotangent(grad: Any, operand: Any) -> Any:
     """A gradient as JAX pairs it with its operand: one that all shards have alike gets the sum of theirs."""
     value = conjugate(grad).astype(operand.dtype)
     shared = manual_axes(value) - manual_axes(operand)
-    return jax.lax.psum(value, tuple(shared)) if shared else value
+    return laid_out(jax.lax.psum(value, tuple(shared)) if shared else value, operand)
 
 
 def conjugate(value: Any) -> Any:

@@ -38,7 +38,7 @@ def primitive(problem: Problem) -> Function:
             )
             results = call(*given, problem=key)[: len(made)]
             results = [_as(array, dtype) for array, dtype in zip(results, allowed, strict=True)]
-        return _varying(results, arrays)
+        return _varying([_as_operands(one, arrays) for one in results], arrays)
 
     def rule(size: int, flags: list[bool], *arrays: Any) -> tuple[tuple[Any, ...], tuple[bool, ...]]:
         return batched(problem, primitive, size, flags, arrays), (True,) * len(outputs)
@@ -68,6 +68,22 @@ def manual_axes(array: Any) -> frozenset[str]:
     kind = jax.typeof(array) if hasattr(jax, "typeof") else jax.core.get_aval(array)
     held: Any = getattr(kind, "mat", None) or getattr(kind, "vma", ())  # newer and older JAX
     return frozenset(getattr(held, "varying", held))
+
+
+def laid_out(value: Any, like: Any) -> Any:
+    """An array of the shape of `like`, spread over a mesh with explicit axes as that is: part of its type in JAX."""
+    if not hasattr(jax, "typeof"):  # nor are there explicit axes
+        return value
+    own, wanted = (getattr(jax.typeof(one), "sharding", None) for one in (value, like))
+    if wanted is None or own == wanted:
+        return value
+    return jax.sharding.reshard(value, wanted)
+
+
+def _as_operands(result: Any, arrays: Sequence[Any]) -> Any:
+    """A result, spread over a mesh with explicit axes as the first operand of its shape is, as JAX's own ops do it."""
+    like = next((one for one in arrays if one.shape == result.shape), None)
+    return result if like is None else laid_out(result, like)
 
 
 def _varying(results: Sequence[Any], arrays: Sequence[Any]) -> tuple[Any, ...]:

@@ -11,7 +11,6 @@ import enum
 import json
 import uuid
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from ..core.descriptor import Descriptor
 from ..core.dispatch import dense_view
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError, InvalidProblemError
-from ..core.memo import memo
+from ..core.memo import cached_property, memo
 from ..core.plan import NAMED, PLANS, Plan
 from ..core.preference import DEFAULT, PlanPreference
 from ..core.tensor import TensorRef, dense_strides
@@ -133,7 +132,8 @@ class Call:
         self.ordinal = self.plan.device.ordinal
         self.run_refs = self.plan.runner.run_refs
         integer = {spec.name for spec in scalars_of(problem.plan.args) if spec.integer}
-        self._numbers = {n: (int if n in integer else float)(text) for n, text in problem.numbers}
+        exact = {n for n, text in problem.numbers if n in integer or text.lstrip("-").isdigit()}
+        self._numbers = {n: (int if n in exact else float)(text) for n, text in problem.numbers}
         self._ones = {n: 1 if n in integer else 1.0 for n, _ in problem.traced}
         count, read, written = len(problem.inputs), 0, 0
         self._fields: list[tuple[str, bool, list[tuple[int, Any, Any, ElementKind]]]] = []

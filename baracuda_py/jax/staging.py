@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from ..core.args import arrays_of, scalars_of
+from ..core.args import Operand, arrays_of, scalars_of
 from ..core.checked import shown
 from ..core.dispatch import host_number, scalar_view
 from ..core.element import ElementKind
@@ -26,6 +26,7 @@ from .gradients import function
 from .problem import Buffer, Problem
 
 _CAPACITY = 4096
+_WIDENED = (ElementKind.I8, ElementKind.I16, ElementKind.U8, ElementKind.U16, ElementKind.U32)
 
 
 def call(
@@ -64,7 +65,7 @@ def call(
         value = scalars.get(spec.name, defaults[spec.name])  # an overload may have more of them
         if isinstance(value, (jax.Array, np.ndarray)):
             value = _array(value, spec.name)
-            traced.append((spec.name, Buffer((), scalar_view(value, spec).element)))
+            traced.append((spec.name, Buffer((), _number_element(value, spec))))
             arrays.append(value.reshape(()))
         else:
             numbers.append((spec.name, repr(host_number(value, spec))))
@@ -83,6 +84,14 @@ def _array(value: Any, name: str) -> Any:
         f"{name} must be a JAX or NumPy array beside traced ones, got one of {package}; jax.dlpack.from_dlpack makes "
         "one without a copy"
     )
+
+
+def _number_element(value: Any, spec: Operand) -> ElementKind:
+    """The element in which a kernel reads a traced number: XLA widens integers of other kinds than those."""
+    found = ElementKind.of(value.dtype)
+    if spec.integer and value.size == 1 and found in _WIDENED:
+        return ElementKind.I64
+    return scalar_view(value, spec).element
 
 
 def _buffer(value: Any, allowed: tuple[ElementKind, ...]) -> Buffer:
@@ -117,6 +126,8 @@ def bridged(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def staged(*args: Any, **given: Any) -> Any:
+        if jax_arrays.wraps((*args, *given.values())):
+            args, given = jax_arrays.unwrapped(args), jax_arrays.unwrapped(given)
         leaves, tree = jax.tree.flatten((args, given))
         places = [isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves]
         arrays = [leaf for leaf, place in zip(leaves, places, strict=True) if place]

@@ -25,13 +25,14 @@ from typing import Any
 from baracuda_py.core import config
 from baracuda_py.jit import lock
 from baracuda_py.jit.cubin import Cubin, KernelInfo
+from baracuda_py.jit.fingerprints import Fingerprint, Fingerprints, of_type
 from baracuda_py.jit.storage import distrust, make_folder, private_folder, read_file, write_file
 
 FORMAT = "2"  # part of every key and of the folder's name: raise it when an entry's meaning changes
 _STALE_SECONDS = 3600  # a temporary file older than this belongs to no living writer
 _TOUCH_SECONDS = 60  # a use is noted once in so long
+_RETRY_SECONDS = 30.0  # until a folder that could not be written is tried again for an entry that is asked for
 _FILLED_TO = 0.75  # of the cap, after entries had to go
-_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 _VERSION = re.compile(r"v\d+")
 _FOOTER = struct.Struct("<Q32s8s")  # bytes of JSON, digest, mark
 _MARK = b"baracuda"
@@ -40,11 +41,12 @@ log = logging.getLogger("baracuda_py.jit")
 
 
 @dataclass(frozen=True)
-class Fingerprint:
-    """A file's content hash and, for a header, the names it includes."""
+class _Unwritten:
+    """An entry that the disk did not take."""
 
-    digest: str
-    includes: tuple[str, ...]
+    source: str
+    cubin: Cubin
+    facts: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,18 @@ class Cache:
     def __init__(self, directory: Path) -> None:
         self.dir = directory
         self.root = directory / f"v{FORMAT}"
-        self._memory: dict[str, Cubin] = {}  # entries that could not be written
-        self._memo: dict[str, tuple[int, int, Fingerprint]] | None = None
+        self._memory: dict[str, _Unwritten] = {}
+        self._try_at = 0.0  # when they may be tried again
+        self._fingerprints = Fingerprints(self._read_fingerprints, self._write_fingerprints)
         self._room = -1  # bytes that may be written before the folder is measured again
         self._said = False
 
     def lookup(self, key: str, quiet: bool = False) -> Cubin | None:
         """The entry, verified against its digest; None where it is missing or damaged (told, unless `quiet`)."""
-        if key in self._memory:
-            return self._memory[key]
+        held = self._memory.get(key)
+        if held is not None:
+            self._write_held()
+            return Cubin(None, held.cubin.image, held.cubin.kernels, held.cubin.seconds, cached=True)
         path = self._path(key, "cubin")
         if not self._trusted(path.parent):
             return None
@@ -90,18 +95,36 @@ class Cache:
 
     def store(self, key: str, source: str, cubin: Cubin, facts: dict[str, Any]) -> Cubin:
         """Publish an entry and return it with its path; kept in memory where the disk takes no more."""
-        cap = config.get("BARACUDA_CACHE_MAX_BYTES")
-        path, data = self._path(key, "cubin"), _pack(key, cubin, facts)
         try:
-            self._make(path.parent)
-            write_file(self._path(key, "cu"), source.encode(), durable=False)
-            write_file(path, data)
+            path = self._write(key, _Unwritten(source, cubin, facts))
         except OSError as error:
             self._say(f"cannot be written ({error})")
-            self._memory[key] = Cubin(None, cubin.image, cubin.kernels, cubin.seconds, cached=True)
+            self._memory[key] = _Unwritten(source, cubin, facts)
+            self._try_at = time.monotonic() + _RETRY_SECONDS
             return cubin
-        self._keep_cap(cap, len(source) + len(data))
+        self._try_at = 0.0
+        self._write_held()
         return Cubin(path, cubin.image, cubin.kernels, cubin.seconds, cached=False)
+
+    def _write(self, key: str, entry: _Unwritten) -> Path:
+        cap = config.get("BARACUDA_CACHE_MAX_BYTES")
+        path, data = self._path(key, "cubin"), _pack(key, entry.cubin, entry.facts)
+        self._make(path.parent)
+        write_file(self._path(key, "cu"), entry.source.encode(), durable=False)
+        write_file(path, data)
+        self._keep_cap(cap, len(entry.source) + len(data))
+        return path
+
+    def _write_held(self) -> None:
+        """Write what is held in memory, where the folder may take it by now: a full disk does not stay full."""
+        if not self._memory or time.monotonic() < self._try_at:
+            return
+        try:
+            for key, entry in list(self._memory.items()):
+                self._write(key, entry)
+                self._memory.pop(key, None)
+        except OSError:
+            self._try_at = time.monotonic() + _RETRY_SECONDS
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[None]:
@@ -129,18 +152,8 @@ class Cache:
         return None
 
     def fingerprint(self, path: Path) -> Fingerprint:
-        """Content hash of a toolkit file, remembered by size and time: NVRTC is 100 MB, 0.1-0.3 s to hash."""
-        if self._memo is None:
-            self._memo = self._load_memo()
-        stat = path.stat()
-        known = self._memo.get(str(path))
-        if known is not None and known[:2] == (stat.st_size, stat.st_mtime_ns):
-            return known[2]
-        made = _fingerprint(path)
-        # Replaced, not changed in place: another thread may be writing the old one out.
-        self._memo = {**self._memo, str(path): (stat.st_size, stat.st_mtime_ns, made)}
-        self._save_memo(self._memo)
-        return made
+        """Content hash of a toolkit file, and what it includes."""
+        return self._fingerprints.of(path)
 
     def stats(self) -> CacheStats:
         """Entries and bytes, those of earlier formats included; 0 where nothing was ever written."""
@@ -156,7 +169,7 @@ class Cache:
                     path.unlink()
                     removed += found.st_size
         self._memory.clear()
-        self._memo = None
+        self._fingerprints.forget()
         self._room = -1
         return CacheStats(self.dir, before.entries, removed)
 
@@ -233,18 +246,12 @@ class Cache:
             "BARACUDA_CACHE_DIR to a folder that you own and that only you may write (chmod 700)", self.dir, what,
         )  # fmt: skip
 
-    def _load_memo(self) -> dict[str, tuple[int, int, Fingerprint]]:
-        try:
-            rows = json.loads(read_file(self.root / "files.json")[0]) if self._trusted() else {}
-            return {_of(str, path): _row(row) for path, row in rows.items()}
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-            return {}
+    def _read_fingerprints(self) -> bytes:
+        return read_file(self.root / "files.json")[0] if self._trusted() else b"{}"
 
-    def _save_memo(self, memo: dict[str, tuple[int, int, Fingerprint]]) -> None:
-        rows = {path: (size, mtime, fp.digest, fp.includes) for path, (size, mtime, fp) in memo.items()}
-        with contextlib.suppress(OSError):  # only speed is lost, and store() speaks up
-            self._make(self.root)
-            write_file(self.root / "files.json", json.dumps(rows).encode(), durable=False)
+    def _write_fingerprints(self, data: bytes) -> None:
+        self._make(self.root)
+        write_file(self.root / "files.json", data, durable=False)
 
 
 def default_cache() -> Cache:
@@ -302,9 +309,9 @@ def _unpack(key: str, path: Path, data: bytes) -> Cubin:
     image, text = data[: size - length], data[size - length : size]
     if digest != _digest(key, image, text):
         raise ValueError("it does not match its digest")
-    meta = _of(dict, json.loads(text))
-    kernels = {name: _info(info) for name, info in _of(dict, meta.get("kernels")).items()}
-    seconds = _of(float, meta.get("seconds"))
+    meta = of_type(dict, json.loads(text))
+    kernels = {name: _info(info) for name, info in of_type(dict, meta.get("kernels")).items()}
+    seconds = of_type(float, meta.get("seconds"))
     if not 0 <= seconds < math.inf:
         raise ValueError(f"it says that compiling took {seconds} s")
     return Cubin(path, image, kernels, seconds, cached=True)
@@ -317,36 +324,12 @@ def _digest(key: str, image: bytes, meta: bytes) -> bytes:
     return state.digest()
 
 
-def _of(kind: type, value: Any) -> Any:
-    """`value`, which JSON gave, where it is exactly of that type."""
-    if type(value) is not kind:
-        raise ValueError(f"{kind.__name__} expected, got {type(value).__name__}")
-    return value
-
-
 def _info(value: Any) -> KernelInfo:
-    facts = _of(dict, value)
-    found = {f.name: _of(bool if f.name == "serialised" else int, facts.get(f.name)) for f in fields(KernelInfo)}
+    facts = of_type(dict, value)
+    found = {f.name: of_type(bool if f.name == "serialised" else int, facts.get(f.name)) for f in fields(KernelInfo)}
     if not all(0 <= number < 1 << 31 for number in found.values()):
         raise ValueError(f"no kernel has {found}")
     return KernelInfo(**found)
-
-
-def _row(row: Any) -> tuple[int, int, Fingerprint]:
-    size, mtime, digest, includes = _of(list, row)
-    names = tuple(_of(str, name) for name in _of(list, includes))
-    return _of(int, size), _of(int, mtime), Fingerprint(_of(str, digest), names)
-
-
-def _fingerprint(path: Path) -> Fingerprint:
-    state = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            state.update(chunk)
-    if not path.suffix.startswith(".h"):  # only headers (.h, .hpp) include others; the library is not text
-        return Fingerprint(state.hexdigest(), ())
-    names = dict.fromkeys(name.decode(errors="replace") for name in _INCLUDE.findall(path.read_bytes()))
-    return Fingerprint(state.hexdigest(), tuple(names))
 
 
 def _busy(path: Path, found: os.stat_result) -> bool:

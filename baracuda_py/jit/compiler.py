@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from baracuda_py._forking import Mutex, in_child
 from baracuda_py.core import config
 from baracuda_py.core.errors import CompileError, InvalidProblemError
 from baracuda_py.jit import nvrtc, source, toolkit
@@ -46,7 +46,7 @@ _OPTIONS = (
 _TARGET = re.compile(r"sm_(\d+)[af]?")
 _HEAD_LINES = 6
 
-_lock = threading.Lock()
+_lock = Mutex()
 _in_flight: dict[tuple[Path, str], Future[Cubin]] = {}  # by cache directory and key
 
 
@@ -70,7 +70,7 @@ def compile_unit(unit: Unit, target: str, cache: Cache | None = None) -> Cubin:
     place, mine = (cache.dir, key), Future[Cubin]()
     while True:
         try:
-            with _lock:
+            with _lock():
                 future = _in_flight.setdefault(place, mine)
             if future is mine:
                 cubin = _found_or_made(unit, target, text, key, cache)
@@ -91,7 +91,7 @@ def compile_unit(unit: Unit, target: str, cache: Cache | None = None) -> Cubin:
 
 
 def _end(place: tuple[Path, str], mine: Future[Cubin]) -> None:
-    with _lock:
+    with _lock():
         if _in_flight.get(place) is mine:
             del _in_flight[place]
 
@@ -217,12 +217,4 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _forget_parent() -> None:
-    """In a forked child the parent's threads are gone: their locks would stay held and their compiles never end."""
-    global _lock
-    _lock = threading.Lock()
-    _in_flight.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parent)
+in_child(_in_flight.clear)  # the parent's threads are gone, and their compiles would never end

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import os
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
+
+from baracuda_py._forking import in_child
 
 from ..core.device import Device, forked, forked_error, mark_used, refuse_forked
 from ..core.errors import BaracudaError, NotPreparedError
@@ -239,8 +240,7 @@ def _forget_parent() -> None:
             setattr(runtime, name, _refuse)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parent)
+in_child(_forget_parent)
 
 
 _DOUBLE = struct.Struct("<d")

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from baracuda_py._forking import in_child
+
 try:
     import fcntl
 except ImportError:  # not POSIX: every process compiles for itself
@@ -102,5 +104,4 @@ def _let_go() -> None:
     _held.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+in_child(_let_go)

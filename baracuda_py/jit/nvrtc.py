@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
-import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from baracuda_py._forking import Mutex, in_child
 from baracuda_py.core.errors import CompileError
+from baracuda_py.core.memo import cached_property
 from baracuda_py.jit.toolkit import missing_nvrtc, nvrtc_library
 
-_load_lock = threading.Lock()  # renewed in a forked child, where the thread that held it does not exist
+_load_lock = Mutex()
 
 
-def _renew_lock() -> None:
-    global _load_lock
-    _load_lock = threading.Lock()
+class _Running:
+    """The compiles under way. NVRTC must not be inside one when the process ends and takes the library's data down."""
+
+    def __init__(self) -> None:
+        self._begin()
+        in_child(self._begin)
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+        self._count, self._over = 0, False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            if self._over:
+                raise CompileError("the interpreter is exiting: nothing is compiled any more")
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let no other compile begin, and wait for those that daemon threads are in: a second or so."""
+        with self._changed:
+            self._over = True
+            self._changed.wait_for(lambda: self._count == 0)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+_running = _Running()
+atexit.register(_running.end)
 
 
 @dataclass(frozen=True)
@@ -48,7 +74,7 @@ class Nvrtc:
         self._check(self._lib.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
         self.version = (major.value, minor.value)
 
-    @functools.cached_property
+    @cached_property
     def supported_archs(self) -> tuple[int, ...]:
         """Compute capabilities it can compile for, as 80, 90, 120."""
         count = ctypes.c_int()
@@ -59,6 +85,10 @@ class Nvrtc:
 
     def compile(self, source: str, name: str, options: tuple[str, ...], output: str = "CUBIN") -> Output:
         """Compile to CUBIN, or to PTX where the caller wants to read it."""
+        with _running:
+            return self._compile(source, name, options, output)
+
+    def _compile(self, source: str, name: str, options: tuple[str, ...], output: str) -> Output:
         program = ctypes.c_void_p()
         code = self._lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None)
         self._check(code, "nvrtcCreateProgram")
@@ -91,7 +121,7 @@ class Nvrtc:
 def load() -> Nvrtc:
     """The NVRTC of this process; the path is asked again each time, so BARACUDA_NVRTC may change."""
     path = nvrtc_library()
-    with _load_lock:
+    with _load_lock():
         return _load(path)
 
 

@@ -118,20 +118,23 @@ def read_file(path: Path) -> tuple[bytes, os.stat_result]:
         os.close(handle)
 
 
-def write_file(path: Path, data: bytes, durable: bool = True) -> None:
-    """Write a file that other processes see whole or not at all; `durable` also outlives a power cut."""
+def write_file(path: Path, data: bytes, durable: bool = True, private: bool = True) -> None:
+    """Write a file that other processes see whole or not at all; `durable` also outlives a power cut.
+
+    It is for its owner alone; with `private=False` all may read it, or whoever could read the file that it replaces.
+    """
     try:
-        _write_file(path, data, durable)
+        _write_file(path, data, durable, private)
     except FileNotFoundError:  # the folder was deleted meanwhile
-        _write_file(path, data, durable)
+        _write_file(path, data, durable, private)
 
 
-def _write_file(path: Path, data: bytes, durable: bool) -> None:
+def _write_file(path: Path, data: bytes, durable: bool, private: bool) -> None:
     make_folder(path.parent)
     handle, temporary = tempfile.mkstemp(prefix=f"{path.name[:16]}-", suffix=".tmp", dir=path.parent)
     try:
         with open(handle, "wb") as file:
-            os.chmod(temporary, 0o600)
+            os.chmod(temporary, 0o600 if private else _shown(path))
             file.write(data)
             file.flush()
             if durable:
@@ -141,6 +144,14 @@ def _write_file(path: Path, data: bytes, durable: bool) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _shown(path: Path) -> int:
+    """The mode of a file that is not for its owner alone."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return 0o644
 
 
 @functools.cache

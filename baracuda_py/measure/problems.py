@@ -151,7 +151,7 @@ def operands(problem: Problem, device: Device, seed: int, also: Sequence[str] | 
     if one is not None and one.make is not None:
         made = _made(one, desc, put)
     plain = plan.complete.__func__ is Plan.complete.__func__  # type: ignore[attr-defined]
-    whole = None if plain else fill(plan, desc, np.random.default_rng(seed), {}, smooth=True).arrays
+    whole = None if plain else fill(plan, desc, np.random.default_rng(seed), {}, smooth=True, usual=True).arrays
     for spec in arrays_of(plan.args):
         if spec.name in made or not spec.serves(desc) or not (spec.required(desc) or spec.name in also):
             continue

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,8 @@ from statistics import geometric_mean
 from typing import Any
 
 from .. import __version__
+from ..core.errors import BaracudaError
+from ..jit import lock, storage
 
 KEY = ("op", "shape")
 
@@ -20,22 +24,25 @@ def write(
 ) -> None:
     """Each row replaces the row on file of the same `key`, in its place, and new ones follow; without a key all of it.
 
-    A run that is cut short keeps what it measured so far. `told`: what each row says besides (default: the versions).
+    A run that is cut short keeps what it measured so far, and runs at the same time keep each other's rows: the file is
+    replaced whole. `told`: what each row says besides (default: the versions).
     """
     if not rows:
         return
     told = {"versions": versions()} if told is None else told
     fresh = [{**{k: str(v) for k, v in row.items()}, **told} for row in rows]
-    kept: dict[Any, Mapping[str, str]] = {}
-    if key and path.exists():
-        kept = {tuple(row.get(k) or "" for k in key): row for row in read(path)}
-    for i, row in enumerate(fresh):
-        kept[tuple(row[k] for k in key) if key else i] = row
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(fresh[0]), restval="", extrasaction="ignore")
+    with lock.exclusive(path.with_name(f".{path.name}.lock")):  # what another run writes meanwhile is kept
+        kept: dict[Any, Mapping[str, str]] = {}
+        if key and path.exists():
+            kept = {tuple(row.get(k) or "" for k in key): row for row in read(path)}
+        for i, row in enumerate(fresh):
+            kept[tuple(row[k] for k in key) if key else i] = row
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, list(fresh[0]), restval="", extrasaction="ignore")
         writer.writeheader()
         writer.writerows(kept.values())
+        storage.write_file(path, text.getvalue().encode(), private=False)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -73,8 +80,20 @@ class Change:
 def compare(old: Path, new: Path) -> tuple[list[Change], list[str], list[str]]:
     """The problems that both files have, those that only the old one has, and those that only the new one has."""
     before, after = ({_name(row): row for row in read(path)} for path in (old, new))
-    both = [Change(name, float(before[name]["us"]), float(after[name]["us"])) for name in before if name in after]
+    both = [
+        Change(name, _time(old, name, before[name]), _time(new, name, after[name])) for name in before if name in after
+    ]
     return both, [n for n in before if n not in after], [n for n in after if n not in before]
+
+
+def _time(path: Path, name: str, row: Mapping[str, str]) -> float:
+    try:
+        found = float(row["us"])
+    except (KeyError, TypeError, ValueError):
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise BaracudaError(f"{path}: {name} has no time to compare: us is {row.get('us')!r}; measure it again")
+    return found
 
 
 def mean_speedup(changes: Sequence[Change]) -> float:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from ..core import (
@@ -29,6 +28,7 @@ from ..core import (
     extents,
     integer,
 )
+from ..core.memo import cached_property
 from ..core.tensor import Shape, View, dense_strides, merge_axes
 from ..core.variant import Kernel, aligned
 from .geometry import grid

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from ..core.element import HALVES, ElementKind
+from ..core.memo import cached_property
 from ..core.tensor import View
 from .rows import Rows
 

@@ -1,8 +1,11 @@
-"""Problems that between them launch every kernel of every row, found by searching a page's `case`. Host only.
+"""Problems that between them launch every kernel of every row, and every kind of a table, found by searching a page's
+`case`. Host only.
 
-A target is a row, one of its kernel templates, and an element of each width that the row serves. The search draws a
-page's own random problems, with the rare sizes that `Draw.sizes` keeps for it, asks the dispatcher what each would
-launch, keeps the best problem (see `Launch.cost`) for every target, and of those a few that launch all.
+A target is a row, one of its kernel templates, and an element of each width that the row serves; or a kind and an
+element of each sort (float, complex, signed, unsigned, bool) that it takes, with operands that show what it computes
+(`telling`). The search draws a page's own random problems, with the rare sizes that `Draw.sizes` keeps for it, asks the
+dispatcher what each would launch, keeps the best problem (see `Launch.cost`) for every target, and of those a few that
+launch all.
 
     found = search(RMSNormPlan)
     found.problems          # to be built, and given to `emulate`
@@ -14,10 +17,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..core.element import ElementKind
 from ..core.errors import UnsupportedError
+from ..core.memo import cached_property
 from ..core.plan import Plan
 from ..core.sku import BackendKind
 from ..core.variant import Geometry, Step, Variant
@@ -26,10 +30,17 @@ from .draw import SeededDraw
 from .emulated import draw_problem
 from .operands import Operands
 from .recording import pointer_view
+from .telling import results_differ, tells
 
 _DRAWS = 16000  # problems at most, for one element
 _ENOUGH = 40  # problems at least: better ones may turn up
+_ENOUGH_OF_A_KIND = 12
+_DRAWS_OF_A_KIND = 2000
+_BY_SHARPNESS = sorted(ElementKind, key=lambda element: (element.bits != 32, -element.bits))
 _CHEAP = 2**18  # bytes, or eight operations of the formula: less than a second
+
+
+_Best: TypeAlias = "dict[Any, tuple[tuple[Any, ...], Problem, frozenset[Any]]]"
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,17 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.row}/{self.kernel}/{self.element}"
+
+
+@dataclass(frozen=True)
+class KindTarget:
+    """A kind of a table that has to be launched with operands that show it."""
+
+    kind: Any
+    element: ElementKind
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} of {self.element}"
 
 
 @dataclass(frozen=True)
@@ -84,11 +106,16 @@ class Launch:
         own = tuple(step for step in steps if isinstance(step, Step))
         return own if len(own) == len(steps) else ()
 
-    @property
-    def targets(self) -> frozenset[Target]:
-        """What it launches."""
-        row = self.row
-        return frozenset(Target(row.name, step.kernel, self.problem.element) for step in self.steps if row is not None)
+    @cached_property
+    def targets(self) -> frozenset[Target | KindTarget]:
+        """What it launches; its kind where the operands tell it from others."""
+        row, problem = self.row, self.problem
+        if row is None:
+            return frozenset()
+        found: set[Target | KindTarget] = {Target(row.name, step.kernel, problem.element) for step in self.steps}
+        if found and problem.kind is not None and tells(self.ready):
+            found.add(KindTarget(problem.kind, problem.element))
+        return frozenset(found)
 
     @property
     def units(self) -> tuple[Unit, ...]:
@@ -119,7 +146,7 @@ class Found:
     """What a search found: problems, and the targets that none of them launches."""
 
     problems: tuple[Problem, ...]
-    missing: tuple[Target, ...]
+    missing: tuple[Target | KindTarget, ...]
 
 
 class _RareDraw(SeededDraw):
@@ -128,10 +155,10 @@ class _RareDraw(SeededDraw):
     rare = True
 
 
-def targets(plan: type[Plan]) -> tuple[Target, ...]:
-    """Everything that a plan's rows can launch, once for each width of element; rows of libraries launch nothing that
-    the others do not."""
-    return tuple(
+def targets(plan: type[Plan]) -> tuple[Target | KindTarget, ...]:
+    """Everything that a plan's rows can launch, once for each width of element, and its kinds, once for each sort of
+    element; rows of libraries launch nothing that the others do not."""
+    kernels = tuple(
         Target(row.name, kernel.name, element)
         for row in plan.variants
         if row.backend is BackendKind.BESPOKE
@@ -139,29 +166,52 @@ def targets(plan: type[Plan]) -> tuple[Target, ...]:
         for kernel in row.kernels
         if all(kernel.axes_for(element).values())
     )
+    return kernels + tuple(KindTarget(kind, one) for kind in plan.kinds or () for one in _one_of_each_sort(plan, kind))
 
 
-def search(plan: type[Plan], wanted: Iterable[Target] | None = None) -> Found:
+def search(plan: type[Plan], wanted: Iterable[Target | KindTarget] | None = None) -> Found:
     """Problems for the wanted targets (default: all); the same at every call."""
     everything = tuple(targets(plan) if wanted is None else wanted)
-    best: dict[Target, tuple[tuple[bool, bool, int], Problem, frozenset[Target]]] = {}
-    for element in dict.fromkeys(target.element for target in everything):
-        missing = {target for target in everything if target.element is element}
+    kernels = [target for target in everything if isinstance(target, Target)]
+    best: _Best = {}
+    for element in dict.fromkeys(target.element for target in kernels):
+        missing = {target for target in kernels if target.element is element}
         for problem in _draws(plan, element):
-            launch = problem.build()
-            launched = launch.targets.intersection(everything)
-            cost = launch.cost if launched else (True, True, 0)
-            for target in launched:
-                if target not in best or cost < best[target][0]:
-                    best[target] = cost, problem, launched
-            missing -= launched
+            missing -= _see(best, problem.build(), everything)
             if not missing and problem.seed >= _ENOUGH:
                 break
+    for target in everything:
+        if isinstance(target, KindTarget) and target not in best:
+            _search_kind(plan, target, best)
     problems = {problem: launched for _, problem, launched in best.values()}
     return Found(few(problems), tuple(target for target in everything if target not in best))
 
 
-def few(problems: Mapping[Problem, frozenset[Target]]) -> tuple[Problem, ...]:
+def _see(best: _Best, launch: Launch, wanted: Iterable[Any], same: bool = False) -> frozenset[Any]:
+    """Keeps a problem for the targets that it is the best of, and says which it launches.
+
+    same: its results are all alike, so that any other problem is better.
+    """
+    launched = launch.targets.intersection(wanted)
+    cost = (same, *launch.cost) if launched else ()
+    for target in launched:
+        if target not in best or cost < best[target][0]:
+            best[target] = cost, launch.problem, launched
+    return launched
+
+
+def _search_kind(plan: type[Plan], target: KindTarget, best: _Best) -> None:
+    """Draws problems of one kind until there are some that tell it, and whose results differ if any do."""
+    for seed in range(_DRAWS_OF_A_KIND):
+        launch = Problem(plan, target.element, target.kind, seed).build()
+        if target in launch.targets:
+            _see(best, launch, (target,), same=not results_differ(launch.ready.case))
+        found = target in best and not best[target][0][0]
+        if seed >= (_ENOUGH_OF_A_KIND if found else _ENOUGH) and target in best:
+            break
+
+
+def few(problems: Mapping[Problem, frozenset[Any]]) -> tuple[Problem, ...]:
     """Some of the problems that launch as much as all: each is the one that adds most to those before it."""
     chosen: list[Problem] = []
     left = set().union(*problems.values()) if problems else set()
@@ -179,6 +229,22 @@ def _one_of_each_width(plan: type[Plan], row: Variant) -> list[ElementKind]:
             widths.setdefault(element.itemsize, []).append(element)
     pick = zlib.crc32(f"{plan.op} {row.name}".encode())
     return [elements[pick % len(elements)] for elements in widths.values()]
+
+
+def _one_of_each_sort(plan: type[Plan], kind: Any) -> list[ElementKind]:
+    """float32 and what is nearest to it, whose bounds are tight; of integers one that depends on the kind's name."""
+    sorts: dict[str, list[ElementKind]] = {}
+    for element in _BY_SHARPNESS:
+        if any(row.backend is BackendKind.BESPOKE and row.serves(kind, element) for row in plan.variants):
+            sorts.setdefault(_sort(element), []).append(element)
+    pick = zlib.crc32(f"{plan.op} {kind.value}".encode())
+    return [elements[pick % len(elements) if elements[0].is_integer else 0] for elements in sorts.values()]
+
+
+def _sort(element: ElementKind) -> str:
+    if not element.is_integer:
+        return "complex" if element.is_complex else "float" if element.is_float else "bool"
+    return "signed" if element.limits.min else "unsigned"
 
 
 def _draws(plan: type[Plan], element: ElementKind) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ import numpy as np
 from ..core.args import Everywhere, Operand, arrays_of, scalars_of
 from ..core.element import ElementKind, cast, joined
 from ..core.errors import BaracudaError
+from ..core.numbers import range_of
 from ..core.plan import Plan
 
 
@@ -122,7 +123,8 @@ def combinations(plan: type[Plan]) -> list[tuple[Any, ElementKind]]:
 class Case:
     """One problem with its operands as NumPy arrays in their stored dtype (lists for list operands).
 
-    `arrays` has inputs, in-outs and scalars, None where an optional operand is absent; `wanted` names the outputs.
+    `arrays` has inputs, in-outs and scalars, None where an optional operand is absent; `wanted` names the outputs,
+    `omitted` those numbers drawn to be what a call takes that leaves them out.
     """
 
     plan: type[Plan]
@@ -130,6 +132,7 @@ class Case:
     arrays: dict[str, Any]
     wanted: frozenset[str]
     kind: Any = None
+    omitted: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         def show(value: Any) -> str:
@@ -162,11 +165,13 @@ def fill(
     special: bool = False,
     plain: bool = True,
     smooth: bool = False,
+    usual: bool = False,
     kind: Any = None,
 ) -> Case:
     """Operands for a descriptor; `present` says which optional ones are given (default: all).
 
     smooth: floats stay where differences approximate derivatives, also of operands declared `Everywhere`.
+    usual: numbers are what a call takes that leaves them out.
     """
     present = present or {}
     arrays: dict[str, Any] = {}
@@ -182,11 +187,26 @@ def fill(
         if not plain:
             made = [_repeat(spec, one, rng) for one in made]
         arrays[spec.name] = made if spec.many else made[0]
+    numbers = {}
+    main = getattr(desc, "element", ElementKind.F32)
     for spec in scalars_of(plan.args):
-        default = default_of(plan, spec)
-        arrays[spec.name] = (1 if spec.integer else 0.5) if default is dataclasses.MISSING else default
+        choices, default = numbers_of(plan, spec, main), default_of(plan, spec)
+        drawn = choices[int(rng.integers(len(choices)))]
+        arrays[spec.name] = drawn if not usual else choices[0] if default is dataclasses.MISSING else default
+        if len(choices) > 1 and arrays[spec.name] == default and not spec.integer:
+            numbers[spec.name] = default
     plan.complete(desc, arrays)
-    possible = [
+    possible = possible_outputs(plan, desc, arrays)
+    wanted = {name for name in possible if present.get(name, True)}
+    if not wanted and all(arrays.get(s.name) is None for s in arrays_of(plan.args) if s.role == "inout"):
+        wanted = set(possible[:1])
+    omitted = frozenset(name for name, default in numbers.items() if arrays[name] is default)
+    return Case(plan, desc, arrays, frozenset(wanted), kind, omitted)
+
+
+def possible_outputs(plan: type[Plan], desc: Any, arrays: Mapping[str, Any]) -> list[str]:
+    """The outputs that a call with these operands may ask for."""
+    return [
         s.name
         for s in arrays_of(plan.args)
         if s.role == "out"
@@ -194,10 +214,24 @@ def fill(
         and (s.needs is None or arrays.get(s.needs, s.needs) is not None)
         and (s.like is None or arrays[s.like].dtype.kind not in "biu")  # integers have no gradient
     ]
-    wanted = {name for name in possible if present.get(name, True)}
-    if not wanted and all(arrays.get(s.name) is None for s in arrays_of(plan.args) if s.role == "inout"):
-        wanted = set(possible[:1])
-    return Case(plan, desc, arrays, frozenset(wanted), kind)
+
+
+def numbers_of(plan: type[Plan], spec: Operand, element: ElementKind) -> Sequence[float]:
+    """What a number is drawn from: its default and others off 0 and 1, of either sign where it is a factor or a term.
+
+    Of one that meets an integer, those that the rule takes (`core.numbers`): for an element it stands itself, ends of
+    the range included; coefficients are below 0 and beyond the range, too.
+    """
+    default = default_of(plan, spec)
+    known = () if default is dataclasses.MISSING else (default,)
+    if spec.values is not None:
+        return tuple(spec.values)
+    if spec.meets and not element.is_inexact:
+        low, high = range_of(element, spec.meets)
+        return (*known, *((3, -2, 300, -(2**40) - 7, low + 5) if spec.meets == "coefficient" else (high, low)))
+    if spec.integer:
+        return (*known, default + 3) if known else (1, 3)  # the first is that of examples
+    return (0.5, -1.25) if not known else (*known, 0.75, -1.25, 2.5) if default in (0, 1) else (*known, 1.5 * default)
 
 
 def shapes_of(spec: Operand, desc: Any) -> list[tuple[int, ...]]:
@@ -312,6 +346,8 @@ def _repeat(spec: Operand, array: np.ndarray, rng: np.random.Generator) -> np.nd
     one = np.take(array, [0], axis)
     if spec.broadcast and rng.integers(2):
         lead = int(rng.integers(array.ndim + 1)) if axis == 0 else 0
+        if lead == array.ndim:
+            return np.array(array.reshape(-1)[0])
         return np.array(one[(0,) * lead] if all(n == 1 for n in one.shape[:lead]) and lead <= 1 else one)
     if callable(spec.values):
         return array  # contents that belong together: offsets, permutations

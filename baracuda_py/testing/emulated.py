@@ -13,7 +13,7 @@ from .draw import Draw, make_case
 from .emulator import emulated_device, emulating
 from .gpu import Truth
 from .launches import capabilities, check_refusal
-from .operands import Operands, operands
+from .operands import Operands, held, operands
 from .recording import pointer_view
 
 _CAPABILITIES = (9.0, 8.0, 8.9)
@@ -34,7 +34,10 @@ def draw_problem(plan: type[Plan], draw: Draw) -> tuple[Plan, Operands]:
     chosen = plan(case.desc, PlanPreference(deterministic=draw.flag()), device)
     own = [row for row in chosen.rows if row.backend is BackendKind.BESPOKE]  # a library needs a device
     chosen.rows = tuple(own[draw.integer(0, len(own) - 1) :])  # rows after the first have their turn
-    return chosen, operands(case, draw if draw.integer(0, 3) else None)
+    ready = operands(case, draw if draw.integer(0, 3) else None)
+    if draw.integer(0, 3) == 0:
+        ready.held = held(case)
+    return chosen, ready
 
 
 def emulate(chosen: Plan, ready: Operands) -> None:

@@ -7,9 +7,11 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
+
+from ..core.memo import cached_property
 
 _PACKAGE = "baracuda_py."
 _FRAME = ("baracuda_py.core.", "baracuda_py.jit.", "baracuda_py.interop.")  # run the code, and are tested by themselves

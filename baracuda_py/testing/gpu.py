@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from ..core.args import arrays_of, scalars_of
 from ..core.element import ElementKind, joined
 from ..core.error_bound import ErrorBound, Exact, Forward, PerOutput, Relative
 from ..core.errors import UnsupportedError
+from ..core.memo import cached_property
 from ..core.plan import Plan
 from ..core.sku import BackendKind
 from ..core.tensor import TensorRef

@@ -193,6 +193,8 @@ def _wrong_fields(
             wanted = 0
         elif name.endswith("_value") and name[:-6] in params.scalars:
             wanted = scalars[step.params.get(f"{name[:-6]}_ptr", name[:-6])] if given is None else given
+            if isinstance(wanted, int):
+                wanted = (wanted + 2**63) % 2**64 - 2**63  # one of uint64 has the same bits in the int64 it travels in
         elif slot.kind == "ptr" and slot.extents:
             listed = pointers[given[0]][given[1] : given[2]]  # type: ignore[index]
             wanted = (*listed, *(0,) * (slot.count - len(listed)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,14 @@ Wrap = Callable[[np.ndarray], Any]
 
 @dataclass
 class Operands:
-    """Every array operand of a case as `Laid` (a list of them, or None); scalars stay in the case."""
+    """Every array operand of a case as `Laid` (a list of them, or None); scalars stay in the case.
+
+    held: scalars that a call gets as 0-d arrays.
+    """
 
     case: Case
     laid: dict[str, Any]
+    held: dict[str, np.ndarray] = field(default_factory=dict)
 
     def items(self) -> Iterator[tuple[Operand, int, Laid]]:
         """Every laid array with its declaration and place in its list."""
@@ -37,7 +41,8 @@ class Operands:
             held = self.laid[spec.name]
             many = isinstance(held, list)
             given[spec.name] = [wrap(x.view) for x in held] if many else None if held is None else wrap(held.view)
-        return given | {spec.name: self.case.arrays[spec.name] for spec in scalars_of(self.case.plan.args)}
+        numbers = {spec.name: self.case.arrays[spec.name] for spec in scalars_of(self.case.plan.args)}
+        return given | numbers | {name: wrap(array) for name, array in self.held.items()}
 
     def args(self, wrap: Wrap = lambda a: a) -> Any:
         """The call's Args."""
@@ -67,7 +72,19 @@ class Operands:
 
     def __str__(self) -> str:
         places = ", ".join(f"{s.name}{f'[{i}]' if s.many else ''}: {one.placement.name}" for s, i, one in self.items())
-        return f"{self.case}; {places}"
+        return f"{self.case}; {places}" + f"; 0-d arrays: {', '.join(self.held)}" * bool(self.held)
+
+
+def held(case: Case) -> dict[str, np.ndarray]:
+    """The scalars of a case as 0-d arrays that hold them exactly; one beyond int64 has none."""
+    made = {}
+    for spec in scalars_of(case.plan.args):
+        value = case.arrays[spec.name]
+        short = isinstance(value, float) and float(np.float32(value)) == value
+        array = np.array(value, np.float32 if short else None)
+        if array.dtype in (np.float32, np.float64, np.int64):
+            made[spec.name] = array
+    return made
 
 
 _STRICTNESS = ("any", "inner", "dense")

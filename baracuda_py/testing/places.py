@@ -23,7 +23,7 @@ _OURS = PlanPreference(prefer_backend=BackendKind.BESPOKE)
 
 
 def call(
-    plan: type[Plan], desc: Any, wanted: Collection[str], place: str, preference: PlanPreference | None = None,
+    plan: type[Plan], desc: Any, wanted: Collection[str], place: str, /, preference: PlanPreference | None = None,
     **given: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """What a call writes, by operand: for tests that know the values by another way than the reference.

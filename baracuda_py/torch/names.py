@@ -8,9 +8,9 @@ from typing import Any
 import baracuda_py
 
 from ..core.routed import Routed
+from ..interop.dynamo import opaque
+from ..interop.torch_rules import settled
 from .autocast import cast_operands
-from .compiling import opaque
-from .schema import settled
 from .untyped import torch
 
 _modes, _autocast = torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled

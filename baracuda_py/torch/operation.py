@@ -6,13 +6,15 @@ results in a trace (`stand_ins`).
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .. import _exports
+from .._forking import Mutex
 from ..core import registry
 from ..core.args import Operand, arrays_of
 from ..core.element import ElementKind
@@ -26,7 +28,7 @@ from .untyped import torch
 
 NAMESPACE = "baracuda"
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-LOCK = threading.RLock()  # of what defines ops
+LOCK = Mutex(whole=True)  # of what defines ops: torch would know half of one in a forked child
 
 
 def plan_named(plan: Any) -> type[Plan]:
@@ -39,19 +41,26 @@ def plan_named(plan: Any) -> type[Plan]:
 
 
 class Operation:
-    """A plan as a torch op: `call` dispatches, `run` computes."""
+    """A plan as a torch op: `call` dispatches, `run` computes.
+
+    torch keeps an op for good, and of a formula's it keeps what makes the plan (`again`): the rest may be forgotten,
+    and is made again where a graph that torch holds calls the op.
+    """
 
     def __init__(self, plan: type[Plan]) -> None:
         self.plan = plan
         self.schema = Schema(plan)
-        self.name = name_of(plan)
+        self.name, recipe = name_of(plan, self.schema), recipe_of(plan)
         self.function = functional(plan, self.name, follows=FOLLOWS.get(plan, ""))
-        self.registered = False  # whether torch knows its gradient, and what stands for its results
         self.inputs, self.outputs = self.schema.inputs, self.schema.outputs
-        LIBRARY.define(self.schema.text(self.name))
+        self.again: Callable[[], Operation] = partial(_again, recipe)
+        if self.name not in _defined:
+            again = self.again
+            LIBRARY.define(self.schema.text(self.name))
+            for key in ("CPU", "CUDA"):
+                LIBRARY.impl(self.name, lambda *args, **given: again()._kernel(*args, **given), key)
+            _defined[self.name] = recipe
         self.op = getattr(getattr(torch.ops, NAMESPACE), self.name).default
-        for key in ("CPU", "CUDA"):
-            LIBRARY.impl(self.name, self._kernel, key)
 
     # -- a call, by dispatch or at once ------------------------------------------------------------------------------
 
@@ -77,12 +86,14 @@ class Operation:
         self, attributes: Mapping[str, Any], wanted: frozenset[str], preference: Any
     ) -> Callable[..., dict[str, Any]]:
         """`run` for many calls: a function of arrays and scalars, by name, which returns outputs by name."""
-        flags = {f"return_{s.name}": s.name in wanted for s in self.outputs if s.optional}
+        flags = {f"return_{s.local}": s.name in wanted for s in self.outputs if s.optional}
         given = {**attributes, **flags, "preference": preference}
         names, function = [s.name for s in self.outputs if s.name in wanted], self.function
+        place = function.local  # type: ignore[attr-defined]
 
         def run(arrays: Mapping[str, Any], scalars: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-            made = function(**arrays, **scalars, **given, **options)
+            operands = {place[name]: value for name, value in (*arrays.items(), *scalars.items())}
+            made = function(**operands, **given, **options)
             return dict(zip(names, made if len(names) > 1 else (made,), strict=False))
 
         return run
@@ -164,27 +175,46 @@ def swapped_outputs(op: Operation, call: Call, desc: Any) -> dict[str, Any]:
     return {s.name: empty(s.shape(desc), element_dtype(s.elements(desc)[0]), device, True, False) for s in named}
 
 
-def name_of(plan: type[Plan]) -> str:
-    """The name of a plan's torch op; plans of one formula may differ in the names of operands, hence a hash."""
+def name_of(plan: type[Plan], schema: Schema) -> str:
+    """The name of a plan's torch op; a formula's is that of its trees, of its operands' names and of the schema.
+
+    It is no other formula's: where a name is known, what it was made for is compared.
+    """
     name = plan.op.partition(".")[2]
-    if not getattr(plan, "made", False):
+    if not plan.made:
         return name
-    return f"{name}_{hashlib.blake2b(Schema(plan).text('').encode(), digest_size=4).hexdigest()}"
+    names = [[f.name for f in dataclasses.fields(cls)] for cls in (plan.args, plan.descriptor)]
+    said = hashlib.blake2b(f"{schema.text('')} {names}".encode(), digest_size=16).hexdigest()
+    name, recipe = f"{name}_{said}", recipe_of(plan)
+    while _defined.get(name, recipe) != recipe:
+        name += "_"
+    return name
 
 
-_by_name: dict[str, Operation] = {}
+def recipe_of(plan: type[Plan]) -> Any:
+    """What a plan is found by: itself, or of a formula's what makes it again."""
+    return plan.__recipe__ if plan.made else plan  # type: ignore[attr-defined]
 
 
-@memo(maxsize=4096)
+_defined: dict[str, Any] = {}
+"""The ops that torch knows, and the recipe of each."""
+REGISTERED: set[str] = set()
+"""Those of which it knows the gradient, and what stands for their results."""
+
+
+def _again(recipe: Any) -> Operation:
+    if isinstance(recipe, tuple):
+        make, args = recipe
+        return operation(make(*args))
+    return operation(recipe)
+
+
+@memo(maxsize=2048)
 def _made(plan: type[Plan]) -> Operation:
-    """A formula's plan may have been forgotten and made again: its op is that of its name."""
-    name = name_of(plan)
-    if name not in _by_name:
-        _by_name[name] = Operation(plan)
-    return _by_name[name]
+    return Operation(plan)
 
 
 def operation(plan: type[Plan]) -> Operation:
     """The torch op of a plan, defined when it is first asked for."""
-    with LOCK:
+    with LOCK():
         return _made(plan)

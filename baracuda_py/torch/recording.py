@@ -7,14 +7,14 @@ their own (`node`), which costs a fraction of what torch.library adds to an op.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from ..core.errors import UnsupportedError
 from ..interop.torch_rules import intercepts, recorded
 from .node import record
-from .operation import LIBRARY, LOCK, NAMESPACE, Operation
+from .operation import LIBRARY, LOCK, NAMESPACE, REGISTERED, Operation
 from .prepared import undifferentiable
 from .schema import Call
 from .stand_ins import described, stand_ins
@@ -185,27 +185,33 @@ def traced(op: Operation, call: Call, recording: bool) -> dict[str, Any]:
 
 def registered(op: Operation) -> Operation:
     """The op with its gradient and what stands for its results known to torch."""
-    if not op.registered:
-        with LOCK:
-            if not op.registered:
+    if op.name not in REGISTERED:
+        with LOCK():
+            if op.name not in REGISTERED:
                 _register(op)
-                op.registered = True
+                REGISTERED.add(op.name)
     return op
 
 
 def _register(op: Operation) -> None:
-    name = f"{NAMESPACE}::{op.name}"
-    torch.library.register_fake(name, lambda *args, **given: stand_ins(op, op.schema.decode(args, given)), lib=LIBRARY)
+    name, again = f"{NAMESPACE}::{op.name}", op.again
+
+    def stand_in(*args: Any, **given: Any) -> Any:
+        found = again()
+        return stand_ins(found, found.schema.decode(args, given))
+
+    torch.library.register_fake(name, stand_in, lib=LIBRARY)
     if not op.schema.mutates:
-        torch.library.register_autograd(name, _backward(op), setup_context=_setup(op), lib=LIBRARY)
+        torch.library.register_autograd(name, _backward(op), setup_context=_setup(again), lib=LIBRARY)
 
 
-def _setup(op: Operation) -> Any:
+def _setup(again: Callable[[], Operation]) -> Any:
     def setup_context(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+        op = again()
         call = op.schema.decode(tuple(inputs), keyword_only_inputs)
         values = (output,) if len(op.outputs) == 1 else output or ()
         made = {s.name: v for s, v in zip(op.outputs, values, strict=True) if s.name in call.wanted}
-        ctx.gradient = found = open_gradient(op, described(op, call))
+        ctx.gradient = found = open_gradient(op, call)
         ctx.call = dataclasses.replace(call, arrays={})
         ctx.set_materialize_grads(False)
         through = set(made) if found is None else found.through & set(made)
@@ -224,15 +230,15 @@ def _setup(op: Operation) -> Any:
 
 
 def _backward(op: Operation) -> Any:
-    names = [s.name for s in op.inputs]
+    name, names, outputs = op.name, [s.name for s in op.inputs], [s.name for s in op.outputs]
 
     def backward(ctx: Any, *cotangents: Any) -> Any:
         needs = dict(zip(names, ctx.needs_input_grad, strict=False))
         wanted = frozenset(n for n, need in needs.items() if need is True or (need and any(need)))
-        for name in sorted(wanted):
-            if ctx.gradient is None or name not in ctx.gradient.grads:
-                raise no_gradient(op.name, name)
-        arrived = dict(zip((s.name for s in op.outputs), cotangents, strict=True))
+        for one in sorted(wanted):
+            if ctx.gradient is None or one not in ctx.gradient.grads:
+                raise no_gradient(name, one)
+        arrived = dict(zip(outputs, cotangents, strict=True))
         found = gradients(ctx, ctx.gradient, arrived, wanted, ctx.call.scalars, ctx.call.preference)
         grads = [found.get(n) or [None] * ctx.lists[n] if n in ctx.lists else found.get(n) for n in needs]
         return tuple(grads + [None] * (len(ctx.needs_input_grad) - len(grads)))

@@ -20,11 +20,11 @@ from ..core.intake import stream_pointer
 from ..core.memo import keep
 from ..core.routed import Routed
 from ..interop.arrays import located
-from ..interop.torch_rules import raw_stream_getter, requires_grad, transformed
+from ..interop.torch_rules import raw_stream_getter, requires_grad, settled, transformed
 from .node import job_of
 from .operation import Operation, operation
 from .recording import is_traced, pulled, registered, traced
-from .schema import Call, settled
+from .schema import Call
 from .stand_ins import described
 from .untyped import torch
 from .vjp import gradient_of, no_gradient
@@ -78,7 +78,7 @@ def route(
         _check_stream(name, stream, held)
         job = job_of(pulled, op, call, function.reads, tuple(every), turned, layouts)
         if entry is not None and out is stream is None and all(n is scalars[k] for k, n in every.items()):
-            keep(entry.jobs, function.grown(**arrays, **scalars), job, _CAPACITY)
+            keep(entry.jobs, function.grown(**_by_place(function, {**arrays, **scalars})), job, _CAPACITY)
         return job.node(tuple(every.values()), [arrays.get(n) for n in function.reads])
     call.swapped = tuple(n for n in turned if n in wanted and n not in (outputs or {}))
     views = layouts.views(outputs, turned) if turned and outputs else outputs
@@ -90,6 +90,11 @@ def route(
             made = op.run(call, views, stream)
     made = {**layouts.views(made, turned), **(outputs or {})} if turned else made
     return _results(op, call, made, arrays)
+
+
+def _by_place(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Operands by what the function's code calls them."""
+    return {function.local[name]: value for name, value in given.items()}
 
 
 _CAPACITY = 64  # what of a call requires a gradient varies little

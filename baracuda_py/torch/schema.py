@@ -22,9 +22,10 @@ from ..core.args import Operand, arrays_of, scalars_of
 from ..core.checked import check_field, shown
 from ..core.dispatch import host_number
 from ..core.element import ElementKind
-from ..core.errors import UnsupportedError
+from ..core.errors import BaracudaError, UnsupportedError
 from ..core.plan import Plan
 from ..core.preference import PlanPreference, preferred
+from ..interop.torch_rules import settled
 from .untyped import torch
 
 TEXT = "text"  # the type of attributes that are written as literals, a string in the schema
@@ -54,16 +55,18 @@ class Schema:
         self.outputs = [s for s in arrays_of(plan.args) if s.role == "out"]
         self.scalars = list(scalars_of(plan.args))
         self.kinds = {f.name: _kind(f) for f in dataclasses.fields(plan.descriptor)}
+        self.spread = {n for n, kind in self.kinds.items() if kind == "SymInt[]" and _takes_one(plan, n)}
+        self.spelt = {name: _spelt(name, i) for i, name in enumerate(self.kinds)}
         self.swaps = plan.op.startswith("attention.")  # whose functions have a `layout=`
         self.mutates = any(s.writes for s in self.inputs)
 
     def text(self, name: str) -> str:
         """The schema, as torch.library takes it."""
         head = [_declared(s, i) for i, s in enumerate(self.inputs)]
-        head += [f"Tensor? {s.name}_tensor=None" for s in self.scalars]
-        rest = [f"{'int' if s.integer else 'float'}? {s.name}=None" for s in self.scalars]
-        rest += [f"{'str' if kind == TEXT else kind}? {_spelt(n)}=None" for n, kind in self.kinds.items()]
-        rest += [f"bool return_{s.name}=False" for s in self.outputs if s.optional]
+        head += [f"Tensor? {s.local}_tensor=None" for s in self.scalars]
+        rest = [f"{'int' if s.integer else 'Scalar' if s.meets else 'float'}? {s.local}=None" for s in self.scalars]
+        rest += [f"{'str' if kind == TEXT else kind}? {self.spelt[n]}=None" for n, kind in self.kinds.items()]
+        rest += [f"bool return_{s.local}=False" for s in self.outputs if s.optional]
         rest += ["str? swapped=None"] if self.swaps else []
         rest += ["str? preference=None"]
         made = ["Tensor[]" if s.many else "Tensor" for s in self.outputs]
@@ -77,11 +80,11 @@ class Schema:
         rest: dict[str, Any] = {}
         for spec in self.scalars:
             if spec.name in call.scalars and spec.name not in device:
-                rest[spec.name] = _number(spec, call.scalars[spec.name])
+                rest[spec.local] = _number(spec, call.scalars[spec.name])
         for name, value in call.attributes.items():
             known = value if _symbolic(value) else check_field(self.plan.descriptor, name, value)
-            rest[_spelt(name)] = _plain(self.kinds[name], known)
-        rest |= {f"return_{s.name}": True for s in self.outputs if s.optional and s.name in call.wanted}
+            rest[self.spelt[name]] = _plain(self.kinds[name], known)
+        rest |= {f"return_{s.local}": True for s in self.outputs if s.optional and s.name in call.wanted}
         if call.swapped:
             rest["swapped"] = ",".join(call.swapped)
         if call.preference is not None:
@@ -90,17 +93,19 @@ class Schema:
 
     def decode(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> Call:
         """The call that arguments stand for."""
-        names = [s.name for s in self.inputs] + [f"{s.name}_tensor" for s in self.scalars]
+        names = [s.local for s in self.inputs] + [f"{s.local}_tensor" for s in self.scalars]
         held = {**dict(zip(names, args, strict=False)), **given}
-        arrays = {s.name: held.get(s.name) for s in self.inputs}
+        arrays = {s.name: held.get(s.local) for s in self.inputs}
         scalars: dict[str, Any] = {}
         for spec in self.scalars:
-            value = held.get(f"{spec.name}_tensor")
-            value = held.get(spec.name) if value is None else value
+            value = held.get(f"{spec.local}_tensor")
+            value = held.get(spec.local) if value is None else value
             if value is not None:
                 scalars[spec.name] = self._wrapped(spec, value, arrays)
-        attributes = {name: _read(kind, held[name]) for name, kind in self.kinds.items() if held.get(name) is not None}
-        wanted = {s.name for s in self.outputs if not s.optional or held.get(f"return_{s.name}")}
+        said = {name: held.get(self.spelt[name]) for name in self.kinds}
+        attributes = {name: _read(self.kinds[name], value) for name, value in said.items() if value is not None}
+        attributes |= {n: attributes[n][0] for n in self.spread & attributes.keys() if len(attributes[n]) == 1}
+        wanted = {s.name for s in self.outputs if not s.optional or held.get(f"return_{s.local}")}
         swapped = tuple((held.get("swapped") or "").split(",")) if held.get("swapped") else ()
         chosen = held.get("preference")
         preference = None if chosen is None else PlanPreference(**ast.literal_eval(chosen))
@@ -109,20 +114,38 @@ class Schema:
     def _wrapped(self, spec: Operand, value: Any, arrays: Mapping[str, Any]) -> Any:
         """A number of an unsigned 64-bit element, whose upper half the schema's integers hold as negative ones."""
         lead = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), None)
-        if spec.integer and type(value) is int and value < 0 and lead is not None and lead.dtype is torch.uint64:
+        if _has_uint64(spec) and type(value) is int and value < 0 and lead is not None and lead.dtype is torch.uint64:
             return value + 2**64
         return value
 
 
-def _spelt(name: str) -> str:
-    """An attribute's name in the schema: torch's own functions, which hand keywords on, have some of these words."""
+def _has_uint64(spec: Operand) -> bool:
+    """Whether a number may be one of uint64."""
+    return spec.integer or spec.meets == "element"
+
+
+def _takes_one(plan: type[Plan], name: str) -> bool:
+    """Whether an attribute of integers may be one for all axes, which the schema has as a list of it alone."""
+    try:
+        return isinstance(check_field(plan.descriptor, name, 1), int)
+    except BaracudaError:
+        return False
+
+
+def _spelt(name: str, place: int) -> str:
+    """An attribute's name in the schema: torch's own functions, which hand keywords on, have some of these words.
+
+    A formula's may have letters that schemas have not; it is called by its place then.
+    """
+    if not name.isascii():
+        return f"attribute{place}"
     return f"{name}_" if name in ("mode", "op", "self", "func", "keyset") else name
 
 
 def _declared(spec: Operand, index: int) -> str:
     alias = f"(a{index}!)" if spec.writes else ""
     kind = f"Tensor{alias}[]" if spec.many else f"Tensor{alias}"
-    return f"{kind}? {spec.name}=None" if spec.optional else f"{kind} {spec.name}"
+    return f"{kind}? {spec.local}=None" if spec.optional else f"{kind} {spec.local}"
 
 
 def _kind(field: dataclasses.Field[Any]) -> str:
@@ -131,17 +154,6 @@ def _kind(field: dataclasses.Field[Any]) -> str:
     if said.endswith("|None") and field.default is None:
         said = said.removesuffix("|None")
     return _PLAIN.get(said.replace(",...", ", ..."), TEXT)
-
-
-def settled(value: Any) -> Any:
-    """A number or attribute without torch's symbols of numbers, which become the numbers that they stand for."""
-    if isinstance(value, (torch.SymInt, torch.SymBool)):
-        return int(value) if isinstance(value, torch.SymInt) else bool(value)
-    if isinstance(value, torch.SymFloat):
-        return float(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)([settled(one) for one in value])
-    return value
 
 
 def _symbolic(value: Any) -> bool:
@@ -155,7 +167,9 @@ def _number(spec: Operand, value: Any) -> Any:
     number = host_number(settled(value), spec)
     if number is None:
         raise UnsupportedError(f"{spec.name} must be a number or a torch tensor in a trace, got {shown(value)}")
-    return number - 2**64 if spec.integer and number >= 2**63 else number
+    if spec.meets and not -(2**63) <= number < 2**64:
+        return float(number)
+    return number - 2**64 if _has_uint64(spec) and isinstance(number, int) and number >= 2**63 else number
 
 
 def _plain(kind: str, value: Any) -> Any:

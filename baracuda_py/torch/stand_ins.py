@@ -8,7 +8,8 @@ that these numbers do not make, and the symbols are settled: torch then traces a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,8 +20,9 @@ from ..core.functional import FOLLOWS
 from ..core.outputs import channels_last
 from ..core.tensor import TensorRef
 from ..interop.arrays import read
+from ..interop.torch_rules import settled
 from .operation import Operation, element_dtype, empty, lead_of, shapes_of
-from .schema import Call, settled
+from .schema import Call
 from .untyped import torch
 
 _PRIMES = ((101, 103, 107, 109, 113, 127, 131, 137), (151, 157, 163, 167, 173, 179, 181, 191))
@@ -44,12 +46,12 @@ class Described:
     number: Callable[[Any], int]
 
 
-def described(op: Operation, call: Call) -> Described:
-    """The descriptor of a call, whose sizes may be symbols."""
+def described(op: Operation, call: Call, *needs: Callable[[Any], Any]) -> Described:
+    """The descriptor of a call, whose sizes may be symbols; `needs` are what else is asked `sizes` of."""
     symbols = list(_symbols([*_shapes(call), *call.attributes.values()]))
     for alike in (False, True) if symbols else ():
         try:
-            return _open(op, call, symbols, alike)
+            return _open(op, call, symbols, alike, needs)
         except (BaracudaError, _Closed):
             continue
     if symbols:
@@ -60,7 +62,7 @@ def described(op: Operation, call: Call) -> Described:
     return Described(call, desc, lambda f: f(desc), int)
 
 
-def _open(op: Operation, call: Call, symbols: list[Any], alike: bool) -> Described:
+def _open(op: Operation, call: Call, symbols: list[Any], alike: bool, needs: Iterable[Any]) -> Described:
     """With a number for each symbol, or, `alike`, for each size that symbols have now: then they must stay equal."""
     free = sorted({s for one in symbols for s in one.node.expr.free_symbols}, key=str)
     whole = {one.node.expr: one for one in symbols if one.node.expr in free}
@@ -71,7 +73,7 @@ def _open(op: Operation, call: Call, symbols: list[Any], alike: bool) -> Describ
     trials = [{s: _STEP * primes[places[groups[s]]] for s in free} for primes in _PRIMES]
 
     def number(size: Any, trial: int = 0) -> int:
-        return int(size.node.expr.subs(trials[trial])) if isinstance(size, torch.SymInt) else int(size)
+        return _trial(size, trials[trial])
 
     axes = {(number(one), number(one, 1)): one for one in reversed(symbols)}
     first, second = op.descriptor(call, number), op.descriptor(call, partial(number, trial=1))
@@ -80,14 +82,24 @@ def _open(op: Operation, call: Call, symbols: list[Any], alike: bool) -> Describ
     def sizes(f: Callable[[Any], Any]) -> Any:
         return _lifted(f(first), f(second), axes)
 
-    for spec in op.outputs:
-        if spec.name in call.wanted and not spec.like and not spec.many:
-            sizes(spec.shape)  # raises where they are not open
+    shapes = [partial(shapes_of, s) for s in op.outputs if s.name in call.wanted and not s.like]
+    for f in (*shapes, *needs):
+        sizes(f)  # raises where they are not open
     for s in free:
         other = next(t for t in free if groups[t] == groups[s])
         if s is not other and not whole[s] == whole[other]:  # which the trace then holds to
             raise _Closed
     return Described(call, first, sizes, number)
+
+
+def _trial(size: Any, numbers: Any) -> int:
+    """A size with numbers for the symbols in it."""
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    found = size.node.expr.subs(numbers)
+    if found.free_symbols:
+        raise _Closed
+    return int(found)
 
 
 def _check(op: Operation, call: Call, desc: Any, number: Callable[[Any], int]) -> None:
@@ -103,8 +115,8 @@ def _check(op: Operation, call: Call, desc: Any, number: Callable[[Any], int]) -
         if tensor.device != lead.device:
             raise DeviceMismatchError(f"{name} is on {tensor.device}, others are on {lead.device}; copy it there")
         got = read(tensor, name)
-        shape, strides = (tuple([number(n) for n in axes]) for axes in (got.shape, got.strides))
-        return ref(shape, strides, got.element)
+        shape = tuple([number(n) for n in got.shape])
+        return ref(shape, _strides(shape, got.strides, number), got.element)
 
     held: dict[str, Any] = {}
     for name, value in call.arrays.items():
@@ -120,6 +132,30 @@ def _check(op: Operation, call: Call, desc: Any, number: Callable[[Any], int]) -
     numbers = {n: 0 if isinstance(value, torch.Tensor) else value for n, value in call.scalars.items()}
     absent = {s.name: None for s in op.outputs if s.name not in held}
     read_args(op.plan, desc, resolve_device("cpu"), op.plan.args(**{**held, **absent, **numbers}))
+
+
+def _strides(shape: tuple[int, ...], strides: Sequence[Any], number: Callable[[Any], int]) -> tuple[int, ...]:
+    """An operand's strides as numbers.
+
+    A view of a wider tensor steps by symbols that are in no shape, and of which nothing is known but their order: such
+    steps become ones that keep it, with room between the rows.
+    """
+    try:
+        return tuple([number(step) for step in strides])
+    except _Closed:
+        pass
+    found, span = [0] * len(shape), 1
+    for axis in sorted(range(len(shape)), key=lambda axis: _hint(strides[axis])):
+        step = strides[axis]
+        found[axis] = -(-span // _STEP + 1) * _STEP if isinstance(step, torch.SymInt) else int(step)
+        span = max(span, 1 + sum((n - 1) * abs(one) for n, one in zip(shape, found, strict=True) if n))
+    return tuple(found)
+
+
+def _hint(step: Any) -> float:
+    """The number that a stride has now, where it is known."""
+    known = step.node.hint if isinstance(step, torch.SymInt) else step
+    return math.inf if known is None else float(known)
 
 
 def _lifted(a: Any, b: Any, axes: dict[tuple[int, int], Any]) -> Any:

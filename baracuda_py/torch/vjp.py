@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from ..core.errors import BaracudaError, UnsupportedError
-from ..core.memo import memo
+from ..core.memo import PLANS_KEPT, cached_property, memo
 from ..core.plan import Plan
 from ..core.solving import solve
 from .operation import Operation, element_dtype, operation, plan_named
 from .schema import Call
-from .stand_ins import Described
+from .stand_ins import described
 from .untyped import torch
 
 
@@ -154,7 +154,7 @@ def shared_fields(desc: Any, plan: type[Plan]) -> dict[str, Any]:
     return {n: value for n in names if (value := getattr(desc, n)) is not None}
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def _backward(plan: type[Plan]) -> type[Plan] | None:
     return None if plan.vjp is None else plan_named(plan.vjp.plan)
 
@@ -187,16 +187,17 @@ def gradient_of(forward: Operation, desc: Any) -> Gradient | None:
     return Gradient(forward, desc, op, link.served(backward, twin), tuple(reads), _attributes(op, twin))
 
 
-def open_gradient(forward: Operation, known: Described) -> Gradient | None:
-    """`gradient_of` in a trace, whose sizes may be symbols."""
-    found = gradient_of(forward, known.desc)
-    if found is None or found.backward is None:
-        return found
+def open_gradient(forward: Operation, call: Call) -> Gradient | None:
+    """`gradient_of` a call in a trace, whose sizes may be symbols."""
 
     def attributes(desc: Any) -> Mapping[str, Any]:
         one = gradient_of(forward, desc)
         return {} if one is None else dict(one.attributes)
 
+    known = described(forward, call, attributes)
+    found = gradient_of(forward, known.desc)
+    if found is None or found.backward is None:
+        return found
     shapes = {s.name: known.sizes(s.shape) for s in forward.outputs if s.name in known.call.wanted and not s.many}
     return dataclasses.replace(found, attributes=known.sizes(attributes), shapes=shapes, _runs={})
 

@@ -234,8 +234,11 @@ template <class A> constexpr A ln_2 = static_cast<A>(0.6931471805599453);
 // A weight is exp(score - lse) and never above 1. Score and lse are both rounded, so their difference may come out
 // above 0, and the further the larger they are. A difference above 0 therefore counts as 0. From `coarse` on, where
 // neighbouring floats are 2 or more apart, a score that rounding may have left below its row's lse counts as equal to
-// it. So the highest key of a row keeps the weight 1; and in a row of one repeated number, as masks of the lowest float
-// make them, every key has 1, as exp(score - lse) says.
+// it. So the highest key of a row keeps the weight 1.
+//
+// Biases make rows of which lse holds next to nothing: where all are the lowest float it is that, however many keys
+// share the row. There flash_lse_rests finds what lse lacks, rest = log sum_j exp(score - lse), and a weight is
+// exp(score - lse - rest).
 template <class A> constexpr A coarse = static_cast<A>(sizeof(A) == 8 ? 0x1p53 : 0x1p24);
 // What is subtracted from a row's scores, given its lse: infinite where the row has seen no key, so that all weights
 // are 0.
@@ -253,6 +256,22 @@ template <class A> BARACUDA_D A replayed_weight(A above) { return exp2_fast(math
 // changes a 16-bit weight by more than 1 in its last place.
 template <class A> constexpr A far_powers = A(0x1p10);
 template <class A> BARACUDA_D bool is_far_base(A base) { return math::abs(base) >= far_powers<A> * ln_2<A>; }
+// Whether kernels with parameters P may be given rests.
+template <class P, class = void> constexpr bool takes_rests = false;
+template <class P> constexpr bool takes_rests<P, decltype(static_cast<void>(&P::rests))> = true;
+// Whether a row has a rest: all far ones that see a key do, and as the test for them rounds, some that nearly are.
+template <class A> BARACUDA_D bool has_rest(A lse) {
+  return !(math::abs(lse) < A(0x1p9)) && lse != -numeric<A>::infinity();
+}
+// How far a score that lies `above` its row's lse lies above the log of the row's sum, given the rest. Huge products
+// were summed in another order there, and may have come out as far below as replay_base says.
+template <class A> BARACUDA_D A above_sum(A above, A rest, A product) {
+  constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-48 : 0x1p-19);
+  const A size = math::abs(product);
+  above -= rest;
+  if (size >= coarse<A> && size <= numeric<A>::max()) above = math::fma(size, room, above);
+  return math::minimum(above, A(0));
+}
 // Whether a weight rounds to 1 as an element of T (16 bits).
 template <class T> BARACUDA_D bool rounds_to_one(float weight) {
   return weight >= (is_same<T, f16> ? 1 - 0x1p-12f : 1 - 0x1p-9f);

@@ -7,8 +7,8 @@ namespace baracuda {
 template <class T, class L> BARACUDA_D void affine(const AffineParams& p) {
   using A = compute_t<T>;
   A alpha, beta;
-  if constexpr (is_integer<T>) {  // through 64 bits, so that a narrower type takes them modulo 2^n
-    alpha = static_cast<A>(cast<i64>(p.alpha())), beta = static_cast<A>(cast<i64>(p.beta()));
+  if constexpr (is_integer<T>) {  // modulo 2^n
+    alpha = static_cast<A>(p.alpha_whole()), beta = static_cast<A>(p.beta_whole());
   } else {
     alpha = static_cast<A>(p.alpha()), beta = static_cast<A>(p.beta());
   }

@@ -19,7 +19,8 @@ template <template <class> class Function, class T> struct BinaryOp {
   BARACUDA_D explicit BinaryOp(const BinaryParams& p) : p(p), number(given_number<F, T>(p)), alpha(A(1)) {
     left = static_cast<const T*>(p.left ? p.left : p.right);
     right = static_cast<const T*>(p.right ? p.right : p.left);
-    if constexpr (F::coefficients == 1) alpha = cast<A>(p.alpha());
+    if constexpr (F::coefficients == 1 && is_integer<T>) alpha = static_cast<A>(p.alpha_whole());  // modulo 2^n
+    else if constexpr (F::coefficients == 1) alpha = static_cast<A>(p.alpha());
   }
   BARACUDA_D auto value(A a, A b) const {
     if constexpr (F::coefficients == 0) return F::value(a, b);

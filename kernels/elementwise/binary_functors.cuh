@@ -71,17 +71,26 @@ template <class T> struct AbsoluteDifference : Operation<T> {
   }
 };
 
-// The remainder with the sign of a, and floor(a / b) computed from it. Integers: both are 0 where b is 0; the quotient
+// floor(a / b) and what it leaves, which has the sign of b, as a 0 has. Integers: both are 0 where b is 0; the quotient
 // of the lowest integer and -1 wraps.
 template <class A> struct Division {
   A quotient, remainder;
 };
-// The whole number nearest to q, or that below it where q is exactly half way; where q is no number or 0, a / b decides.
-template <class A> BARACUDA_D A settled_quotient(A q, A a, A b) {
-  const A whole = math::floor(q);
-  if (b == A(0)) return a / b;
-  if (q == A(0)) return math::copysign(A(0), a / b);
-  return q - whole > A(0.5) ? whole + A(1) : whole;
+// The whole number (a - r) / b, r what fmod leaves of a, and `more`, rounded once. a - r is that number times b, which may
+// have more digits than A: it is taken as the sum of two, and the quotient of the first makes good what it lacks. A small
+// b is scaled, so that nothing on the way is subnormal. 0 takes its sign from a / b.
+template <class A> BARACUDA_D A settled_quotient(A a, A b, A r, A more) {
+  const A near = a / b;
+  if (b == A(0) || (math::isinf(near) && math::isfinite(a))) return near;
+  constexpr A large = sizeof(A) == 4 ? A(18446744073709551616.0) : A(1.3407807929942597e154);  // 2^64, 2^512
+  if (magnitude(b) < A(1) / large) a *= large, b *= large, r *= large;
+  const A whole = a - r, lacks = (a - whole) - r;
+  A q = more;
+  if (whole != A(0)) {
+    const A first = whole / b;
+    q = first + ((math::fma(-first, b, whole) + lacks) / b + more);
+  }
+  return q == A(0) ? math::copysign(A(0), near) : q;
 }
 template <class A> BARACUDA_D Division<A> floor_division(A a, A b) {
   if constexpr (is_integer<A>) {
@@ -95,9 +104,7 @@ template <class A> BARACUDA_D Division<A> floor_division(A a, A b) {
   } else {
     const A r = math::fmod(a, b);
     const bool down = r != A(0) && (r < A(0)) != (b < A(0));
-    A q = (a - r) / b;  // nearly an integer: fmod is exact
-    if (down) q -= A(1);
-    return {settled_quotient(q, a, b), down ? r + b : r};
+    return {settled_quotient(a, b, r, down ? A(-1) : A(0)), down ? r + b : r == A(0) ? math::copysign(A(0), b) : r};
   }
 }
 BARACUDA_BINARY(FloorDivide, floor_division(a, b).quotient)
@@ -110,9 +117,8 @@ template <class A> BARACUDA_D A trunc_quotient(A a, A b) {
     }
     return b == A(0) ? A(0) : a / b;
   } else {
-    const A quotient = a / b;
-    if (!math::isfinite(quotient)) return quotient;
-    return math::copysign(math::rint((a - math::fmod(a, b)) / b), quotient);
+    if (math::isinf(a)) return a / b;
+    return settled_quotient(a, b, math::fmod(a, b), A(0));
   }
 }
 BARACUDA_BINARY(TruncDivide, trunc_quotient(a, b))

@@ -9,8 +9,11 @@ namespace baracuda::special {
 
 constexpr double kummer_reach = 5000.0;  // of |x|: terms are about twice as many
 constexpr double kummer_most = 65536.0;
+constexpr int kummer_beyond = 3;  // steps of 2^512 that no double holds
+constexpr int kummer_far = 20;    // those that exp(-5000) does not bring back
 
-// M(a, b, x), where b is none of 0, -1, -2, …; sums beyond 2^500 are kept 2^512 times smaller, `scale` times.
+// M(a, b, x), where b is none of 0, -1, -2, …; sums beyond 2^500 are kept 2^512 times smaller, `scale` times. A sum that
+// leaves the range for good ends there: terms of one sign make it infinite, others are not known.
 BARACUDA_D double kummer(Twofold a, const Twofold& b, double x) {
   const bool turned = x < 0.0;
   if (turned) a = plus(b, {-a.hi, -a.lo});
@@ -18,9 +21,9 @@ BARACUDA_D double kummer(Twofold a, const Twofold& b, double x) {
   Twofold sum{1.0, 0.0}, term{1.0, 0.0};
   double top = 1.0, k = 0.0;
   int scale = 0;
-  bool done = false;
+  bool done = false, lost = false;
 #pragma unroll 1
-  for (; !done && k < kummer_most; k += 1.0) {
+  for (; !done && !lost && k < kummer_most; k += 1.0) {
     const Twofold from = plus(a, {k, 0.0}), to = plus(b, {k, 0.0});
     const Twofold ratio = over(times(from, z), times(to, {k + 1.0, 0.0}));
     term = times(term, ratio);
@@ -30,7 +33,9 @@ BARACUDA_D double kummer(Twofold a, const Twofold& b, double x) {
     if (size > 0x1p500) {
       term = scaled(term, 0x1p-512), sum = scaled(sum, 0x1p-512), top *= 0x1p-512, size *= 0x1p-512, ++scale;
     }
-    const bool steady = from.hi > 0.0 && to.hi > 0.0 && math::abs(ratio.hi) < 0.5;
+    const bool grows = from.hi > 0.0 && to.hi > 0.0, steady = grows && math::abs(ratio.hi) < 0.5;
+    lost = scale >= (grows && !turned ? kummer_beyond : kummer_far);
+    if (lost && grows && term.hi * sum.hi > 0.0) return math::copysign(numeric<double>::infinity(), sum.hi);
     done = size == 0.0 || (steady && size <= max(0x1p-64 * math::abs(sum.hi), 0x1p-120 * top));
   }
   if (!done || !(math::abs(sum.hi) >= 0x1p-40 * top)) return numeric<double>::nan();

@@ -6,11 +6,9 @@
 
 namespace baracuda {
 
-// A number among the operands, rounded once from double; for integers of type T the nearest that T has.
+// A number among the operands, rounded once from double; for integers of type T modulo 2^n.
 template <class Wide, class T> BARACUDA_D Wide operand_number(double number, i64 integer) {
-  if constexpr (is_same<T, bool>) return integer != 0;
-  else if constexpr (is_same<T, u64>) return static_cast<u64>(integer);
-  else if constexpr (is_integer<T>) return static_cast<Wide>(cast_saturate<T>(integer));
+  if constexpr (is_integer<T>) return static_cast<Wide>(cast<T>(integer));
   else return cast<Wide>(number);
 }
 
@@ -26,7 +24,7 @@ template <class F> struct TernaryOp {
   BARACUDA_D explicit TernaryOp(const TernaryParams& p) : p(p), b{}, c{}, scale{} {
     if (p.b == nullptr) b = operand_number<Wide, T>(p.b_number(), p.b_whole());
     if (p.c == nullptr) c = operand_number<Wide, T>(p.c_number(), p.c_whole());
-    if constexpr (is_integer<Wide> && !moves) scale = static_cast<Wide>(cast<i64>(p.value()));
+    if constexpr (is_integer<Wide> && !moves) scale = static_cast<Wide>(p.value_whole());  // modulo 2^n
     else if constexpr (!moves) scale = static_cast<Wide>(p.value());
   }
 

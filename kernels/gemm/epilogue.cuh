@@ -7,13 +7,15 @@
 //
 // All in the accumulator's type A, in this order, rounded once to U, the element of the outputs, of c and the residual;
 // `pre` and `up_pre` are rounded for themselves and act goes on from the numbers before. Vectors are in the element V of
-// the biases, scales in float. An absent operand is a null pointer. P has those pointers, batch_shape, batch, strides
+// the biases, scales in float (gemm/with_scales.cuh). Of what scales take beyond A, act and the product of both see the
+// sign and the largest number where infinity would make NaN. An absent operand is a null pointer. P has those pointers, batch_shape, batch, strides
 // (of c, residual, y, pre, up_pre: gemm_matrix), vectors (strides of bias, up_bias, row_bias, scale_a, scale_b), m, n,
 // activation, `wide`: a bit for each matrix whose rows start 16-byte aligned with columns of stride 1.
 #include <baracuda/index.cuh>
 #include <baracuda/scalar.cuh>
 #include <baracuda/vector.cuh>
 #include "gated/gates.cuh"
+#include "gemm/with_scales.cuh"
 
 namespace baracuda {
 
@@ -87,7 +89,8 @@ template <class U, class V, class A, bool GATED, class P> struct Epilogue {
   // What y is of them before it is rounded; stores `pre` and `up_pre`.
   template <int N>
   BARACUDA_D Vec<A, N> result(i64 m, i64 n, i64 left, const Vec<A, N>& sum, const Vec<A, N>& up) const {
-    Vec<A, N> x = scaled(m, n, left, sum);
+    unsigned over = 0, up_over = 0;  // a bit for each column
+    Vec<A, N> x = scaled(m, n, left, sum, over);
     if (beta != A(0)) {
       const auto c = get<N>(gemm_matrix::c, p.c, m, n, left);
 #pragma unroll
@@ -101,17 +104,22 @@ template <class U, class V, class A, bool GATED, class P> struct Epilogue {
     add(x, p.bias, gemm_vector::bias, n, left);
     put(gemm_matrix::pre, p.pre, m, n, left, x);
     if constexpr (GATED) {
-      Vec<A, N> factor = scaled(m, n, left, up);
+      Vec<A, N> factor = scaled(m, n, left, up, up_over);
       add(factor, p.up_bias, gemm_vector::up_bias, n, left);
       put(gemm_matrix::up_pre, p.up_pre, m, n, left, factor);
       with_activation<U, A>(p.activation, [&](const auto& act) {
 #pragma unroll
-        for (int k = 0; k < N; ++k) x[k] = act(x[k], factor[k]);
+        for (int k = 0; k < N; ++k) {
+          const A y = act(x[k], factor[k]);
+          x[k] = y != y && (over | up_over) >> k & 1
+                     ? act(within(x[k], over >> k & 1), within(factor[k], up_over >> k & 1))
+                     : y;
+        }
       });
     } else if (p.activation != 0) {
       with_activation<U, A>(p.activation, [&](const auto& act) {
 #pragma unroll
-        for (int k = 0; k < N; ++k) x[k] = act(x[k]);
+        for (int k = 0; k < N; ++k) x[k] = act(x[k] < A(0) ? within(x[k], over >> k & 1) : x[k]);
       });
     }
     if (p.residual != nullptr) {
@@ -184,19 +192,31 @@ template <class U, class V, class A, bool GATED, class P> struct Epilogue {
       for (int e = 0; e < 4; ++e) x[k][e] += b[e % 2];
     }
   }
-  template <int N> BARACUDA_D Vec<A, N> scaled(i64 m, i64 n, i64 left, const Vec<A, N>& sum) const {
-    A factor = alpha;
-    if (p.scale_a != nullptr) {
-      factor *= static_cast<A>(static_cast<const float*>(p.scale_a)[m * p.vectors[gemm_vector::scale_a]]);
-    }
+  template <int N> BARACUDA_D Vec<A, N> scaled(i64 m, i64 n, i64 left, const Vec<A, N>& sum, unsigned& over) const {
     Vec<A, N> x;
+    if (p.scale_a == nullptr && p.scale_b == nullptr) {
 #pragma unroll
-    for (int k = 0; k < N; ++k) x[k] = sum[k] * factor;
+      for (int k = 0; k < N; ++k) x[k] = sum[k] * alpha;
+      return x;
+    }
+    A of_row = A(1);
+    if (p.scale_a != nullptr) {
+      of_row = static_cast<A>(static_cast<const float*>(p.scale_a)[m * p.vectors[gemm_vector::scale_a]]);
+    }
+    Vec<float, N> of_column;
     if (p.scale_b != nullptr) {
       const i64 step = p.vectors[gemm_vector::scale_b];
-      const auto by = load_strided<float, N>(static_cast<const float*>(p.scale_b) + n * step, step, left);
+      of_column = load_strided<float, N>(static_cast<const float*>(p.scale_b) + n * step, step, left);
+    } else {
 #pragma unroll
-      for (int k = 0; k < N; ++k) x[k] *= static_cast<A>(by[k]);
+      for (int k = 0; k < N; ++k) of_column[k] = 1.0f;
+    }
+    const A factor = alpha * of_row;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      bool beyond;
+      x[k] = with_scales(sum[k], factor, alpha, of_row, static_cast<A>(of_column[k]), beyond);
+      over |= static_cast<unsigned>(beyond) << k;
     }
     return x;
   }

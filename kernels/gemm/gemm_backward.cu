@@ -13,6 +13,7 @@
 #include <baracuda/scalar.cuh>
 #include <baracuda/vector.cuh>
 #include "gated/gates.cuh"
+#include "gemm/with_scales.cuh"
 
 namespace baracuda {
 
@@ -90,16 +91,20 @@ template <class T, class U, bool GATED> struct Chunk {
 
 // The row's and the columns' scales, as far as there are any.
 template <class A, int N, class P> BARACUDA_D Vec<A, N> scaled(const P& p, Vec<A, N> x, i64 row, i64 col, i64 left) {
-  if (p.scale_a != nullptr) {
-    const A by = static_cast<A>(static_cast<const float*>(p.scale_a)[row % p.m * p.vectors[0]]);
+  if (p.scale_a == nullptr && p.scale_b == nullptr) return x;
+  A of_row = A(1);
+  if (p.scale_a != nullptr) of_row = static_cast<A>(static_cast<const float*>(p.scale_a)[row % p.m * p.vectors[0]]);
+  Vec<float, N> of_column;
 #pragma unroll
-    for (int k = 0; k < N; ++k) x[k] *= by;
-  }
+  for (int k = 0; k < N; ++k) of_column[k] = 1.0f;
   if (p.scale_b != nullptr) {
     const i64 step = p.vectors[1];
-    const auto by = load_strided<float, N>(static_cast<const float*>(p.scale_b) + col * step, step, left);
+    of_column = load_strided<float, N>(static_cast<const float*>(p.scale_b) + col * step, step, left);
+  }
 #pragma unroll
-    for (int k = 0; k < N; ++k) x[k] *= static_cast<A>(by[k]);
+  for (int k = 0; k < N; ++k) {
+    bool over;
+    x[k] = with_scales(x[k], of_row, A(1), of_row, static_cast<A>(of_column[k]), over);
   }
   return x;
 }

@@ -94,20 +94,26 @@ struct Fp8Product : Product<TA, U, COLUMNS, false, false, false, default_stages<
   BARACUDA_D void scale(float (&sums)[COLUMNS / 8][4], float alpha, const Tile& tile, int group) const {
     const i64 row = row_in(tile, group), first = static_cast<i64>(tile.n) * COLUMNS + lane_id() % 4 * 2;
     const auto of_row = [&](i64 m) {
-      if (p.scale_a == nullptr) return alpha;
-      return alpha * static_cast<const float*>(p.scale_a)[min(m, p.m - 1) * p.vectors[gemm_vector::scale_a]];
+      if (p.scale_a == nullptr) return 1.0f;
+      return static_cast<const float*>(p.scale_a)[min(m, p.m - 1) * p.vectors[gemm_vector::scale_a]];
     };
-    const float by[2] = {of_row(row), of_row(row + 8)};
+    const float rows[2] = {of_row(row), of_row(row + 8)}, by[2] = {alpha * rows[0], alpha * rows[1]};
+    const bool scaled = p.scale_a != nullptr || p.scale_b != nullptr;
 #pragma unroll
     for (int n = 0; n < COLUMNS / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const i64 column = min(first + 8 * n + e, p.n - 1);
         float &low = sums[n][e], &high = sums[n][e + 2];
-        low *= by[0], high *= by[1];
-        if (p.scale_b != nullptr) {
-          const float factor = static_cast<const float*>(p.scale_b)[column * p.vectors[gemm_vector::scale_b]];
-          low *= factor, high *= factor;
+        if (!scaled) {
+          low *= alpha, high *= alpha;
+        } else {
+          float factor = 1.0f;
+          if (p.scale_b != nullptr)
+            factor = static_cast<const float*>(p.scale_b)[column * p.vectors[gemm_vector::scale_b]];
+          bool over;
+          low = with_scales(low, by[0], alpha, rows[0], factor, over);
+          high = with_scales(high, by[1], alpha, rows[1], factor, over);
         }
         if (p.bias != nullptr) {
           const float bias = to_acc(static_cast<const V*>(p.bias)[column * p.vectors[gemm_vector::bias]]);

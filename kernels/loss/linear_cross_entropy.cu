@@ -3,12 +3,15 @@
 //                         dl[c] = p[c] (g ((1 - eps) w[t] + eps / C W + 2 zeta lse) + dlse)
 //                                 - [c = t] (g (1 - eps) w[t] - dtarget) - g eps / C w[c]
 //
-// linear_cross_entropy_rows: a block for each row. Maximum and sum online, unless the backward has the row's lse; for
-// the gradient the row again, its first slabs from shared memory, the others from L2, the newest first. A chunk's
+// linear_cross_entropy_rows: a block for each row. Maximum and sum online, unless the backward has an lse that holds
+// enough digits of them; for the gradient the row again, its first slabs from shared memory, the others from L2, the newest first. A chunk's
 // elements are added as a tree, a thread's chunks in order, threads as a tree; losses are finished and added in double.
 #include "loss/cross_entropy_common.cuh"
 
 namespace baracuda {
+
+// From here on an lse has so many digits before the point that those of the sum are found again.
+template <class A> constexpr A full_lse = A(0x1p10);
 
 struct LinearLoss {
   double loss, weight;
@@ -92,7 +95,9 @@ template <class T, class L> BARACUDA_D void linear_cross_entropy_rows(const Line
   const A own = counts ? class_weight<T>(p, target) : A(0), from = math::isfinite(logit) ? logit : A(0);
   A max = A(0), sum = A(1), spread = A(0);
   const bool wanted = counts || p.lse_out != nullptr || p.dlse != nullptr;
-  if (wanted && !p.backward) {
+  const A saved = p.backward && wanted ? static_cast<const A*>(p.lse)[row * p.lse_step] : A(0);
+  const bool summed = wanted && (!p.backward || math::abs(saved) >= full_lse<A>);
+  if (summed) {
     MaxSum<A> state{-numeric<A>::infinity(), A(0)};
 #pragma unroll 1
     for (int start = 0; start < slabs; start += K) {
@@ -103,7 +108,7 @@ template <class T, class L> BARACUDA_D void linear_cross_entropy_rows(const Line
       A top = state.max;
 #pragma unroll
       for (int j = 0; j < K; ++j) {
-        if (start + j < stage) copy_chunk(held[(start + j) * G + lane], raw[j]);
+        if (!p.backward && start + j < stage) copy_chunk(held[(start + j) * G + lane], raw[j]);
         v[j] = logits.values(raw[j], column(start + j));
         top = math::maximum(top, tree_reduce<Max>(v[j]));
       }
@@ -131,8 +136,7 @@ template <class T, class L> BARACUDA_D void linear_cross_entropy_rows(const Line
     if (p.smoothing != 0) spread = block_reduce<Sum, G>(spread);
   }
   const double log_sum = math::log(static_cast<double>(sum));
-  const A lse = p.backward ? (wanted ? static_cast<const A*>(p.lse)[row * p.lse_step] : A(0))
-                           : static_cast<A>(static_cast<double>(max) + log_sum);
+  const A lse = p.backward ? saved : static_cast<A>(static_cast<double>(max) + log_sum);
   if (lane == 0 && !p.backward) {
     LinearLoss out{0, 0};
     if (counts) {
@@ -152,8 +156,8 @@ template <class T, class L> BARACUDA_D void linear_cross_entropy_rows(const Line
 
   __syncthreads();  // every thread has read the target's logit: the gradient may overwrite it
   T* const out = static_cast<T*>(p.grad) + blockIdx.x * p.grad_pitch;
-  const auto made = p.backward ? logit_gradient<T>(p, row, target, own, lse, A(1), lse)
-                               : logit_gradient<T>(p, row, target, own, max, A(1) / sum, lse);
+  const auto made = p.backward && !summed ? logit_gradient<T>(p, row, target, own, lse, A(1), lse)
+                                          : logit_gradient<T>(p, row, target, own, max, A(1) / sum, lse);
 #pragma unroll 1
   for (int slab = slabs - 1; slab >= 0; --slab) {
     const i64 col = column(slab);

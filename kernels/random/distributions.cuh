@@ -6,8 +6,43 @@
 
 namespace baracuda::random {
 
+// ---- what rounds to an end of an open interval ----------------------------------------------------------------------
+
+// The reals that a distribution gives: any, of parameters that may be any or are all above 0; those above 0, likewise;
+// those between 0 and 1; or what has ends of its own.
+enum Reals { any_real, real_of_positive, exponentials, above_0, within_1, bounded };
+
+// The smallest element above 0, and the largest below 1, in a type that holds both.
+template <class T, class A> BARACUDA_D A least_above_0() {
+  if constexpr (is_same<T, f16>) return A(0x1p-24);
+  else if constexpr (is_same<T, bf16>) return A(0x1p-133);
+  else if constexpr (is_same<T, float>) return A(0x1p-149);
+  else return A(0x1p-1074);
+}
+template <class T, class A> BARACUDA_D A most_below_1() { return A(1) - A(0.5) * cast<A>(numeric<T>::epsilon()); }
+
+// v, or the element nearest to it inside the interval where v rounds to its end, as 0 or an infinity. Parameters that are
+// none of the distribution's (a rate of 0, an infinite one) leave v as it is.
+template <int REALS, class A> BARACUDA_D bool is_parameter(A x) {
+  return math::isfinite(x) && (REALS == any_real || REALS == exponentials || x > A(0));
+}
+template <class D, class T, class A> BARACUDA_D A inside(A v, A a, A b, A c) {
+  constexpr int REALS = D::reals;
+  if constexpr (REALS == bounded || !is_floating<T>) {
+    return v;
+  } else {
+    bool known = is_parameter<REALS>(a);
+    if constexpr (D::parameters > 1) known = known && is_parameter<REALS>(b);
+    if constexpr (D::parameters > 2) known = known && is_parameter<REALS>(c);
+    const A top = REALS == within_1 ? most_below_1<T, A>() : cast<A>(numeric<T>::max());
+    const A bottom = REALS == any_real || REALS == real_of_positive ? -top : least_above_0<T, A>();
+    return !known ? v : v < bottom ? bottom : v > top ? top : v;  // NaN stays
+  }
+}
+
 // low + u (high - low), u of so many bits as y has, so that it is never 1.
 struct Uniform {
+  static constexpr int reals = bounded, parameters = 2;
   template <class T, class A, class W> static BARACUDA_D A of(W w, A low, A high, A) {
     constexpr int bits = is_same<T, bf16> ? 8 : is_same<T, f16> ? 11 : is_same<T, float> ? 24 : 53;
     constexpr int drop = 8 * sizeof(W) - bits;
@@ -17,31 +52,37 @@ struct Uniform {
 };
 
 struct Exponential {
+  static constexpr int reals = above_0, parameters = 1;
   template <class T, class A, class W> static BARACUDA_D A of(W w, A rate, A, A) {
     return Divisor<A>(rate).into(minus_log<T>(near_open<T>(w)));
   }
 };
 struct Rayleigh {
+  static constexpr int reals = above_0, parameters = 1;
   template <class T, class A, class W> static BARACUDA_D A of(W w, A scale, A, A) {
     return scale * radius<T>(near_open<T>(w));
   }
 };
 struct Weibull {
+  static constexpr int reals = above_0, parameters = 2;
   template <class T, class A, class W> static BARACUDA_D A of(W w, A scale, A power, A) {
     return scale * math::pow(minus_log<T>(near_open<T>(w)), A(1) / power);
   }
 };
 struct Pareto {
+  static constexpr int reals = above_0, parameters = 2;
   template <class T, class A, class W> static BARACUDA_D A of(W w, A scale, A power, A) {
     return scale * math::exp(Divisor<A>(power).into(minus_log<T>(near_open<T>(w))));
   }
 };
 struct Gumbel {
+  static constexpr int reals = any_real, parameters = 2;
   template <class T, class A, class W> static BARACUDA_D A of(W w, A loc, A scale, A) {
     return math::fma(scale, -math::log(-math::log1p(-open(w))), loc);
   }
 };
 struct Laplace {
+  static constexpr int reals = any_real, parameters = 2;
   template <class T, class A, class W> static BARACUDA_D A of(W w, A loc, A scale, A) {
     bool negative;
     const A v = open_signed(w, negative);
@@ -49,6 +90,7 @@ struct Laplace {
   }
 };
 struct Logistic {
+  static constexpr int reals = any_real, parameters = 2;
   template <class T, class A, class W> static BARACUDA_D A of(W w, A loc, A scale, A) {
     bool negative;
     const A v = open_signed(w, negative);
@@ -56,6 +98,7 @@ struct Logistic {
   }
 };
 struct Cauchy {
+  static constexpr int reals = any_real, parameters = 2;
   template <class T, class A, class W> static BARACUDA_D A of(W w, A loc, A scale, A) {
     bool negative;
     const A half = A(0.5) * open_signed(w, negative);
@@ -64,6 +107,7 @@ struct Cauchy {
 };
 // The mode divides [left, right] at a part of it, and both sides are roots of what is uniform.
 struct Triangular {
+  static constexpr int reals = bounded, parameters = 3;
   template <class T, class A, class W> static BARACUDA_D A of(W w, A left, A mode, A right) {
     const A v = open(w), span = right - left, before = mode - left;
     const bool low = v * span < before;
@@ -75,9 +119,11 @@ struct Triangular {
 // ---- normal variates: both of a pair are made where a chunk has both ------------------------------------------------
 
 struct Normal {
+  static constexpr int reals = any_real, parameters = 2;
   template <class A> static BARACUDA_D A of(A z, A loc, A scale) { return math::fma(scale, z, loc); }
 };
 struct LogNormal {
+  static constexpr int reals = exponentials, parameters = 2;
   template <class A> static BARACUDA_D A of(A z, A loc, A scale) { return math::exp(math::fma(scale, z, loc)); }
 };
 

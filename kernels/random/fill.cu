@@ -68,7 +68,10 @@ template <class D, class T> struct WordOp : Drawing<acc_t<T>> {
     words<V>(this->seed, this->offset, place.at[4], w);
     Vec<A, V> wide;
 #pragma unroll
-    for (int k = 0; k < V; ++k) wide[k] = D::template of<T>(w[k], in.of[0][k], in.of[1][k], in.of[2][k]);
+    for (int k = 0; k < V; ++k) {
+      const A a = in.of[0][k], b = in.of[1][k], c = in.of[2][k];
+      wide[k] = inside<D, T>(D::template of<T>(w[k], a, b, c), a, b, c);
+    }
     Vec<T, V> y = cast_vec<T>(wide);
     if constexpr (is_same<D, Uniform>) {  // where the sum rounds up to high it is low
 #pragma unroll
@@ -96,7 +99,10 @@ template <class D, class T> struct PairOp : Drawing<acc_t<T>> {
     if (V == 1 && n & 1) z[0] = z[1];
     Vec<A, V> wide;
 #pragma unroll
-    for (int k = 0; k < V; ++k) wide[k] = D::of(z[k], in.of[0][k], in.of[1][k]);
+    for (int k = 0; k < V; ++k) {
+      const A loc = in.of[0][k], scale = in.of[1][k];
+      wide[k] = inside<D, T>(D::of(z[k], loc, scale), loc, scale, A(1));
+    }
     if (wanted) place.store(static_cast<T*>(this->p.y), 0, cast_vec<T>(wide));
   }
 };
@@ -175,7 +181,8 @@ template <class D, class T> struct TriesOp : Drawing<double> {
   template <int V> BARACUDA_D void write(const MapPlace<V, 5>& place, const Chunk<V>& in, bool wanted) const {
     static_assert(V == 1, "an element alone");
     const Tries from{this->seed, this->offset, static_cast<u64>(place.at[4])};
-    const Vec<T, 1> y{{cast<T>(D::of(from, in.of[0][0], in.of[1][0], in.of[2][0]))}};
+    const double a = in.of[0][0], b = in.of[1][0], c = in.of[2][0];
+    const Vec<T, 1> y{{cast<T>(inside<D, T>(D::of(from, a, b, c), a, b, c))}};
     if (wanted) place.store(static_cast<T*>(this->p.y), 0, y);
   }
 };

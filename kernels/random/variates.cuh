@@ -3,7 +3,7 @@
 //
 // Double whatever y is: then NumPy, which decides by the same comparisons, accepts the same tries. Each has a bound on
 // its tries, beyond which it gives what is stated beside it, with a probability below 2^-100.
-#include "random/streams.cuh"
+#include "random/distributions.cuh"
 
 namespace baracuda::random {
 
@@ -48,14 +48,17 @@ BARACUDA_D double log_gamma_variate(const Tries& from, int base, double a) {
 }
 
 struct Gamma {
+  static constexpr int reals = above_0, parameters = 2;
   static BARACUDA_D double of(const Tries& from, double a, double rate, double) {
     return gamma_variate(from, 0, a, rate);
   }
 };
 struct LogGamma {
+  static constexpr int reals = real_of_positive, parameters = 1;
   static BARACUDA_D double of(const Tries& from, double a, double, double) { return log_gamma_variate(from, 0, a); }
 };
 struct Beta {
+  static constexpr int reals = within_1, parameters = 2;
   static BARACUDA_D double of(const Tries& from, double a, double b, double) {
     const double apart = log_gamma_variate(from, 64, b) - log_gamma_variate(from, 0, a);
     const double lesser = math::exp(-math::abs(apart));
@@ -63,11 +66,13 @@ struct Beta {
   }
 };
 struct ChiSquare {
+  static constexpr int reals = above_0, parameters = 1;
   static BARACUDA_D double of(const Tries& from, double df, double, double) {
     return gamma_variate(from, 0, 0.5 * df, 0.5);
   }
 };
 struct StudentT {
+  static constexpr int reals = any_real, parameters = 3;
   static BARACUDA_D double of(const Tries& from, double df, double loc, double scale) {
     if (!(df > 0.0)) return numeric<double>::nan();
     double z, unused;
@@ -78,6 +83,7 @@ struct StudentT {
   }
 };
 struct FRatio {
+  static constexpr int reals = above_0, parameters = 2;
   static BARACUDA_D double of(const Tries& from, double top, double bottom, double) {
     if (!(top > 0.0 && bottom > 0.0)) return numeric<double>::nan();
     const GammaPair above = gamma_pair(from, 0, 0.5 * top), below = gamma_pair(from, 64, 0.5 * bottom);
@@ -86,6 +92,7 @@ struct FRatio {
   }
 };
 struct GeneralizedNormal {
+  static constexpr int reals = real_of_positive, parameters = 1;
   static BARACUDA_D double of(const Tries& from, double power, double, double) {
     const GammaPair g = gamma_pair(from, 0, 1.0 / power);
     const double size = math::exp((math::log(g.value) + g.log_factor) / power);
@@ -103,15 +110,18 @@ BARACUDA_D double length3(const Tries& from) {
   return math::sqrt(x * x + y * y + z * z);
 }
 struct Maxwell {
+  static constexpr int reals = above_0, parameters = 1;
   static BARACUDA_D double of(const Tries& from, double scale, double, double) { return scale * length3(from); }
 };
 struct DoubleMaxwell {
+  static constexpr int reals = any_real, parameters = 2;
   static BARACUDA_D double of(const Tries& from, double loc, double scale, double) {
     return math::fma(scale, from.block(2).x & 1 ? -length3(from) : length3(from), loc);
   }
 };
 // Inverse Gaussian (Michael, Schucany, Haas 1976). The smaller root as 2 over a sum, which does not cancel.
 struct Wald {
+  static constexpr int reals = above_0, parameters = 2;
   static BARACUDA_D double of(const Tries& from, double mean, double scale, double) {
     const Philox4 b = from.block(0);
     double z, unused;
@@ -124,6 +134,7 @@ struct Wald {
 // function nears the least double, by an exponential variate of the tail, cut at the far bound (Robert 1995): 16 tries,
 // of which 1295 in 1296 accept, then the near bound, which is the mode.
 struct TruncatedNormal {
+  static constexpr int reals = bounded, parameters = 2;
   static BARACUDA_D double of(const Tries& from, double low, double high, double) {
     const bool flip = low > 0.0;
     const double a = flip ? -high : low, b = flip ? -low : high;
@@ -189,10 +200,12 @@ BARACUDA_D double poisson_variate(const Tries& from, int base, double rate) {
   return math::floor(rate);
 }
 struct Poisson {
+  static constexpr int reals = any_real, parameters = 1;
   static BARACUDA_D double of(const Tries& from, double rate, double, double) { return poisson_variate(from, 0, rate); }
 };
 // A Poisson variate of a gamma rate: failures before `count` successes of probability p.
 struct NegativeBinomial {
+  static constexpr int reals = any_real, parameters = 2;
   static BARACUDA_D double of(const Tries& from, double count, double p, double) {
     return poisson_variate(from, 64, gamma_variate(from, 0, count) * ((1.0 - p) / p));
   }
@@ -225,6 +238,7 @@ BARACUDA_D double binomial_half(const Tries& from, double n, double p) {
   return mode;
 }
 struct Binomial {
+  static constexpr int reals = any_real, parameters = 2;
   static BARACUDA_D double of(const Tries& from, double count, double p, double) {
     const double n = math::floor(count);
     if (!(n >= 0.0 && n < numeric<double>::infinity() && p >= 0.0 && p <= 1.0)) return numeric<double>::nan();
@@ -233,6 +247,7 @@ struct Binomial {
 };
 // Trials up to the first success, that one included.
 struct Geometric {
+  static constexpr int reals = any_real, parameters = 1;
   static BARACUDA_D double of(const Tries& from, double p, double, double) {
     if (!(p > 0.0 && p <= 1.0)) return numeric<double>::nan();
     return p == 1.0 ? 1.0 : math::floor(math::log(Tries::first(from.block(0))) / math::log1p(-p)) + 1.0;

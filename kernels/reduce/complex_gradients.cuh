@@ -201,12 +201,13 @@ template <class R> struct Gradient<kinds::L2Norm<complex<R>>> {
 };
 
 template <class R> struct Gradient<kinds::PNorm<complex<R>>> {
-  static constexpr int reads = reads_dy | reads_x | reads_y;
+  static constexpr int reads = reads_dy | reads_x | reads_statistic;
   using Given = R;
-  using Statistic = Nothing;
+  using Statistic = kinds::PowersOf<complex<R>>;
   double dy, y, power;
   template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), y(row.y), power(facts.option - 1) {}
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
+      : dy(row.dy), y(Statistic::norm(row.statistic)), power(facts.option - 1) {}
   BARACUDA_D complex<double> operator()(complex<R> value, i64) const {
     const complex<double> z = in_double(value);
     const double size = math::hypot(z.re, z.im);

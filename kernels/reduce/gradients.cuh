@@ -72,19 +72,19 @@ template <class T> struct Gradient<kinds::Nanmean<T>> {
   BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * acc_t<T>(!math::isnan(x)); }
 };
 
+// The share exp(x - max) / sum: y, rounded to T, would be far from max + log(sum) where those are large.
 template <class T> struct Gradient<kinds::Logsumexp<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_y;
-  using Statistic = Nothing;
-  acc_t<T> dy, y;
-  template <class Row> BARACUDA_D Gradient(const Row& row, const GradientFacts&) : dy(row.dy), y(row.y) {}
-  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * math::exp(x - y); }
+  static constexpr int reads = reads_dy | reads_x | reads_statistic;
+  using Statistic = kinds::Exponentials<T>;
+  acc_t<T> dy, max, inverse;
+  template <class Row>
+  BARACUDA_D Gradient(const Row& row, const GradientFacts&)
+      : dy(row.dy), max(row.statistic.max), inverse(acc_t<T>(1) / row.statistic.sum) {}
+  BARACUDA_D acc_t<T> operator()(acc_t<T> x, i64) const { return dy * (math::exp(x - max) * inverse); }
 };
 
 template <class T> struct Gradient<kinds::Logmeanexp<T>> : Gradient<kinds::Logsumexp<T>> {
-  template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : Gradient<kinds::Logsumexp<T>>(row, facts) {
-    this->dy = this->dy / static_cast<acc_t<T>>(facts.count);
-  }
+  using Gradient<kinds::Logsumexp<T>>::Gradient;
 };
 
 // ---- norms: 0 where the norm is 0 -----------------------------------------------------------------------------------
@@ -126,12 +126,14 @@ BARACUDA_D double power_of_ratio(double dy, double x, double y, double power) {
   return dy * step * math::pow((x * 0x1p540) / (y * 0x1p-540), power) * step;
 }
 
+// The power would multiply the rounding of y: the norm is found anew.
 template <class T> struct Gradient<kinds::PNorm<T>> {
-  static constexpr int reads = reads_dy | reads_x | reads_y;
-  using Statistic = Nothing;
+  static constexpr int reads = reads_dy | reads_x | reads_statistic;
+  using Statistic = kinds::PowersOf<T>;
   double dy, y, power;
   template <class Row>
-  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts) : dy(row.dy), y(row.y), power(facts.option - 1) {}
+  BARACUDA_D Gradient(const Row& row, const GradientFacts& facts)
+      : dy(row.dy), y(Statistic::norm(row.statistic)), power(facts.option - 1) {}
   BARACUDA_D double operator()(acc_t<T> value, i64) const {
     const double x = static_cast<double>(value);
     if (x == 0 || y == 0) return 0.0;

@@ -95,6 +95,17 @@ template <class T> struct Numbers : CountNonzero<T> {  // elements that are not 
   template <class A> static BARACUDA_D i64 leaf(A x) { return !math::isnan(x); }
 };
 
+template <class T> struct Exponentials : Logsumexp<T> {  // the largest, and Σ exp(x - largest)
+  using Result = MaxSum<acc_t<T>>;
+  static BARACUDA_D Result finish(Result s, const Reduced&) { return s; }
+};
+
+template <class T> struct PowersOf : PNorm<T> {  // the norm is top sum^(1 / p), which the element may not hold
+  using Result = Powers;
+  static BARACUDA_D Result finish(Powers s, const Reduced&) { return s; }
+  static BARACUDA_D double norm(const Powers& s) { return s.sum == 0 ? 0.0 : s.top * math::pow(s.sum, 1.0 / s.p); }
+};
+
 // ---- products of all other elements ---------------------------------------------------------------------------------
 
 // The product of the elements that are neither 0, infinite nor NaN; of those `flags` has two bits each, 0, 1, or 2 for

@@ -70,10 +70,12 @@ template <class P, class F> BARACUDA_D void each_place(const P& p, const F& f) {
   }
 }
 
+// Between elements at one place a slope is infinite, or NaN where they are equal: shares of each would not tell.
 BARACUDA_D double slope_of(const Slope& s, double a, double b, double c) {
   double y = s.even ? (c - a) / s.both : s.low * (b - a);
   if (!s.even && s.high != 0) y = math::fma(s.high, c - b, y);
-  return math::isfinite(y) ? y : taken(s, a, b, c);
+  const bool apart = s.even ? s.both != 0 : math::isfinite(s.low) && math::isfinite(s.high);
+  return math::isfinite(y) || !apart ? y : taken(s, a, b, c);
 }
 template <class T, class P> BARACUDA_D double slope_in(const P& p, const T* row, i64 i) {
   const Slope s = slope_at<T>(p, i);

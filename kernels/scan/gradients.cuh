@@ -19,8 +19,18 @@ template <class T> struct NancumsumBackward : CumsumBackward<T> {
   }
 };
 
+// The forward's result in its accumulator: of 16-bit floats the exponential would multiply the rounding of y.
+template <class T> struct LogcumsumexpInFull : Logcumsumexp<T> {
+  using Base = Logcumsumexp<T>;
+  using Outs = Types<acc_t<T>>;
+  template <class P> BARACUDA_D LogcumsumexpInFull(const P& p, const ScanPlaces& at) : Base(p, at) {}
+  template <class Y, class X> BARACUDA_D void put(const Y& y, const typename Base::State& s, const X&, i64) const {
+    y.template at<0>() = RunningLogSum<T>::template value<acc_t<T>>(s);
+  }
+};
+
 // dx[i] = exp(x[i]) times the sum of dy[j] exp(-y[j]) over the j from i on, in logarithms, those of dy > 0 and of dy < 0
-// apart. Where y is -inf there is nothing to hand back. Inputs dy, y, x; a row begins with the gradient of what it ended
+// apart. Where y is -inf there is nothing to hand back. Inputs dy, y in full, x; a row begins with the gradient of what it ended
 // in (begin0), and knows what that was, the last y (exclusive: with the last x), and what it began with (begin1).
 template <class T> struct LogcumsumexpBackward {
   using element = T;
@@ -29,20 +39,21 @@ template <class T> struct LogcumsumexpBackward {
   struct State {
     MaxSum<A> positive, negative;
   };
-  using Ins = Types<T, T, T>;
+  using Ins = Types<T, A, T>;
   using Outs = Types<T>;
   static constexpr int leaves = 2;
   static constexpr bool halo = false;
   const A *dlast, *first;
   A* dfirst;
-  const T *sums, *values;  // y and x of the scan's first element
+  const A* sums;    // y of the scan's first element
+  const T* values;  // x of it
   bool some, exclusive;
 
   template <class P>
   BARACUDA_D LogcumsumexpBackward(const P& p, const ScanPlaces& at)
       : dlast(scan_own<A>(p.begin0, at[scan_begins])), first(scan_own<A>(p.begin1, at[scan_begins + 1])),
         dfirst(scan_own<A>(p.end0, at[scan_ends])),
-        sums(static_cast<const T*>(p.in1) + at[1] + scan_place(p, 0) * p.step[1]),
+        sums(static_cast<const A*>(p.in1) + at[1] + scan_place(p, 0) * p.step[1]),
         values(static_cast<const T*>(p.in2) + at[2] + scan_place(p, 0) * p.step[2]), some(p.cols > 0),
         exclusive(p.exclusive) {}
   static BARACUDA_D int shift(int) { return 0; }
@@ -64,12 +75,12 @@ template <class T> struct LogcumsumexpBackward {
   BARACUDA_D A before() const { return first == nullptr ? numeric<A>::bottom() : *first; }
   BARACUDA_D State begin() const {
     if (dlast == nullptr) return empty();
-    A sum = some ? cast<A>(*sums) : before();
+    A sum = some ? *sums : before();
     if (some && exclusive) sum = Sum::template value<A>(Sum::merge(Sum::of(sum), Sum::of(cast<A>(*values))));
     return weight(*dlast, sum);
   }
   template <class X> BARACUDA_D State leaf(const X& x, i64) const {
-    return weight(cast<A>(x.template at<0>()), cast<A>(x.template at<1>()));
+    return weight(cast<A>(x.template at<0>()), x.template at<1>());
   }
   template <class Y, class X> BARACUDA_D void put(const Y& y, const State& s, const X& x, i64) const {
     y.template at<0>() = cast<T>(slope(s, cast<A>(x.template at<2>())));

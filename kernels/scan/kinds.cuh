@@ -132,12 +132,12 @@ template <class T> using Nancumprod = Prefixes<T, RunningProduct<T>, true>;
 // The extreme so far and its place: NaN wins, and of equals the last, as in PyTorch.
 template <class T> struct LastMax {
   using A = acc_t<T>;
-  static BARACUDA_D A none() { return numeric<A>::bottom(); }
+  static BARACUDA_D A none() { return to_acc(numeric<T>::bottom()); }
   static BARACUDA_D bool wins(A b, A a) { return b != b || b >= a; }  // nothing is >= NaN but NaN
 };
 template <class T> struct LastMin {
   using A = acc_t<T>;
-  static BARACUDA_D A none() { return numeric<A>::top(); }
+  static BARACUDA_D A none() { return to_acc(numeric<T>::top()); }
   static BARACUDA_D bool wins(A b, A a) { return b != b || b <= a; }
 };
 

@@ -26,13 +26,23 @@ constexpr int merge_slots = 16;
 constexpr int merge_columns = 4;
 constexpr i64 no_source = -0x7fffffffffffffff - 1;
 
+// The numbers of the call for elements T, integers modulo 2^n.
+template <class T, class P> BARACUDA_D acc_t<T> number_of_none(const P& p) {
+  if constexpr (is_integer<T>) return to_acc(cast<T>(p.empty_whole()));
+  else return static_cast<acc_t<T>>(p.empty());
+}
+template <class T, class P> BARACUDA_D acc_t<T> number_at_first(const P& p) {
+  if constexpr (is_integer<T>) return to_acc(cast<T>(p.initial_whole()));
+  else return static_cast<acc_t<T>>(p.initial());
+}
+
 // What a segment of n tokens that count comes to; `empty` is asked for where there is none.
-template <class F, class A, class P> BARACUDA_D A segment_value(const P& p, A (&state)[F::planes], i64 n) {
-  if (n == 0 && p.fills) return static_cast<A>(p.empty());
+template <class F, class T, class A, class P> BARACUDA_D A segment_value(const P& p, A (&state)[F::planes], i64 n) {
+  if (n == 0 && p.fills) return number_of_none<T>(p);
   if (p.begins) {
     A begun[F::planes];
     F::identity(begun);
-    F::add(begun, static_cast<A>(p.initial()), -1);
+    F::add(begun, number_at_first<T>(p), -1);
     F::combine(begun, state);
 #pragma unroll
     for (int plane = 0; plane < F::planes; ++plane) state[plane] = begun[plane];
@@ -67,13 +77,13 @@ BARACUDA_D void segment_finish(const P& p, i64 segment, i64 column, i64 y_column
     A* aux = static_cast<A*>(p.aux) + (segment * p.pitch + column);
     if (p.begins) {
 #pragma unroll
-      for (int k = 0; k < VEC; ++k) segment_value<F>(p, state[k], n);
+      for (int k = 0; k < VEC; ++k) segment_value<F, T>(p, state[k], n);
     }
     store_planes<F>(aux, p.segments * p.pitch, state);
   } else {
     Vec<A, VEC> sum;
 #pragma unroll
-    for (int k = 0; k < VEC; ++k) sum[k] = segment_value<F>(p, state[k], n);
+    for (int k = 0; k < VEC; ++k) sum[k] = segment_value<F, T>(p, state[k], n);
     store(static_cast<T*>(p.y) + (segment * p.y_row + y_column), from_acc<T>(sum));
     if constexpr (F::argued) {
       if (p.arg != nullptr) {

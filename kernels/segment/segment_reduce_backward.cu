@@ -17,8 +17,11 @@ struct SlopeOfMean : SlopeOfSum {
   template <class A, class S> static BARACUDA_D A apply(A, A, A g, A, const S&, A n) { return g / n; }
 };
 struct SlopeOfLogsumexp : SlopeOfSum {
-  static constexpr bool x = true, h = true;
-  template <class A, class S> static BARACUDA_D A apply(A x, A, A g, A h, const S&, A) { return g * math::exp(x - h); }
+  static constexpr int planes = 2;
+  static constexpr bool x = true;
+  template <class A, class S> static BARACUDA_D A apply(A x, A, A g, A, const S& s, A) {
+    return g * (math::exp(x - s[0]) / s[1]);
+  }
 };
 struct SlopeOfExtreme : SlopeOfSum {
   static constexpr int planes = 1;
@@ -32,6 +35,7 @@ using SlopeOfMin = SlopeOfExtreme;
 using NeedOfMax = SegmentTies;
 using NeedOfMin = SegmentTies;
 using NeedOfProd = SegmentFactors;
+using NeedOfLogsumexp = SegmentExpKept;
 struct SlopeOfProd : SlopeOfSum {
   static constexpr int planes = 3;
   static constexpr bool x = true;

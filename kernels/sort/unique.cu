@@ -7,8 +7,15 @@
 
 namespace baracuda {
 
+enum UniqueSteps { unique_x, unique_indices, unique_keep, unique_values, unique_inverse, unique_counts, unique_first };
+
+// Indices need not name every entry of inverse.
 template <class P> BARACUDA_D void unique_clear(const P& p) {
   for (i64 i = thread_index(); i < p.tiles; i += thread_count()) static_cast<u64*>(p.states)[i] = 0;
+  if (p.inverse == nullptr || p.indices == nullptr) return;
+  for (i64 i = thread_index(); i < p.n; i += thread_count()) {
+    static_cast<i64*>(p.inverse)[i * p.step[unique_inverse]] = -1;
+  }
 }
 
 template <class U> struct Runs {
@@ -19,8 +26,6 @@ template <class U> struct Runs {
   BARACUDA_D U rank(i64 i) const { return order.rank(order.code(x[i * step])); }
   BARACUDA_D bool differ(U a, U b) const { return a != b || (nan_alone && a == static_cast<U>(~U(0))); }
 };
-
-enum UniqueSteps { unique_x, unique_indices, unique_keep, unique_values, unique_inverse, unique_counts, unique_first };
 
 // Where element i of the row stood before a sort, or stands.
 BARACUDA_D i64 unique_place(const UniqueParams& p, i64 i) {

@@ -39,6 +39,10 @@ def _blocks_of_32() -> list[Any]:
     return [bc.BlockScaleConfig("mxfp8")] * 3
 
 
+def _adapters(rows: Any) -> list[Any]:
+    return [rows, made(2, 3, 8, seed=1), made(2, 6, 3, seed=2), np.array([1, -1, 0, 1])]
+
+
 def _words() -> list[Any]:
     return [_codes(3, 8).view(np.int32), made(2, 3, seed=1, dtype=np.float16)]
 
@@ -263,6 +267,11 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "quantized_matmul": lambda: ([made(2, 64), _codes(3, 32), made(3, 2, seed=1)], {"kind": "int4"}),
     "matmul_w4a8": lambda: (
         [_codes(2, 64).view(np.int8), _codes(3, 32), made(3, 2, seed=1)], {"x_scale": made(2)}
+    ),
+    "lora_matmul": lambda: (_adapters(made(4, 8)), {"scale": made(2), "base": made(4, 6, seed=4)}),
+    "lora_matmul_backward": lambda: (
+        _adapters(made(4, 6, seed=3)),
+        {"scale": made(2), "x": made(4, 8), "return_da": True, "return_db": True, "return_dscale": True},
     ),
     "matmul_int4": lambda: ([made(2, 16, dtype=np.float16), *_words()], {}),
     "qkv_project": lambda: (

@@ -230,3 +230,11 @@ def test_the_examples_of_the_page_run() -> None:
         exec(one, space)
     assert len(blocks) == 3 and equal(space["y"], bc.silu(bc.rms_norm(np.ones((4, 64)), np.ones(64))))
     assert float(space["cache"][0].sum()) == 128
+
+
+def test_arrays_that_a_staged_function_makes_are_filled() -> None:
+    """Those are constants of the program, written on the host before it runs."""
+    weights = np.ones((2, 4), np.float32)
+    want = bc.multinomial_counts(10, weights, seed=1)
+    assert want.sum() == 20
+    np.testing.assert_array_equal(bj.multinomial_counts(10, jax.numpy.asarray(weights), seed=1), want)

@@ -212,7 +212,7 @@ def test_fused_linear_cross_entropy_with_frozen_weights_and_bad_input() -> None:
     with pytest.raises(InvalidProblemError, match="targets must have shape"):
         loss(x, w, targets[:3])
     with pytest.raises(InvalidProblemError, match="reduction"):
-        nn.FusedLinearCrossEntropyLoss(reduction="none")
+        nn.FusedLinearCrossEntropyLoss(reduction="batch")
     with pytest.raises(InvalidProblemError, match="chunk_size"):
         nn.FusedLinearCrossEntropyLoss(chunk_size=0)
 

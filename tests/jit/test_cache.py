@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from baracuda_py.jit import Cache, Cubin, KernelInfo, storage
+from baracuda_py.jit import Cache, Cubin, KernelInfo, fingerprints, storage
 from baracuda_py.jit import cache as cache_module
 from baracuda_py.jit.cache import make_key
 
@@ -202,17 +202,70 @@ def test_fingerprints_are_remembered_on_disk_and_follow_edits(
     first = cache.fingerprint(header)
     assert first.includes == ("b.h", "c.h")
     with monkeypatch.context() as patch:
-        patch.setattr(cache_module, "_fingerprint", lambda path: pytest.fail("hashed again"))
+        patch.setattr(fingerprints, "_fingerprint", lambda path: pytest.fail("hashed again"))
         assert Cache(cache.dir).fingerprint(header) == first
     header.write_text("edited")
     assert Cache(cache.dir).fingerprint(header).digest != first.digest
 
 
-ROW = [1, 2, "digest", []]
+def test_a_file_of_the_same_size_and_time_is_another_file(cache: Cache, tmp_path: Path) -> None:
+    header = tmp_path / "a.h"
+    header.write_text("int a;")
+    found, first = header.stat(), cache.fingerprint(header)
+    header.write_text("int b;")
+    os.utime(header, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert header.stat().st_mtime_ns == found.st_mtime_ns
+    for one in (cache, Cache(cache.dir)):
+        assert one.fingerprint(header).digest != first.digest
+
+
+def test_a_cache_that_is_cleared_beside_a_compile(cache: Cache, tmp_path: Path) -> None:
+    """Another thread may clear it between any two steps of a fingerprint."""
+    header = tmp_path / "a.h"
+    header.write_text("int a;")
+    load, save = cache._fingerprints._load, cache._fingerprints._save
+
+    def cleared(act: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            made = act(*args)
+            cache.clear()
+            return made
+
+        return run
+
+    cache._fingerprints._load, cache._fingerprints._save = cleared(load), cleared(save)
+    for text in ("int a;", "int b;", "int b;"):
+        header.write_text(text)
+        assert len(cache.fingerprint(header).digest) == 64
+
+
+def test_a_full_disk_is_tried_again(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [KEY, make_key(("another",)), make_key(("a third",))]
+    with monkeypatch.context() as patch:
+        refuse("replace", errno.ENOSPC, patch)
+        for key in keys[:2]:
+            cache.store(key, "source", fresh(), {})
+    assert cache.lookup(KEY).path is None, "not at every look"
+    assert Cache(cache.dir).lookup(KEY) is None
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 60)
+    assert cache.lookup(KEY) is not None
+    assert all(Cache(cache.dir).lookup(key) is not None for key in keys[:2])
+    with monkeypatch.context() as patch:
+        refuse("replace", errno.ENOSPC, patch)
+        cache.store(keys[2], "source", fresh(), {})
+    cache.store(make_key(("one that is written",)), "source", fresh(), {})
+    assert Cache(cache.dir).lookup(keys[2]) is not None, "what has room again has room for the others"
+
+
+HEX = "0" * 64
+ROW = [1, 2, 3, 4, HEX, []]
 NOT_FILES: list[Any] = [
-    None, [], 3, [ROW], {"/a.h": None}, {"/a.h": []}, {"/a.h": [1, 2, 3, []]}, {"/a.h": [1, 2, "d", None]},
-    {"/a.h": ["1", 2, "d", []]}, {"/a.h": [1.0, 2, "d", []]}, {"/a.h": [1, 2, "d", [3]]}, {"/a.h": [*ROW, 5]},
-    {"/a.h": {"size": 1}}, {"/a.h": [True, 2, "d", []]},
+    None, [], 3, [ROW], {"/a.h": None}, {"/a.h": []}, {"/a.h": [1, 2, 3, 4, 5, []]}, {"/a.h": [1, 2, 3, 4, HEX, None]},
+    {"/a.h": ["1", 2, 3, 4, HEX, []]}, {"/a.h": [1.0, 2, 3, 4, HEX, []]}, {"/a.h": [1, 2, 3, 4, HEX, [3]]},
+    {"/a.h": [*ROW, 5]}, {"/a.h": {"size": 1}}, {"/a.h": [True, 2, 3, 4, HEX, []]}, {"/a.h": [1, 2, HEX, []]},
+    {"/a.h": [1, 2, 3, 4, "\ud800" * 64, []]}, {"/a.h": [1, 2, 3, 4, HEX, ["\udc80.h"]]},
+    {"/a.h": [1, 2, 3, 4, "digest", []]},
 ]  # fmt: skip
 
 
@@ -222,7 +275,8 @@ def test_fingerprints_of_any_other_form_are_made_again(cache: Cache, tmp_path: P
     header.write_text("#include <b.h>\n")
     stat = header.stat()
     cache.fingerprint(header)
-    text = text.replace("/a.h", str(header)).replace("[1, 2,", f"[{stat.st_size}, {stat.st_mtime_ns},")
+    stamp = ", ".join(map(str, fingerprints._stamp(stat)))
+    text = text.replace("/a.h", str(header)).replace("[1, 2, 3, 4,", f"[{stamp},")
     (cache.root / "files.json").write_text(text)
     assert Cache(cache.dir).fingerprint(header) == cache.fingerprint(header)
 

@@ -57,7 +57,7 @@ def _fix(runner: Layouts, args: Args, workspace: Any, at: int) -> Fixed:
     memory = None
     if prepared.workspace:
         memory = runner.workspace(workspace, prepared.workspace, at, runner.package(args))
-    flat, values = flatten(runner.plan.args, refs, 0 if memory is None else memory.ptr, runner.ordinal)
+    flat, values = flatten(runner.plan, refs, 0 if memory is None else memory.ptr, runner.ordinal)
     return Fixed([step.fixed(flat, values) for step in prepared.steps], held, None if workspace is not None else memory)
 
 

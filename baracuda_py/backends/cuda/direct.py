@@ -13,10 +13,10 @@ from typing import Any
 from ...core import config
 from ...core.args import Args, Operand, arrays_of, scalars_of
 from ...core.execution import MISS, Makers, Views, nothing
-from ...core.memo import keep, memo
+from ...core.memo import PLANS_KEPT, keep, memo
 from ...core.plan import Plan
 from ...interop.arrays import package_name
-from .hotpath import LAYOUTS, LAZY, PACKAGES, REFUSED, layout_key, not_plain
+from .hotpath import LAYOUTS, LAZY, PACKAGES, REFUSED, defaults, layout_key, not_plain
 from .intake import torch_names
 from .prepared import Layouts
 
@@ -61,9 +61,13 @@ class Direct:
         keep(self.prepared, strides, prepared, LAYOUTS)
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def _generated(cls: type[Args], package: str) -> Callable[..., Callable[..., Any]]:
-    names: dict[str, Any] = {"MISS": MISS, "PICK": lambda made: tuple(one for one in made if one is not None)}
+    names: dict[str, Any] = {
+        **defaults(cls),
+        "MISS": MISS,
+        "PICK": lambda made: tuple(one for one in made if one is not None),
+    }
     if package == "torch":
         names |= torch_names()
     exec(compile(source(cls, package), f"<direct {cls.__name__} on {package}>", "exec"), names)
@@ -76,20 +80,22 @@ def source(cls: type[Args], package: str) -> str:
     outputs = [s for s in arrays_of(cls) if not s.reads]
     scalars = scalars_of(cls)
     key = ", ".join(_optional(s, PACKAGES[package][1]) for s in inputs)
-    pointers = "; ".join(f"p_{s.name} = {_optional(s, PACKAGES[package][3], '0')}" for s in inputs)
-    low = " | ".join(f"p_{s.name}" for s in inputs)
+    pointers = "; ".join(f"p_{s.local} = {_optional(s, PACKAGES[package][3], '0')}" for s in inputs)
+    low = " | ".join(f"p_{s.local}" for s in inputs)
     torch = package == "torch"
     refused = [f"({_optional(s, REFUSED, 'False')})" for s in inputs] if torch else []
     refused += ["FORWARD._current_level >= 0"] if torch else []
     lazy = [f"({_optional(s, LAZY, 'False')})" for s in inputs]
     elsewhere = [f"({_optional(s, PACKAGES[package][4], 'ordinal')}) != ordinal" for s in inputs[1:]]
-    null = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in inputs]
+    null = [f"not p_{s.local}" + (f" and {s.local} is not None" if s.optional else "") for s in inputs]
     others = [not_plain(s) for s in scalars]
-    made = [f"{s.name} = make_{s.name}()" for s in outputs]
+    if cls.__joint__:
+        others.append(f"({', '.join(f'v_{s.local}' for s in scalars)},) != runner.numbers")
+    made = [f"{s.local} = make_{s.local}()" for s in outputs]
     flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * len(scalars))
-    values = f"({''.join(f'v_{s.name}, ' for s in scalars)})"
+    values = f"({''.join(f'v_{s.local}, ' for s in scalars)})"
     current = "CURRENT(ordinal)" if torch else "stream()"
-    results = ", ".join(s.name for s in outputs)
+    results = ", ".join(s.local for s in outputs)
     several = (
         []
         if len(outputs) == 1
@@ -97,11 +103,12 @@ def source(cls: type[Args], package: str) -> str:
     )
     lines = [
         "def build(direct, makers, ordinal, wanted):",
-        f"    {', '.join(f'make_{s.name}' for s in outputs)}, = makers",
-        "    find = direct.prepared.get; runtime = direct.runner.runtime; stream = runtime.current_stream",
-        "    several = direct.runner.several; device = runtime.current_device; workspace = direct.runner.workspace",
+        f"    {', '.join(f'make_{s.local}' for s in outputs)}, = makers",
+        "    find = direct.prepared.get; runner = direct.runner; runtime = runner.runtime",
+        "    stream = runtime.current_stream",
+        "    several = runner.several; device = runtime.current_device; workspace = runner.workspace",
         "    one = wanted[0] if len(wanted) == 1 else None",
-        f"    def call({', '.join([s.name for s in inputs] + [f'v_{s.name}' for s in scalars])}):",
+        f"    def call({', '.join([s.local for s in inputs] + [f'v_{s.local}' for s in scalars])}):",
         f"        prepared = find(({key},))",
         "        if prepared is None or several and device() != ordinal: return MISS",
         *([f"        if {' or '.join(refused)}: return MISS"] if torch else []),
@@ -123,9 +130,9 @@ def source(cls: type[Args], package: str) -> str:
 
 def _pointer(spec: Operand, package: str) -> str:
     """An input's pointer is a local already; an output's is read once it is made."""
-    return f"p_{spec.name}" if spec.reads else _optional(spec, PACKAGES[package][3], "0")
+    return f"p_{spec.local}" if spec.reads else _optional(spec, PACKAGES[package][3], "0")
 
 
 def _optional(spec: Operand, form: str, absent: str = "None") -> str:
-    read = form.format(a=spec.name)
-    return f"{absent} if {spec.name} is None else {read}" if spec.optional else read
+    read = form.format(a=spec.local)
+    return f"{absent} if {spec.local} is None else {read}" if spec.optional else read

@@ -7,6 +7,7 @@ through the runner. `print(source(RMSNormArgs, "cupy"))` shows the code.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from ...core import config
 from ...core.args import Args, Operand, arrays_of, scalars_of
 from ...core.intake import stream_pointer
-from ...core.memo import memo
+from ...core.memo import PLANS_KEPT, memo
 from ...core.tensor import TensorRef
 from .intake import scalar_value, torch_names
 
@@ -31,7 +32,7 @@ LAZY = "{a}.is_neg() or {a}.is_conj()"  # asked for where `Prepared.lazy` says t
 LAYOUTS = 256  # remembered per plan and package: a server may meet ever new strides
 
 
-@memo()
+@memo(maxsize=PLANS_KEPT)
 def generated(cls: type[Args], package: str, kind: type, prepares: bool = False) -> Callable[..., None]:
     """The `run(runner, args, workspace, stream)` for an Args class whose arrays are all of type `kind`.
 
@@ -44,7 +45,8 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
         "KIND": kind,
         "ARGS": cls,
         "SCALAR": scalar_value,
-        "SPECS": {s.name: s for s in scalars_of(cls)},
+        "SPECS": {s.local: s for s in scalars_of(cls)},
+        **defaults(cls),
         "PLAIN": (int, float, np.generic, kind, TensorRef),
         "OWN": (kind, TensorRef, type(None)),
         "POINTER": stream_pointer,
@@ -59,8 +61,8 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     arrays = arrays_of(cls)
     plain = [spec for spec in arrays if not spec.many]
     lists = [spec for spec in arrays if spec.many]
-    scalars = [spec.name for spec in scalars_of(cls)]
-    flat = ", ".join([f"*p_{s.name}" if s.many else f"p_{s.name}" for s in arrays] + [f"p_{n}" for n in scalars])
+    scalars = [spec.local for spec in scalars_of(cls)]
+    flat = ", ".join([f"*p_{s.local}" if s.many else f"p_{s.local}" for s in arrays] + [f"p_{n}" for n in scalars])
     values = "(" + "".join(f"v_{n}, " for n in scalars) + ")"
     body = ["ordinal = runner.ordinal", "if type(args) is not ARGS: runner.overlap(args)"]
     if package != "ref":
@@ -77,26 +79,29 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
     torch, elsewhere = package == "torch", "return runner.run_any(args, workspace, stream)"
     if torch:
         body.append("if FORWARD._current_level >= 0: runner.overlap(args)")
-    key = ", ".join(f"k_{s.name}" if s.many else f"k_{s.name}, s_{s.name}, e_{s.name}" for s in arrays)
-    low = " | ".join([f"p_{s.name}" for s in plain] or ["0"])
-    each = "".join(f"*[p & 15 for p in p_{s.name}], " if s.many else f"p_{s.name} & 15, " for s in arrays)
+    key = ", ".join(f"k_{s.local}" if s.many else f"k_{s.local}, s_{s.local}, e_{s.local}" for s in arrays)
+    low = " | ".join([f"p_{s.local}" for s in plain] or ["0"])
+    each = "".join(f"*[p & 15 for p in p_{s.local}], " if s.many else f"p_{s.local} & 15, " for s in arrays)
     locate = [
         f"key = ({key},)",
         f"low = ({low}) & 15",
-        *(f"for p in p_{s.name}: low |= p & 15" for s in lists),
+        *(f"for p in p_{s.local}: low |= p & 15" for s in lists),
         f"alignment = ({each}) if low else ()",
     ]
     if prepares:
         body += [*locate, f"runner.remember({package!r}, key, alignment, args)"]
         return "def run(runner, args, workspace=None, stream=None):\n" + "".join(f"    {line}\n" for line in body)
     for spec in scalars_of(cls):
-        n = spec.name
+        n = spec.local
         body += [
-            f"v_{n} = args.{n}; p_{n} = 0",
+            f"v_{n} = args.{spec.name}; p_{n} = 0",
             f"if {not_plain(spec)}:",
             *([] if package == "ref" else [f"    if not isinstance(v_{n}, PLAIN): {elsewhere}"]),
-            f"    p_{n}, v_{n} = SCALAR(v_{n}, SPECS[{n!r}], ordinal)",
+            f"    p_{n}, v_{n} = SCALAR(v_{n}, SPECS[{n!r}], ordinal, runner.plan.desc)",
         ]
+    if cls.__joint__:
+        known, placed = (", ".join(f"{c}_{n}" for n in scalars) for c in "vp")
+        body.append(f"if ({known},) != runner.numbers: runner.check_numbers(({known},), ({placed},))")
     body += [
         "if runner.several and runner.runtime.current_device() != ordinal:",
         "    return runner.on_device(args, workspace, stream)",
@@ -130,8 +135,19 @@ def not_plain(spec: Operand) -> str:
 
     The number is the local v_ and its name, which is none of the code's own, whatever a formula calls it.
     """
-    n = f"v_{spec.name}"
+    n = f"v_{spec.local}"
+    if spec.meets:
+        whole = (
+            f"type({n}) is int and " if spec.integer else ""
+        )  # also where the element is a float, and it is not read
+        return f"{n} is not DEFAULT_{spec.local} and not ({whole}runner.plain({n}, {spec.meets!r}))"
     return f"type({n}) is not int or not {-(2**63)} <= {n} < {2**64}" if spec.integer else f"type({n}) is not float"
+
+
+def defaults(cls: type[Args]) -> dict[str, Any]:
+    """The names of `not_plain` for what is packed unseen: defaults of numbers that meet an element."""
+    held = {field.name: field.default for field in dataclasses.fields(cls)}
+    return {f"DEFAULT_{s.local}": held[s.name] for s in scalars_of(cls) if s.meets}
 
 
 @memo()
@@ -149,7 +165,7 @@ def layout_key(cls: type[Args], package: str, arrays: Mapping[str, Any]) -> tupl
 
 def _read_one(spec: Operand, package: str) -> list[str]:
     """Locals of one operand: k_ shape, s_ strides, e_ dtype, p_ pointer."""
-    n = spec.name
+    n = spec.local
     shape, strides, dtype, pointer, device = (form.format(a=n) for form in PACKAGES[package])
     read = [
         f"if type({n}) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
@@ -158,11 +174,11 @@ def _read_one(spec: Operand, package: str) -> list[str]:
     if package == "ref":
         read[0] = f"if {device} != ordinal: runner.overlap(args)"
     if package == "torch":
-        read.insert(1, f"if {REFUSED.format(a=n)}: raise RECORDED({n!r})")
+        read.insert(1, f"if {REFUSED.format(a=n)}: raise RECORDED({spec.name!r})")
     if not spec.optional:
-        return [f"{n} = args.{n}", *read]
+        return [f"{n} = args.{spec.name}", *read]
     return [
-        f"{n} = args.{n}",
+        f"{n} = args.{spec.name}",
         f"if {n} is None: k_{n} = s_{n} = e_{n} = None; p_{n} = 0",
         "else:",
         *(f"    {line}" for line in read),
@@ -171,7 +187,7 @@ def _read_one(spec: Operand, package: str) -> list[str]:
 
 def _read_list(spec: Operand, package: str) -> list[str]:
     """Locals of a list operand: k_ (shape, strides, dtype) of each item, p_ pointers."""
-    n = spec.name
+    n = spec.local
     shape, strides, dtype, pointer, device = (form.format(a="one") for form in PACKAGES[package])
     read = [
         f"if type({n}) is not list and type({n}) is not tuple: return runner.run(args, workspace, stream)",
@@ -184,13 +200,14 @@ def _read_list(spec: Operand, package: str) -> list[str]:
     if package == "torch":
         read.insert(3, f"    if {REFUSED.format(a='one')}: runner.overlap(args)")
     if not spec.optional:
-        return [f"{n} = args.{n}", *read]
-    return [f"{n} = args.{n}", f"if {n} is None: k_{n} = None; p_{n} = [0]", "else:", *(f"    {line}" for line in read)]
+        return [f"{n} = args.{spec.name}", *read]
+    absent = f"if {n} is None: k_{n} = None; p_{n} = [0]"
+    return [f"{n} = args.{spec.name}", absent, "else:", *(f"    {line}" for line in read)]
 
 
 def _lazy(spec: Operand) -> str:
     """Whether a torch operand has its negative or conjugate bit set."""
-    n = spec.name
+    n = spec.local
     if spec.many:
         return f"any([{LAZY.format(a='one')} for one in {n} or ()])"
     return f"{n} is not None and ({LAZY.format(a=n)})" if spec.optional else LAZY.format(a=n)
@@ -198,7 +215,7 @@ def _lazy(spec: Operand) -> str:
 
 def _listed(spec: Operand) -> str:
     """An operand's arrays as items of a tuple."""
-    n = spec.name
+    n = spec.local
     items = f"*{n}" if spec.many else n
     if not spec.optional:
         return f"{items}, "
@@ -210,14 +227,14 @@ def _overlap(plain: list[Operand]) -> list[str]:
 
     An output that is the very view of an input it may replace (in place) is let through.
     """
-    tests = [f"not p_{s.name}" + (f" and {s.name} is not None" if s.optional else "") for s in plain]
+    tests = [f"not p_{s.local}" + (f" and {s.local} is not None" if s.optional else "") for s in plain]
     for i, a in enumerate(plain):
         for b in plain[i + 1 :]:
             if a.writes or b.writes:
-                x, y = a.name, b.name
+                x, y = a.local, b.local
                 test = f"p_{x} + l_{x} < p_{y} + h_{y} and p_{y} + l_{y} < p_{x} + h_{x}"
-                if x in b.inplace or y in a.inplace:
+                if a.name in b.inplace or b.name in a.inplace:
                     test += f" and (p_{x} != p_{y} or s_{x} != s_{y} or k_{x} != k_{y} or e_{x} != e_{y})"
                 tests.append(f"({test})")
-    unpack = ", ".join(f"l_{s.name}, h_{s.name}" for s in plain)
+    unpack = ", ".join(f"l_{s.local}, h_{s.local}" for s in plain)
     return [f"{unpack} = layout.spans", f"if {' or '.join(tests)}: runner.overlap(args)"]

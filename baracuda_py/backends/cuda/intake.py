@@ -8,34 +8,35 @@ from typing import Any
 
 from ...core.args import Args, Operand, arrays_of, scalars_of
 from ...core.device import Device
-from ...core.dispatch import SCALAR_TAGS, check_pointer, host_number
+from ...core.dispatch import SCALAR_TAGS, check_pointer, host_number, met_number
 from ...core.element import ElementKind
 from ...core.errors import DeviceMismatchError, InvalidProblemError, MisalignedOperandError, WorkspaceTooSmallError
+from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
 from ...interop.arrays import located, package_name
 from ...interop.torch_rules import external_stream, grown, increment_versions, raw_stream_getter
 from ...jit.launch import Runtime
 
 
-def scalar_value(value: Any, spec: Operand, ordinal: int) -> tuple[int, Any]:
+def scalar_value(value: Any, spec: Operand, ordinal: int, desc: Any) -> tuple[int, Any]:
     """A scalar operand as (device pointer or 0, value); with a pointer the value is its type tag."""
     plain = host_number(value, spec)
     if plain is not None:
-        return 0, plain
+        return 0, met_number(spec, desc, plain)
     view = located(value, spec.name)
     if view.device != ordinal:
         raise DeviceMismatchError(f"{spec.name} is on cuda:{view.device}, the plan is on cuda:{ordinal}; copy it there")
     tag = SCALAR_TAGS[view.element]
-    return view.ptr, tag if spec.integer else float(tag)
+    return view.ptr, tag if spec.integer or spec.meets else float(tag)
 
 
-def flatten(cls: type[Args], refs: Args, workspace: int, ordinal: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+def flatten(plan: Plan, refs: Args, workspace: int, ordinal: int) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """All pointers of a call in `Launch` order, and the scalars' values."""
     flat: list[int] = []
-    for spec in arrays_of(cls):
+    for spec in arrays_of(plan.args):
         value = getattr(refs, spec.name)
         flat.extend([0] if value is None else [v.ptr for v in value] if isinstance(value, list) else [value.ptr])
-    pairs = [scalar_value(getattr(refs, spec.name), spec, ordinal) for spec in scalars_of(cls)]
+    pairs = [scalar_value(getattr(refs, spec.name), spec, ordinal, plan.desc) for spec in scalars_of(plan.args)]
     return (*flat, *(p for p, _ in pairs), workspace, 0, 0), tuple(v for _, v in pairs)
 
 

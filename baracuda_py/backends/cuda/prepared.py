@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from math import inf
 from typing import Any
 
+from ..._forking import Mutex, in_child
 from ...core.args import Args, Operand, arrays_of, operands_of, scalars_of
 from ...core.device import mark_used, refuse_forked
 from ...core.dispatch import host_number
 from ...core.errors import DeviceMismatchError, NotPreparedError
+from ...core.memo import cached_property
+from ...core.numbers import range_of
 from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
 from ...core.tuned import on_tuning
@@ -64,7 +65,8 @@ class Layouts:
         self.layouts: dict[str, dict[Any, Layout]] = {name: {} for name in PACKAGES}
         self.directs: weakref.WeakSet[Any] = weakref.WeakSet()  # short paths, which know some of them, too
         self.first = next(o for o in arrays_of(plan.args) if not o.optional)
-        self._lock = threading.Lock()
+        self.numbers: tuple[Any, ...] | None = None  # those of joint Args that were checked last
+        self._lock = Mutex()
         mark_used(self.device.fake)
         _made.add(self)
 
@@ -77,6 +79,24 @@ class Layouts:
     def several(self) -> bool:
         """Whether another device can be current."""
         return self.runtime.device_count() > 1
+
+    @cached_property
+    def _ends(self) -> dict[str, tuple[float, float]]:
+        element = self.plan.desc.element
+        kinds = ("element", "coefficient")
+        return {meets: (-inf, inf) if element.is_inexact else range_of(element, meets) for meets in kinds}
+
+    def plain(self, value: Any, meets: str) -> bool:
+        """Whether a number that meets the element is packed as it is, without a look at what else it may be."""
+        low, high = self._ends[meets]
+        return type(value) is (float if high == inf else int) and low <= value <= high
+
+    def check_numbers(self, values: tuple[Any, ...], pointers: tuple[int, ...]) -> None:
+        """Check the numbers of joint Args together, those that the host knows."""
+        names = [spec.name for spec in scalars_of(self.plan.args)]
+        known = [None if p else value for value, p in zip(values, pointers, strict=True)]
+        self.plan.check_numbers(self.plan.desc, dict(zip(names, known, strict=True)))
+        self.numbers = None if any(pointers) else values
 
     def check_form(self, args: Args) -> None:
         """What generated code takes for granted: the Args class, required operands, lists where lists are declared."""
@@ -251,11 +271,10 @@ _made: weakref.WeakSet[Layouts] = weakref.WeakSet()
 
 
 def _forget_parent() -> None:
-    """In a forked child: the runtime that plans hold is asked for again, and refused; no lock stays held."""
+    """In a forked child: the runtime that plans hold is asked for again, and refused."""
     for layouts in list(_made):
         for name in ("runtime", "several"):
             vars(layouts).pop(name, None)
-        layouts._lock = threading.Lock()
 
 
 def _forget_choices() -> None:
@@ -266,8 +285,7 @@ def _forget_choices() -> None:
 
 
 on_tuning(_forget_choices)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parent)
+in_child(_forget_parent)
 
 
 def _ref(value: Any, spec: Operand, held: list[Any]) -> TensorRef:

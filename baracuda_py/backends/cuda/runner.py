@@ -120,7 +120,7 @@ class CudaRunner(Layouts):
 
     def remember(self, package: str, key: Any, alignment: tuple[int, ...], args: Args) -> None:
         """Prepare a layout under the key that generated code finds it by."""
-        with self._lock:
+        with self._lock():
             prepared, layout = self.ready(args)
             layout = keep(self.layouts[package], key, layout, LAYOUTS)
             keep(layout.by_alignment, alignment, prepared, _ALIGNMENTS)
@@ -173,7 +173,7 @@ def _run_checked(runner: CudaRunner, args: Args, workspace: Any = None, stream: 
     held, refs, given = runner.read_on(at, args, workspace)
     prepared, _ = runner.ready(refs)
     memory = runner.workspace(given, prepared.workspace, at, runner.package(args)) if prepared.workspace else None
-    flat, values = flatten(runner.plan.args, refs, 0 if memory is None else memory.ptr, runner.ordinal)
+    flat, values = flatten(runner.plan, refs, 0 if memory is None else memory.ptr, runner.ordinal)
     with runner.runtime.on_stream(at):  # the status word is cleared and read where the kernels write it
         status = cupy.zeros(1, cupy.uint32)
         whole = before(runner.plan, refs)

@@ -84,10 +84,12 @@ class Layouts:
     def staged(self, function: Any, layout: Any, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
         """Traced by JAX: outputs that are asked for and updated operands, all of them results, turned back."""
         turned, specs = self.turned(layout), arrays_of(function.plan.args)
-        asked = [s for s in specs if s.role == "out" and truth(n := f"return_{s.name}", facts.get(n, True))]
+        flags = {s.name: facts.get(f"return_{s.local}", True) for s in specs if s.role == "out"}
+        asked = [s for s in specs if s.role == "out" and truth(f"return_{s.name}", flags[s.name])]
         made = [s for s in asked if s.needs is None or arrays[s.needs] is not None]
         names = [s.name for s in (*made, *(s for s in specs if s.role == "inout"))]
-        results = function(**self.views(arrays, turned), **facts)
+        given = {function.local[name]: value for name, value in self.views(arrays, turned).items()}
+        results = function(**given, **facts)
         values = results if len(names) > 1 else (results,)
         found = tuple(self.views(dict(zip(names, values, strict=True)), turned).values())
         return found if len(found) > 1 else found[0]

@@ -226,35 +226,61 @@ def restored(desc: Any) -> float:
     return dropout(desc.dropout_p)[1]
 
 
-def replayed(s: np.ndarray, lse: np.ndarray, acc: ElementKind) -> np.ndarray:
+def rests(s: np.ndarray, lse: np.ndarray, sinks: Any = None) -> np.ndarray | None:
+    """What saved lse, [..., 1], lack of the log of their rows' sums, where they are far from 0; None where none is.
+
+    Masks and formulas add numbers of any size: of a row of the lowest float the lse is that, however many keys share
+    it. So it is found again from the scores (`flash_lse_rests.cuh`).
+    """
+    far = np.isfinite(lse) & is_far(lse)
+    if not far.any():
+        return None
+    top = s.max(axis=-1, keepdims=True, initial=-np.inf)
+    logits = np.full_like(lse, -np.inf) if sinks is None else np.broadcast_to(sinks[:, None, None], lse.shape)
+    top = np.maximum(top, logits)
+    total = np.exp(s - top).sum(axis=-1, keepdims=True) + np.exp(logits - top)
+    return np.where(far, (top - lse) + np.log(total), 0)
+
+
+def is_far(lse: np.ndarray) -> Any:
+    """Rows whose lse has so many digits before the point that few are left behind it (`is_far_base`)."""
+    return np.abs(lse) >= 2.0**10 * np.log(2)
+
+
+def replayed(s: np.ndarray, lse: np.ndarray, acc: ElementKind, rest: np.ndarray | None = None) -> np.ndarray:
     """The weights exp(s - lse) of scores, in their place, of a saved lse in `acc`, [..., 1]; 0 where it is -inf.
 
     Both are rounded, so that what should be 0 may lie above it, the larger they are the further: no weight is above 1.
     From where neighbouring numbers of `acc` are 2 apart, a score that may have been rounded to below its row's lse
-    counts as that lse (`replay_base` in attention.cuh).
+    counts as that lse (`replay_base` in attention.cuh). With `rest` (`rests`) exp(s - lse - rest) of far rows.
     """
     coarse, room = (2.0**53, 2.0**-48) if acc is ElementKind.F64 else (2.0**24, 2.0**-19)
     size, most = np.abs(lse), np.finfo(lse.dtype).max
     base = np.where((size >= coarse) & (size <= most), np.maximum(lse - size * lse.dtype.type(room), -most), lse)
+    if rest is not None:
+        base = np.where(np.isfinite(lse) & is_far(lse), lse, base)
     s -= np.where(lse == -np.inf, np.inf, base)
+    if rest is not None:
+        s -= rest
     np.minimum(s, 0, out=s)
     np.exp(s, out=s)
     return s
 
 
-def shared(desc: Any, p: np.ndarray, lse: np.ndarray) -> np.ndarray:
+def shared(desc: Any, p: np.ndarray, lse: np.ndarray, rest: np.ndarray | None = None) -> np.ndarray:
     """Replayed weights as ds = p (dy v - delta) takes them: 0 for a key that has all of its row.
 
     Its ds is 0 whatever dropout left of it, which dy v less dy y, of a y that was rounded, would say only nearly; so it
     is said where that shows, under dropout and in rows whose lse is far from 0 (`is_far_base` in attention.cuh).
     """
-    far = np.abs(lse) >= 2.0**10 * np.log(2)
+    far = is_far(lse)
     if not (desc.dropout_p or far.any()):
         return p
     if desc.element.itemsize == 2:
         nearly: Any = 2.0**-12 if desc.element is ElementKind.F16 else 2.0**-9
     else:
-        nearly = (2.0**-49 if desc.element is ElementKind.F64 else 2.0**-20) * (1 + 2 * np.abs(lse))
+        size = np.abs(lse) if rest is None else np.where(np.isfinite(lse) & far, 0, np.abs(lse))
+        nearly = (2.0**-49 if desc.element is ElementKind.F64 else 2.0**-20) * (1 + 2 * size)
     return np.where((p >= 1 - nearly) & (bool(desc.dropout_p) | far), 0, p)
 
 

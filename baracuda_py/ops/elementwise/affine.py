@@ -13,9 +13,10 @@ from ...core import (
     Params, Plan, Problem, Scalar, Variant, element, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.element import SIGNED
-from ...core.element import cast as cast_values
 from ...core.composed import composed
 from ...core.keywords import entry, unexpected
+from ...core.numbers import modulo
+from ...core.params import exactly
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...core.benchmark import Benchmark
 
@@ -36,23 +37,32 @@ class AffineArgs(Args):
 
     x: Array = operand("*shape", values=Everywhere())
     y: Array = output("*shape", inplace=("x",))
-    alpha: Scalar = scalar(1.0)
-    beta: Scalar = scalar(0.0)
+    alpha: Scalar = scalar(1, meets="coefficient")
+    beta: Scalar = scalar(0, meets="coefficient")
 
 
 def reference(desc: AffineDescriptor, *, x: Any, alpha: Any, beta: Any) -> Mapping[str, Any]:
-    """NumPy in the dtype x comes in; integers in 64 bits."""
+    """NumPy in the dtype x comes in; integers wrap."""
     if desc.element in INTEGERS:
-        a, b = (cast_values(np.full(x.shape, float(v)), "int64") for v in (alpha, beta))
-        return {"y": cast_values(x.astype(np.int64) * a + b, desc.element)}
+        with np.errstate(over="ignore"):
+            return {"y": np.asarray(x * modulo(alpha, desc.element) + modulo(beta, desc.element))}
     return {"y": np.asarray(x * x.dtype.type(alpha) + x.dtype.type(beta))}
 
 
-PARAMS = Params("AffineParams", y="ptr", x="ptr", alpha="scalar", beta="scalar", **map_params(2))
+PARAMS = Params(
+    "AffineParams",
+    y="ptr",
+    x="ptr",
+    alpha="scalar",
+    beta="scalar",
+    alpha_whole="iscalar",
+    beta_whole="iscalar",
+    **map_params(2),
+)
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return map_geometry(p, (p.y, p.x))
+    return map_geometry(p, (p.y, p.x), exactly(p.desc.element in INTEGERS, "alpha", "beta"))
 
 
 def in_torch(torch: Any, desc: AffineDescriptor, *, x: Any, alpha: Any, beta: Any) -> Any:
@@ -65,7 +75,7 @@ def in_torch(torch: Any, desc: AffineDescriptor, *, x: Any, alpha: Any, beta: An
 class AffinePlan(Plan):
     """y = alpha x + beta, rounded once after alpha and beta are rounded to the accumulator (f32, f64 for f64).
 
-    Integers take the integer parts of alpha and beta, and wrap.
+    Integers take whole numbers of int64 for them, and y is right modulo 2ⁿ.
     """
 
     op = "elementwise.affine"

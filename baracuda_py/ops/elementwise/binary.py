@@ -15,6 +15,8 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import cast as cast_values
 from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.numbers import modulo
+from ...core.params import exactly
 from ...core.tensor import View, broadcast_shape
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .binary_kinds import BinaryKind, binary_bound, binary_elements, binary_points
@@ -61,8 +63,8 @@ class BinaryDescriptor(Descriptor):
 class BinaryArgs(Args):
     """Any strides; y may be a or b itself where that has y's shape and element.
 
-    Where b is a number, it is `number` for floats and `whole` for integers and bool. alpha: of add_scaled; integers
-    take its integer part.
+    Where b is a number, it is `number` for floats and `whole` for integers and bool. alpha: of add_scaled; of integers
+    any whole number of int64, and y is right modulo 2ⁿ.
     """
 
     a: Array = operand("*shape", broadcast=True, values=Everywhere(binary_points, lambda *given: _smooth("a", *given)))
@@ -70,8 +72,8 @@ class BinaryArgs(Args):
                               values=Everywhere(binary_points, lambda *given: _smooth("b", *given)))  # fmt: skip
     y: Array = output("*shape", element="result", inplace=("a", "b"))
     number: Scalar = scalar(0.0)
-    whole: Scalar = scalar(0, integer=True)
-    alpha: Scalar = scalar(1.0)
+    whole: Scalar = scalar(0, integer=True, meets="element")
+    alpha: Scalar = scalar(1, meets="coefficient")
 
 
 def _smooth(name: str, rng: np.random.Generator, desc: Any, shape: Any) -> Any:
@@ -89,9 +91,7 @@ def ordered(desc: Any, a: Any, b: Any, value: Any, whole: Any) -> tuple[Any, Any
 def _held(desc: Any, dtype: Any, value: Any, whole: Any) -> Any:
     """The number in the element, or in the type of the arithmetic: float32, float64 for float64."""
     if not desc.element.is_float:
-        span = 2**desc.element.bits if desc.element.is_integer else 2
-        low = int(desc.element.limits.min)
-        return np.asarray((int(whole) - low) % span + low, desc.element.dtype)
+        return np.asarray(modulo(whole, desc.element))
     held = desc.element if desc.kind.row.in_element else desc.element.acc
     return np.asarray(cast_values(np.asarray(float(value)), held)).astype(dtype)
 
@@ -101,7 +101,7 @@ def coefficients(desc: Any, dtype: Any, alpha: Any) -> tuple[Any, ...]:
     if "alpha" not in desc.kind.row.coefficients:
         return tuple(getattr(desc, name) for name in desc.kind.row.coefficients)
     if not desc.element.is_float:
-        return (np.asarray(int(alpha)).astype(dtype),)
+        return (modulo(alpha, desc.element),)
     return (dtype.type(desc.element.acc.dtype.type(alpha)),)
 
 
@@ -114,8 +114,8 @@ def reference(desc: BinaryDescriptor, *, a: Any, b: Any, number: Any, whole: Any
 
 
 PARAMS = Params(
-    "BinaryParams", y="ptr", left="ptr", right="ptr", number="scalar", whole="iscalar", alpha="scalar", rtol="f64",
-    atol="f64", equal_nan="i32", **map_params(3),
+    "BinaryParams", y="ptr", left="ptr", right="ptr", number="scalar", whole="iscalar", alpha="scalar",
+    alpha_whole="iscalar", rtol="f64", atol="f64", equal_nan="i32", **map_params(3),
 )  # fmt: skip
 
 
@@ -130,7 +130,8 @@ def _geometry(p: Problem) -> Geometry | str:
     shown: list[View | None] = [p.y]
     for name in places.values():
         shown.append(None if name == "@null" else p.views[name].broadcast_to(p.y.shape))
-    return map_geometry(p, shown, {**places, "rtol": desc.rtol, "atol": desc.atol, "equal_nan": desc.equal_nan})
+    numbers = {"rtol": desc.rtol, "atol": desc.atol, "equal_nan": desc.equal_nan}
+    return map_geometry(p, shown, {**places, **numbers, **exactly(not desc.element.is_float, "alpha")})
 
 
 _OF_NUMBERS = (K.ADD, K.SUB, K.MUL, K.DIV, K.POW, K.EQ, K.NE, K.LT, K.LE, K.GT, K.GE)
@@ -214,11 +215,11 @@ def binary_case(draw: Any) -> dict[str, Any]:
 
 def complete_numbers(desc: Any, arrays: dict[str, Any]) -> None:
     """Numbers for tests. In b's place one of the values of a where nothing is differentiated, so that equals meet; of
-    floats one that is on no kink or step of f."""
+    floats one that is on no kink or step of f, another for another shape."""
     a = arrays["a"]
     if desc.with_number and desc.element.is_float:
-        arrays["number"] = 0.75 if desc.reverse else 0.5
+        arrays["number"] = float(
+            np.float32(_smooth("b", np.random.default_rng(len(desc.shape) + sum(desc.shape)), desc, ()))
+        )
     elif desc.with_number and a.size:
         arrays["whole"] = int(a.reshape(-1)[a.size // 2])
-    if "alpha" in desc.kind.row.coefficients:
-        arrays["alpha"] = 2.5 if desc.element.is_float else 3.0

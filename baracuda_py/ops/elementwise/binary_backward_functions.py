@@ -112,7 +112,7 @@ def add_scaled_backward(
     """(da, db) of y = add(a, b, alpha=alpha); of sub with its alpha turned. See `BinaryBackwardPlan`."""
     if unknown:
         raise unexpected(add_scaled_backward, unknown)
-    alpha = factor_of("add_scaled_backward", alpha) if type(alpha) in NUMBERS else alpha
+    alpha = factor_of("add_scaled_backward", alpha, element_of(dy)) if type(alpha) in NUMBERS else alpha
     return _call(K.ADD_SCALED, dy, a, b, return_da=return_da, return_db=return_db, alpha=alpha, out=out,
                  stream=stream, preference=preference)  # fmt: skip
 

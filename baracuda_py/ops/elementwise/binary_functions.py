@@ -11,6 +11,7 @@ from ...core import Array, ElementKind, Scalar, functional
 from ...core.checked import shown, whole
 from ...core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, known_only, unexpected
+from ...core.numbers import LEAST, met
 from ...core.tensor import TensorRef
 from ...interop.arrays import read
 from ..reduce.reduce import all as all_of  # type: ignore[attr-defined]
@@ -127,23 +128,20 @@ def _scaled(name: str, kind: BinaryKind, a: Any, b: Any, alpha: Any, sign: int, 
         if sign < 0:
             raise UnsupportedError(f"{name}: alpha on the device is for add; give it the negative of alpha there")
         return _call(K.ADD_SCALED, name, a, b, alpha=alpha, **more)
-    factor = factor_of(name, alpha)
+    lead = element_of(b if type(a) in NUMBERS else a)
+    factor = factor_of(name, alpha, lead)
     if factor == 1:
         return _call(kind, name, a, b, **more)
-    lead = element_of(b if type(a) in NUMBERS else a)
-    if not (lead.is_float or lead.is_complex or (factor.is_integer() and factor == alpha and abs(factor) <= 2**53)):
-        raise InvalidProblemError(f"{name}: alpha must be an integer of at most 53 bits for {lead}, got {shown(alpha)}")
+    if sign < 0 and factor == LEAST and not lead.is_inexact:
+        sign = 1  # whose negative is the same modulo 2^64, and no int64
     return _call(K.ADD_SCALED, name, a, b, alpha=sign * factor, **more)
 
 
-def factor_of(name: str, alpha: Any) -> float:
-    """alpha as a Python number."""
-    try:
-        if not isinstance(alpha, (complex, np.complexfloating)):
-            return float(alpha)
-    except OverflowError:
-        pass
-    raise InvalidProblemError(f"{name}: alpha must be a real number that fits a float64, got {shown(alpha)}")
+def factor_of(name: str, alpha: Any, element: ElementKind) -> int | float:
+    """alpha as a Python number, an int of integers."""
+    if isinstance(alpha, (complex, np.complexfloating)):
+        raise InvalidProblemError(f"{name}: alpha must be a real number, got {shown(alpha)}")
+    return met(f"{name}: alpha", alpha.item() if isinstance(alpha, np.generic) else alpha, element, "coefficient")
 
 
 @entry(BinaryPlan, kind=K.ADD)

@@ -15,6 +15,8 @@ from ...core import (
 from ...core.element import COMPLEX, INTS, joined
 from ...core.errors import UnsupportedError
 from ...core.keywords import entry, unexpected
+from ...core.numbers import range_of, taken
+from ...core.params import exactly
 from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...core.benchmark import BYTES, Benchmark, EAGER
@@ -35,22 +37,22 @@ class FillArgs(Args):
     """x is only written, through any strides. imag: the imaginary part of complex elements, whose real one is value."""
 
     x: Array = inout("*shape")
-    value: Scalar = scalar()
+    value: Scalar = scalar(meets="element")
     imag: Scalar = scalar(0.0)
 
 
 def reference(desc: FillDescriptor, *, x: Any, value: Any, imag: Any) -> Mapping[str, Any]:
-    """The value in the compute dtype, float64 for integers, as the kernel has it."""
+    """The value in the compute dtype, or the integer."""
     if desc.element.is_complex:
         return {"x": joined(*(np.full(desc.shape, float(part), x.real.dtype) for part in (value, imag)))}
-    return {"x": np.full(desc.shape, float(value), x.dtype if x.dtype.kind == "f" else np.float64)}
+    return {"x": np.full(desc.shape, taken(value, desc.element), x.dtype)}
 
 
-PARAMS = Params("FillParams", x="ptr", value="scalar", imag="scalar", **map_params(1))
+PARAMS = Params("FillParams", x="ptr", value="scalar", value_whole="iscalar", imag="scalar", **map_params(1))
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return map_geometry(p, (p.x,))
+    return map_geometry(p, (p.x,), exactly(not p.desc.element.is_inexact, "value"))
 
 
 def in_torch(torch: Any, desc: FillDescriptor, *, x: Any, value: Any, imag: Any) -> Any:
@@ -61,8 +63,8 @@ def in_torch(torch: Any, desc: FillDescriptor, *, x: Any, value: Any, imag: Any)
 class FillPlan(Plan):
     """x = value (torch.Tensor.fill_), the value being a number or a 0-d device array.
 
-    It travels as float64 and is converted once, as `cast` does: integers beyond 2⁵³ round, and clamp to the element's
-    range. A complex element takes `value` + i `imag`, two such numbers; others do not look at `imag`.
+    Integers and bool take a number that they have, and refuse any other; of a 0-d array what it is modulo 2ⁿ. Floats
+    take it rounded once. A complex element takes `value` + i `imag`, two such numbers; others do not look at `imag`.
     """
 
     op = "elementwise.fill"
@@ -86,6 +88,13 @@ class FillPlan(Plan):
     @staticmethod
     def case(draw: Any) -> FillDescriptor:
         return FillDescriptor(shape=draw.shape(0, 4, 0, 17), element=draw.element)
+
+    @classmethod
+    def complete(cls, desc: FillDescriptor, arrays: dict[str, Any]) -> None:
+        """A number that the element has."""
+        if not desc.element.is_inexact:
+            low, high = range_of(desc.element, "element")
+            arrays["value"] = (max(low, -3), high, low)[sum(desc.shape) % 3]
 
     @classmethod
     def bytes(cls, desc: Any) -> int:

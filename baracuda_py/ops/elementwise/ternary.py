@@ -15,6 +15,8 @@ from ...core import (
 from ...core.benchmark import Benchmark, EAGER
 from ...core.element import cast as cast_values
 from ...core.errors import UnsupportedError
+from ...core.numbers import modulo
+from ...core.params import exactly
 from ...core.tensor import broadcast_shape
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .ternary_kinds import TernaryKind, ternary_bound, ternary_elements
@@ -64,8 +66,8 @@ class TernaryArgs(Args):
     """Any strides; y may be any of the operands itself where that has y's shape and element.
 
     For b None, b is a number: b_number, or b_whole for elements that are integers or bool; so is c. Floats take a
-    number rounded to the accumulator (f32, f64 for f64), in `where` to the element. Integers have 64 bits, unsigned for
-    uint64; beyond the range of the element they are the end of the range. value: of addcmul and addcdiv.
+    number rounded to the accumulator (f32, f64 for f64), in `where` to the element; integers one that they have. value:
+    of addcmul and addcdiv; of integers any whole number of int64, and y is right modulo 2ⁿ.
     """
 
     a: Array = operand("*shape", element="first", broadcast=True, values=Everywhere(_points))
@@ -73,10 +75,10 @@ class TernaryArgs(Args):
     c: Array | None = operand("*shape", broadcast=True, optional=True, values=Everywhere(_points, _smooth))
     y: Array = output("*shape", inplace=("a", "b", "c"))
     b_number: Scalar = scalar(0.0)
-    b_whole: Scalar = scalar(0, integer=True)
+    b_whole: Scalar = scalar(0, integer=True, meets="element")
     c_number: Scalar = scalar(0.0)
-    c_whole: Scalar = scalar(0, integer=True)
-    value: Scalar = scalar(1.0)
+    c_whole: Scalar = scalar(0, integer=True, meets="element")
+    value: Scalar = scalar(1, meets="coefficient")
 
 
 def _number(desc: Any, dtype: Any, number: Any, integer: Any) -> Any:
@@ -85,10 +87,7 @@ def _number(desc: Any, dtype: Any, number: Any, integer: Any) -> Any:
     if kind.is_float or kind.is_complex:
         rounded = kind if desc.kind is K.WHERE else kind.acc
         return cast_values(np.float64(number), rounded).astype(dtype)
-    if kind is ElementKind.U64:
-        return dtype.type(int(integer) % 2**64)
-    whole = (int(integer) + 2**63) % 2**64 - 2**63  # 64 bits, as parameters have
-    return dtype.type(min(max(whole, int(kind.limits.min)), int(kind.limits.max)))
+    return dtype.type(modulo(integer, kind))
 
 
 def numbers_of(
@@ -120,12 +119,12 @@ def rounded_value(desc: Any, value: Any) -> Any:
     """`value` as the kernel has it: rounded to the accumulator, integers' the integer part modulo 2ⁿ."""
     if desc.element.is_inexact:
         return desc.element.acc.part.dtype.type(value)
-    return cast_values(cast_values(np.float64(value), "int64"), desc.element)
+    return modulo(value, desc.element)
 
 
 PARAMS = Params(
     "TernaryParams", y="ptr", a="ptr", b="ptr", c="ptr", b_number="scalar", b_whole="iscalar", c_number="scalar",
-    c_whole="iscalar", value="scalar", **map_params(4),
+    c_whole="iscalar", value="scalar", value_whole="iscalar", **map_params(4),
 )  # fmt: skip
 
 
@@ -133,7 +132,8 @@ def _geometry(p: Problem) -> Geometry | str:
     def wide(view: View | None) -> View | None:
         return None if view is None else view.broadcast_to(p.y.shape)
 
-    return map_geometry(p, (p.y, wide(p.a), wide(p.b), wide(p.c)))
+    views = (p.y, wide(p.a), wide(p.b), wide(p.c))
+    return map_geometry(p, views, exactly(not p.desc.element.is_inexact, "value"))
 
 
 def in_torch(
@@ -146,12 +146,11 @@ def in_torch(
         return NotImplemented  # of which torch has little
     dtype = torch.int64 if whole else (a if kind is not K.WHERE else c if b is None else b).dtype
     numbers = (b_whole, c_whole) if whole else (b_number, c_number)
-    limits = desc.element.limits
 
     def tensor(x: Any, number: Any) -> Any:
         if x is not None:
             return x.to(dtype)
-        return torch.tensor(min(max(number, limits.min), limits.max) if whole else number, dtype=dtype)
+        return torch.tensor(number, dtype=dtype)
 
     if kind is K.CLAMP and b is None and c is None and not whole:
         return torch.broadcast_to(torch.clamp(a, *numbers), desc.shape)
@@ -214,9 +213,10 @@ class TernaryPlan(Plan):
         if desc.kind is K.WHERE and arrays["b"] is None and arrays["c"] is None:
             arrays["c"] = np.ones(desc.shape, desc.element.dtype)
         arrays["b_number"], arrays["c_number"] = (-0.3, 1.7, 0.0, -1e30)[pick % 4], (2.5, 0.7, float("inf"))[pick % 3]
-        arrays["b_whole"], arrays["c_whole"] = (3, -(2**63), -100, 0)[pick % 4], (2**63 - 1, 100, 7)[pick % 3]
-        if desc.kind.row.scaled:
-            arrays["value"] = (1.0, 0.3, -2.0)[pick % 3] if desc.element.is_inexact else (1.0, 3.0, -2.0)[pick % 3]
+        if not desc.element.is_inexact:
+            low, high = int(desc.element.limits.min), int(desc.element.limits.max)
+            arrays["b_whole"] = (min(3, high), low, max(-100, low), 0)[pick % 4]
+            arrays["c_whole"] = (high, min(100, high), min(7, high))[pick % 3]
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

@@ -233,8 +233,6 @@ class TernaryBackwardPlan(Plan):
         if desc.kind.row.a_is_condition and arrays["b"] is None and arrays["c"] is None:
             arrays["c"] = np.ones(desc.shape, desc.element.dtype)
         arrays["b_number"], arrays["c_number"] = (-0.3, 1.7, 0.5)[pick % 3], (2.5, 0.7)[pick % 2]
-        if desc.kind.row.scaled:
-            arrays["value"] = (1.0, 0.3, -2.0)[pick % 3]
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from ...core.checked import require_some, shown
 from ...core.element import FP8, encode
 from ...core.element import cast as cast_values
 from ...core.keywords import entry, unexpected
+from ...core.numbers import met
 from ...core.renamed import renamed
 from ...interop.arrays import package_name, read
 from .array_views import bitcast_convert_type
@@ -43,7 +44,8 @@ def _call(kind: TernaryKind, a: Array, b: Any, c: Any, names: str, **rest: Any) 
         if not _is_number(x):
             arrays[field] = x
             continue
-        rest[f"{field}_number"], rest[f"{field}_whole"] = _parameters(named[field], x, holds, kind is K.CLAMP)
+        clips = 0 if kind is not K.CLAMP else -1 if field == "b" else 1
+        rest[f"{field}_number"], rest[f"{field}_whole"] = _parameters(named[field], x, holds, clips)
     if kind is not K.WHERE:
         rest["element"] = _dtype(a, named["a"])
     try:
@@ -67,10 +69,11 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, (int, float, np.generic))
 
 
-def _parameters(name: str, x: Any, holds: Callable[[], ElementKind], clips: bool) -> tuple[float, int]:
+def _parameters(name: str, x: Any, holds: Callable[[], ElementKind], clips: int) -> tuple[float, int]:
     """A number as a float and as an integer, of which the kernel takes what its element is.
 
-    holds: the element, which is asked for where it matters. clips: the element's range may be exceeded.
+    holds: the element, which is asked for where it matters. clips: 1 or -1 for a bound that may lie above
+    or below the element's range, where it bounds nothing.
     """
     number = x.item() if isinstance(x, np.generic) else x
     if not isinstance(number, (int, float)):
@@ -82,9 +85,8 @@ def _parameters(name: str, x: Any, holds: Callable[[], ElementKind], clips: bool
     whole = int(number)
     if whole not in _NARROW and not _fractional(kind := holds()):
         low, high = int(kind.limits.min), int(kind.limits.max)
-        if not clips and not low <= whole <= high:
-            raise InvalidProblemError(f"{name} must fit {kind}, got {shown(number)}")
-        whole = min(max(whole, low), high)
+        whole = max(whole, low) if clips < 0 else min(whole, high) if clips > 0 else whole
+        met(name, whole if low <= whole <= high else number, kind, "element")
     try:
         return float(number), min(max(whole, -(2**63)), 2**64 - 1)
     except OverflowError:
@@ -102,7 +104,7 @@ def clamp(
 ) -> Any:  # fmt: skip
     """min(max(x, min), max), either bound an array that broadcasts, a number, or None for none (torch.clamp).
 
-    NaN propagates; where min > max, max wins. A number beyond the range of an integer x is the end of the range.
+    NaN propagates; where min > max, max wins. Of an integer x a min below its range, or a max above it, bounds nothing.
     """
     if unknown:
         raise unexpected(clamp, unknown)

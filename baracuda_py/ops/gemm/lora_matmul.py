@@ -14,7 +14,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan,
-    Variant, Vjp, element, extent, functional, operand, output,
+    Variant, Vjp, element, extent, operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INDICES
@@ -242,6 +242,3 @@ def lora_case(draw: Any) -> dict[str, Any]:
         "out_features": draw.sizes(40, 0, 1, 5, rare=(260,)), "adapters": draw.integer(0, 3),
         "max_rank": draw.sizes(8, 0, 1, 3, 16, rare=(40,)), "num_ids": tokens,
     }  # fmt: skip
-
-
-lora_matmul = functional(LoraMatmulPlan)

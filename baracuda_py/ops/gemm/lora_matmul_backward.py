@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import (
-    Args, Array, ElementKind, Plan, functional,
-    operand, output,
+    Args, Array, ElementKind, Plan, operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.checked import require_some
@@ -28,7 +27,7 @@ class LoraMatmulBackwardDescriptor(LoraMatmulDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class LoraMatmulBackwardArgs(Args):
-    """Operands are the forward's; a gradient that is None costs nothing. The adapters have none: they are served."""
+    """Operands are the forward's; a gradient that is None costs nothing."""
 
     dy: Array = operand("tokens out_features")
     a: Array = operand("adapters max_rank in_features")
@@ -56,7 +55,8 @@ def reference(
 class LoraMatmulBackwardPlan(Plan):
     """dx[t] = scale[i] (dy[t] @ b[i]) @ a[i] and dbase = dy of `LoraMatmulPlan`, in the same launches.
 
-    The rows and their orders of sums are the forward's. Gradients of a and b are refused.
+    The rows and their orders of sums are the forward's. The function `lora_matmul_backward` has the gradients of a, b
+    and scale, too.
     """
 
     op = "gemm.lora_matmul_backward"
@@ -81,6 +81,3 @@ class LoraMatmulBackwardPlan(Plan):
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
         ids_fit(desc, views["offsets"])
         require_some(views, "dx", "dbase")
-
-
-lora_matmul_backward = functional(LoraMatmulBackwardPlan)

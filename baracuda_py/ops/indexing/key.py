@@ -14,6 +14,7 @@ from ...core.args import broadcasts_to
 from ...core.checked import shown
 from ...core.element import INDICES, ElementKind, cast
 from ...core.errors import InvalidProblemError
+from ...core.numbers import met
 from ...core.outputs import beside
 from ...core.views import broadcast, shape_of
 from ...interop.arrays import package_name, read
@@ -140,6 +141,8 @@ def number_like(x: Any, value: Any, name: str = "values", stream: Any = None) ->
         raise InvalidProblemError(f"{name} must be an array where x is a {type(x).__name__}, got {shown(value)}")
     if isinstance(value, (complex, np.complexfloating)) and not element.is_complex:
         raise InvalidProblemError(f"{name} {shown(value)} is complex and x is {element}; give its real part")
+    if element.is_integer or element is ElementKind.BOOL:
+        met(name, value, element, "element")  # type: ignore[arg-type]
     try:
         with np.errstate(all="ignore"):
             made = np.asarray(cast(np.asarray(value), element))

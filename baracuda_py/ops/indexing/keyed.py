@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ...core.memo import cached_property
 from ...core import Descriptor, ElementKind, Geometry, Plan, element, extents, integer, shapes
 from ...core.checked import derived
 from ...core.descriptor import axes as axes_field

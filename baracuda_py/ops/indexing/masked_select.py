@@ -16,6 +16,8 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.checked import derived
 from ...core.element import cast
+from ...core.errors import InvalidProblemError
+from ...core.numbers import met
 from ...schedules.compact import (
     compact_geometry, compact_kernels, in_order, mask_params, source_fields, stored_bits,
 )  # fmt: skip
@@ -33,6 +35,10 @@ class MaskedSelectDescriptor(Descriptor):
     size: int = integer(derived(lambda desc: math.prod(desc.shape)), minimum=0)
     fill_value: float = number(0.0, infinite=True)
     element: ElementKind = element(MOVED)
+
+    def validate(self) -> None:
+        if not self.element.is_inexact and abs(met("fill_value", self.fill_value, self.element, "element")) > 2**53:
+            raise InvalidProblemError(f"fill_value must be an integer of 53 bits, got {self.fill_value:.0f}")
 
 
 @dataclass(slots=True, kw_only=True)

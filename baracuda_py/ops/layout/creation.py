@@ -17,6 +17,7 @@ from ...core import Array, ElementKind, Scalar
 from ...core.checked import real, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
+from ...core.numbers import met
 from ...core.tensor import Shape
 from ...core.views import permuted, shape_of, with_axis
 from ...expressions.elementwise import elementwise
@@ -156,6 +157,10 @@ def _steps(number: float, rounded: Callable[[float], int]) -> int:
 
 def _counted(count: int, start: Any, step: Any, kind: ElementKind, like: Any, out: Any = None) -> Array:
     whole_ = not kind.is_inexact
+    if whole_ and count:
+        met("step", step, ElementKind.I64, "coefficient")
+        for name, value in (("start", start), ("the last number", start + (count - 1) * step)):
+            met(name, value, kind, "element")
     numbers = {"first": int(start), "stride": int(step)} if whole_ else {"begin": float(start), "end": float(step)}
     return generated((count,), (1,), "counted", kind, like, out, **numbers)
 

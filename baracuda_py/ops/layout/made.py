@@ -14,7 +14,7 @@ from ...core.outputs import allocating, handed, maker
 from ...core.rehearsal import current
 from ...interop.ordinals import ordinal
 from ...interop.arrays import package_name, read
-from ...interop.jax_arrays import placed, staged
+from ...interop.jax_arrays import placed, staged, unstaged
 
 Write = Callable[[Array], Any]
 
@@ -27,7 +27,8 @@ def new(shape: tuple[int, ...], element: ElementKind, like: Any, write: Write | 
     if like is not None and package_name(type(like)) == "jax" and staged((like,)):
         host = np.empty(shape, element.carrier)
         if write is not None:
-            write(host)
+            with unstaged():  # NumPy's array is written, and is no operand of the program
+                write(host)
         return sys.modules["jax"].numpy.asarray(host)
     if like is not None:
         read(like, "like")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from ...core.memo import cached_property
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Variant, Vjp, choice, element,
     extents, functional, operand, output, pairs, per_axis,
@@ -21,6 +21,7 @@ from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.keywords import entry, unexpected
+from ...core.numbers import met
 from ...core.tensor import Shape
 from ...core.views import shape_of
 from ...schedules.copy import launched
@@ -59,6 +60,8 @@ class PadDescriptor(Descriptor):
         """Nothing of no elements is repeated, and no extent is below 0."""
         if isinstance(self.value, (complex, np.complexfloating)) and not self.element.is_complex:
             raise UnsupportedError(f"value {self.value!r} is complex and x is {self.element}; give its real part")
+        if not self.element.is_inexact:
+            met("value", self.value, self.element, "element")
         if self.mode != "constant" and any(self.interior):
             raise InvalidProblemError(f"interior must be 0 in mode {self.mode!r}, got {self.interior}")
         for axis, (n, extent, given) in enumerate(zip(self.shape, self.out_shape, self.padding, strict=True)):
@@ -166,7 +169,7 @@ class PadPlan(Plan):
     """y = x with elements put before and behind along each axis, or taken away (torch.nn.functional.pad).
 
     Paddings may be any number of times as long as x. Below 0 they take elements away, whatever the mode. Elements are
-    moved as they are; `value` becomes the element as `cast` does it.
+    moved as they are; `value` is one that integers have, and is rounded to other elements.
     """
 
     op = "layout.pad"

@@ -27,6 +27,7 @@ from ...schedules.linear_loss import Chunks
 from ...schedules.loss_sums import finish_steps
 from ..gemm.gemm import GemmArgs
 from .cross_entropy import random_weights
+from .row_loss import some_ignored
 from .linear_logits import (
     FINISH_TILE, INDICES, LinearCrossEntropyDescriptor, Logits, case, gradients, prepared, row_constants, variants,
 )  # fmt: skip
@@ -171,9 +172,8 @@ class LinearCrossEntropyPlan(Plan):
 
     @classmethod
     def complete(cls, desc: LinearCrossEntropyDescriptor, arrays: dict[str, Any]) -> None:
-        """Every fifth row is ignored; logits are of the size of a few."""
-        arrays["targets"] = arrays["targets"].copy()
-        arrays["targets"][4::5] = desc.ignore_index
+        """Some rows are ignored, or all; logits are of the size of a few."""
+        arrays["targets"] = some_ignored(arrays["targets"], desc.ignore_index)
 
     @classmethod
     def check_values(cls, desc: LinearCrossEntropyDescriptor, arrays: Mapping[str, Any]) -> str | None:

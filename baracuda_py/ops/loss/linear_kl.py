@@ -32,6 +32,7 @@ from ...schedules.row_groups import LONG
 from ..gemm.gemm import GemmArgs, GemmDescriptor
 from .cross_entropy import REDUCTIONS
 from .linear_logits import FINISH_TILE, INDICES, SUMS, gemm_variants, target_sums, without_loss
+from .row_loss import some_ignored
 
 RULES = ("forward", "reverse", "jsd")
 _X, _TEACHER = "rows hidden", "rows teacher_hidden"
@@ -301,10 +302,9 @@ class LinearKlPlan(Plan):
 
     @classmethod
     def complete(cls, desc: LinearKlDescriptor, arrays: dict[str, Any]) -> None:
-        """Every fifth row is ignored."""
+        """Some rows are ignored, or all."""
         if arrays["targets"] is not None:
-            arrays["targets"] = arrays["targets"].copy()
-            arrays["targets"][4::5] = desc.ignore_index
+            arrays["targets"] = some_ignored(arrays["targets"], desc.ignore_index)
 
     @classmethod
     def check_values(cls, desc: LinearKlDescriptor, arrays: Mapping[str, Any]) -> str | None:

@@ -110,6 +110,15 @@ class Logits:
         """l[t], 0 where the row does not count."""
         return np.where(self.counts, self.all[np.arange(len(self.index)), self.index], 0)
 
+    def _probabilities(self, lse: Any) -> Any:
+        """exp(l - lse); of rows whose lse has few digits of the sum left (`full_lse` in the kernel), by the sum."""
+        full = np.abs(lse) >= 2.0**10
+        made = np.exp(self.all - lse[:, None])
+        if full.any():
+            own = np.exp(self.all - self.all.max(axis=1, keepdims=True))
+            made = np.where(full[:, None], own / own.sum(axis=1, keepdims=True), made)
+        return made
+
     def slopes(self, desc: LinearCrossEntropyDescriptor, lse: Any, up: Any, dlse: Any, dtarget: Any) -> Any:
         """The gradient of the products x Wᵀ."""
         eps, rows = self.all.dtype.type(desc.label_smoothing), np.arange(len(self.index))
@@ -117,7 +126,7 @@ class Logits:
         each = eps / desc.num_classes
         spread = up * ((1 - eps) * self.own + each * (self.weights.sum() if eps else 0) + 2 * desc.z_loss * lse) + dlse
         live = self.counts | (np.asarray(dlse) != 0)
-        g = np.where(live[:, None], np.exp(self.all - lse[:, None]) * spread[:, None], 0)
+        g = np.where(live[:, None], self._probabilities(lse) * spread[:, None], 0)
         g[rows, self.index] -= np.where(self.counts, up * (1 - eps) * self.own - dtarget, 0)
         if eps:
             g -= each * up[:, None] * self.weights

@@ -174,7 +174,7 @@ class RowLossBackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: RowLossBackwardDescriptor, arrays: dict[str, Any]) -> None:
-        """Some rows of nll_loss are ignored, but not all, whose mean would be of nothing."""
+        """Some rows of nll_loss are ignored, or all."""
         if desc.kind is K.NLL:
             arrays["target"] = some_ignored(arrays["target"], desc.ignore_index)
 

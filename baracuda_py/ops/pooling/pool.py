@@ -6,11 +6,11 @@ import enum
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ...core.memo import cached_property
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem,
     Relative, Variant, Vjp, choice, derived, element, extents, flag, functional, integer, number, operand, output,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
+from ...core.memo import cached_property
 from ...core import (
     ArchSku, Args, Array, Descriptor, ElementKind, Geometry, Kernel, Params, Plan, Problem, Scalar, Step,
     UnsupportedError, Variant, Vjp, choice, derived, extent, functional, integer, operand, output, scalar, where,

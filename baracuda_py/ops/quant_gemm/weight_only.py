@@ -81,10 +81,10 @@ def matmul_int4(
 ) -> Any:  # fmt: skip
     """a @ W in float32 of float16 a [m, k] and int4 weights [k, n] by KAIO's packing (its matmul_int4), any m and n.
 
-    packed: int32 words, each eight neighbours of a column, the lowest bits first. The words of a column lie one after
-    the other, so that memory is an array [n, k / 8] of rows: say that shape, or KAIO's own [k / 8, n], which names the
-    same memory and must be dense. scales: float16 [k / group, n], any strides, any group that is a multiple of 8. A
-    weight is round(code · scale) in float16; sums are in float32.
+    packed: int32 or uint32 words, each eight neighbours of a column, the lowest bits first. The words of a column lie
+    one after the other, so that memory is an array [n, k / 8] of rows: say that shape, or KAIO's own [k / 8, n], which
+    names the same memory and must be dense. scales: float16 [k / group, n], any strides, any group that is a multiple
+    of 8. A weight is round(code · scale) in float16; sums are in float32.
     """
     if unknown:
         raise unexpected(matmul_int4, unknown)
@@ -94,16 +94,16 @@ def matmul_int4(
     )  # fmt: skip
 
 
-def expect(function: str, name: str, array: Array, kind: ElementKind) -> None:
-    """Raises unless an operand has the one element that a function takes it in."""
-    if (got := read(array, name).element) is not kind:
-        raise UnsupportedError(f"{function} takes {name} in {kind}, got {got}")
+def expect(function: str, name: str, array: Array, *kinds: ElementKind) -> None:
+    """Raises unless an operand has an element that a function takes it in."""
+    if (got := read(array, name).element) not in kinds:
+        raise UnsupportedError(f"{function} takes {name} in {' or '.join(map(str, kinds))}, got {got}")
 
 
 def kaio_int4(function: str, x: Array, packed: Array, scales: Array) -> dict[str, Any]:
     """The codes and scales [n, …] that words of KAIO's packing and their scales are, for products by x [m, k]."""
     expect(function, "the left operand", x, E.F16)
-    expect(function, "the words", packed, E.I32)
+    expect(function, "the words", packed, E.I32, E.U32)
     shape, of_scales, words = shape_of(x, "a"), shape_of(scales, "scales"), shape_of(packed, "packed")
     if len(shape) != 2 or len(of_scales) != 2 or len(words) != 2:
         raise InvalidProblemError(

@@ -58,7 +58,7 @@ def given_only(**facts: Any) -> dict[str, Any]:
 @entry(QuantizePlan)
 def quantize(
     x: Array, scale: Any, zero_points: Any = None, *, to_element: Any = "int8", block_shape: Any = None,
-    scale_element: Any = None, stochastic: bool = False, seed: Scalar = 0, offset: Scalar = 0, out: Any = None,
+    scale_element: Any = None, stochastic: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Any = None,
     stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear).

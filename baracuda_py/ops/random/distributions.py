@@ -88,6 +88,23 @@ class Distribution:
     positive: tuple[str, ...] = ()
     chance: tuple[str, ...] = ()
     exact: bool = False
+    reals: tuple[float, float] | None = (-np.inf, np.inf)
+
+    def inside(self, p: Problem, y: Any) -> Any:
+        """y, or where it rounds to an open end, as 0 or an infinity, the element nearest to it inside.
+
+        Parameters that are none of the distribution's (a rate of 0, an infinite one) leave it as it is.
+        """
+        if self.reals is None or not p.element.is_float:
+            return y
+        limits = p.element.limits
+        low, high = self.reals
+        bottom = -limits.max if np.isinf(low) else limits.tiny
+        top = limits.max if np.isinf(high) else 1 - limits.eps / 2
+        kept = ~np.isnan(y)
+        for x in p.parameters[: len(self.parameters)]:
+            kept &= np.isfinite(x) & ((x > 0) | (len(self.positive) < len(self.parameters)))
+        return np.where(kept, np.clip(y, y.dtype.type(bottom), y.dtype.type(top)), y)
 
     def error(self, element: ElementKind) -> ErrorBound:
         """Exact, or of real numbers a few ulp of the standard variate that was scaled and moved."""
@@ -178,6 +195,9 @@ def _tries(variate: variates.Variate) -> Formula:
     return formula
 
 
+_ABOVE_0, _WITHIN_1 = (0.0, np.inf), (0.0, 1.0)
+
+
 def _word(cpp: str, formula: Formula, *parameters: Any, ranges: Any, **more: Any) -> Distribution:
     return Distribution(cpp, "WordOp", parameters, formula, ranges, **more)
 
@@ -194,7 +214,10 @@ _WHOLE: dict[str, Any] = {"elements": COUNTS, "exact": True}
 class RandomKind(TableKind):
     """What is drawn, by the names of torch.distributions and NumPy."""
 
-    UNIFORM = "uniform", _word("Uniform", _uniform, ("low", 0.0), ("high", 1.0), ranges=((-2.0, 0.0), (0.5, 3.0)))
+    UNIFORM = (
+        "uniform",
+        _word("Uniform", _uniform, ("low", 0.0), ("high", 1.0), reals=None, ranges=((-2.0, 0.0), (0.5, 3.0))),
+    )
     NORMAL = (
         "normal",
         Distribution("Normal", "PairOp", (_LOC, _SCALE), _placed(_of_normal), _PLACES, positive=("scale",)),
@@ -202,24 +225,35 @@ class RandomKind(TableKind):
     LOG_NORMAL = (
         "log_normal",
         Distribution("LogNormal", "PairOp", (_LOC, _SCALE), lambda p: np.exp(_placed(_of_normal)(p)),
-                     ((-1.0, 1.0), (0.2, 1.0)), positive=("scale",), aliases=("lognormal",)),
+                     ((-1.0, 1.0), (0.2, 1.0)), positive=("scale",), aliases=("lognormal",),
+                     reals=_ABOVE_0),
     )  # fmt: skip
     BERNOULLI = (
         "bernoulli",
         Distribution(
-            "Bernoulli", "BitOp", (("p", 0.5),), _bernoulli, ((-0.2, 1.2),), CHANCES, chance=("p",), exact=True
+            "Bernoulli",
+            "BitOp",
+            (("p", 0.5),),
+            _bernoulli,
+            ((-0.2, 1.2),),
+            CHANCES,
+            chance=("p",),
+            exact=True,
+            reals=None,
         ),
     )
     RADEMACHER = (
         "rademacher",
-        Distribution("Rademacher", "BitOp", (), lambda p: np.where(_bits(p) >> 31, 1, -1), (), SIGNS, exact=True),
+        Distribution(
+            "Rademacher", "BitOp", (), lambda p: np.where(_bits(p) >> 31, 1, -1), (), SIGNS, exact=True, reals=None
+        ),
     )
     RANDINT = (
         "randint",
         Distribution("RandInt", "WholeOp", (("low", 0), ("high", None)), _randint, ((-90, 0), (1, 90)),
-                     (*INTS, *FLOATS), BOUNDS, exact=True),
+                     (*INTS, *FLOATS), BOUNDS, exact=True, reals=None),
     )  # fmt: skip
-    EXPONENTIAL = "exponential", _word("Exponential", _exponential, ("rate", 1.0), ranges=((0.5, 3.0),),
+    EXPONENTIAL = "exponential", _word("Exponential", _exponential, ("rate", 1.0), reals=_ABOVE_0, ranges=((0.5, 3.0),),
                                        positive=("rate",))  # fmt: skip
     LAPLACE = "laplace", _word("Laplace", _placed(lambda p: p.signed(lambda v: -np.log(v))), _LOC, _SCALE,
                                ranges=_PLACES, positive=("scale",))  # fmt: skip
@@ -230,44 +264,47 @@ class RandomKind(TableKind):
     CAUCHY = "cauchy", _word("Cauchy", _placed(lambda p: p.signed(_cotangent)), _LOC, _SCALE, ranges=_PLACES,
                              positive=("scale",))  # fmt: skip
     RAYLEIGH = "rayleigh", _word("Rayleigh", lambda p: p.parameters[0] * p.store(np.sqrt(-2 * np.log(p.open))), _SCALE,
-                                 ranges=((0.5, 3.0),), positive=("scale",))  # fmt: skip
+                                 reals=_ABOVE_0, ranges=((0.5, 3.0),), positive=("scale",))  # fmt: skip
     WEIBULL = "weibull", _word("Weibull", lambda p: p.parameters[0] * p.store(-np.log(p.open)) ** (1 / p.parameters[1]),
-                               _SCALE, ("concentration", 1.0), ranges=((0.5, 3.0), (0.7, 3.0)),
+                               _SCALE, ("concentration", 1.0), reals=_ABOVE_0, ranges=((0.5, 3.0), (0.7, 3.0)),
                                positive=("scale", "concentration"), aliases=("weibull_min",))  # fmt: skip
     PARETO = "pareto", _word("Pareto", lambda p: p.parameters[0] * np.exp(p.store(-np.log(p.open)) / p.parameters[1]),
-                             _SCALE, ("alpha", 1.0), ranges=((0.5, 3.0), (2.0, 5.0)),
+                             _SCALE, ("alpha", 1.0), reals=_ABOVE_0, ranges=((0.5, 3.0), (2.0, 5.0)),
                              positive=("scale", "alpha"))  # fmt: skip
     TRIANGULAR = "triangular", _word("Triangular", _triangular, ("left", 0.0), ("mode", 0.5), ("right", 1.0),
-                                     ranges=((-2.0, -1.0), (-1.0, 1.0), (1.5, 3.0)))  # fmt: skip
+                                     reals=None, ranges=((-2.0, -1.0), (-1.0, 1.0), (1.5, 3.0)))  # fmt: skip
     TRUNCATED_NORMAL = (
         "truncated_normal",
         _many("TruncatedNormal", variates.truncated_normal, ("low", -2.0), ("high", 2.0),
-              ranges=((-2.0, 0.5), (1.0, 3.0)), aliases=("trunc_normal",)),
+              reals=None, ranges=((-2.0, 0.5), (1.0, 3.0)), aliases=("trunc_normal",)),
     )  # fmt: skip
     GAMMA = "gamma", _many("Gamma", variates.gamma, ("concentration", None), ("rate", 1.0),
-                           ranges=((0.3, 4.0), (0.5, 2.0)), positive=("concentration", "rate"),
+                           reals=_ABOVE_0, ranges=((0.3, 4.0), (0.5, 2.0)), positive=("concentration", "rate"),
                            name="random_gamma")  # fmt: skip
     LOGGAMMA = "loggamma", _many("LogGamma", variates.loggamma, ("concentration", None), ranges=((0.1, 4.0),),
                                  positive=("concentration",), name="random_loggamma")  # fmt: skip
     BETA = "beta", _many("Beta", variates.beta, ("a", None), ("b", None), ranges=((0.3, 4.0), (0.3, 4.0)),
-                                 positive=("a", "b"), name="random_beta")  # fmt: skip
+                                 reals=_WITHIN_1, positive=("a", "b"), name="random_beta")  # fmt: skip
     CHI_SQUARE = "chi_square", _many("ChiSquare", variates.chi_square, ("df", None), ranges=((1.0, 9.0),),
-                                     positive=("df",), aliases=("chisquare", "chi2"))  # fmt: skip
+                                     reals=_ABOVE_0, positive=("df",), aliases=("chisquare", "chi2"))  # fmt: skip
     STUDENT_T = "student_t", _many("StudentT", variates.student_t, ("df", None), _LOC, _SCALE,
                                    ranges=((2.0, 9.0), *_PLACES), positive=("df", "scale"),
                                    aliases=("standard_t",))  # fmt: skip
     F_RATIO = "f_ratio", _many("FRatio", variates.f_ratio, ("dfnum", None), ("dfden", None),
-                               ranges=((2.0, 9.0), (4.0, 9.0)), positive=("dfnum", "dfden"),
+                               reals=_ABOVE_0, ranges=((2.0, 9.0), (4.0, 9.0)), positive=("dfnum", "dfden"),
                                name="random_f")  # fmt: skip
     GENERALIZED_NORMAL = "generalized_normal", _many("GeneralizedNormal", variates.generalized_normal, ("p", None),
                                                      ranges=((0.5, 4.0),), positive=("p",))  # fmt: skip
-    MAXWELL = "maxwell", _many("Maxwell", variates.maxwell, _SCALE, ranges=((0.5, 3.0),), positive=("scale",))
+    MAXWELL = (
+        "maxwell",
+        _many("Maxwell", variates.maxwell, _SCALE, reals=_ABOVE_0, ranges=((0.5, 3.0),), positive=("scale",)),
+    )
     DOUBLE_SIDED_MAXWELL = (
         "double_sided_maxwell",
         _many("DoubleMaxwell", variates.double_maxwell, _LOC, _SCALE, ranges=_PLACES, positive=("scale",)),
     )
     WALD = "wald", _many("Wald", variates.wald, ("mean", None), ("scale", 1.0), ranges=((0.5, 3.0), (0.5, 3.0)),
-                         positive=("mean", "scale"))  # fmt: skip
+                         reals=_ABOVE_0, positive=("mean", "scale"))  # fmt: skip
     POISSON = "poisson", _many("Poisson", variates.poisson, ("rate", None), ranges=((0.0, 40.0),), **_WHOLE)
     BINOMIAL = "binomial", _many("Binomial", variates.binomial, ("count", None), ("p", None),
                                  ranges=((0.0, 90.0), (0.0, 1.0)), chance=("p",), **_WHOLE)  # fmt: skip

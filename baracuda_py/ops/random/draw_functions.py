@@ -46,7 +46,7 @@ def randperm(
     """
     if unknown:
         raise unexpected(randperm, unknown)
-    options = {"seed": seeded("randperm", seed), "offset": offset, "out": out, "stream": stream,
+    options = {"seed": seeded("randperm", seed, stream, like, out), "offset": offset, "out": out, "stream": stream,
                "preference": preference}  # fmt: skip
     return _order(n, n, like, options, element)
 
@@ -59,7 +59,8 @@ def permutation(
     """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
     if unknown:
         raise unexpected(permutation, unknown)
-    options = {"seed": seeded("permutation", seed), "offset": offset, "stream": stream, "preference": preference}
+    seed = seeded("permutation", seed, stream, x, out)
+    options = {"seed": seed, "offset": offset, "stream": stream, "preference": preference}
     if isinstance(x, (int, np.integer)):
         return _order(int(x), int(x), None, {**options, "out": out})
     shape = read(x, "x").shape
@@ -82,8 +83,9 @@ def multinomial(
     """
     if unknown:
         raise unexpected(multinomial, unknown)
+    seed = seeded("multinomial", seed, stream, probs)
     options = {
-        "num_samples": num_samples, "replacement": replacement, "seed": seeded("multinomial", seed), "offset": offset,
+        "num_samples": num_samples, "replacement": replacement, "seed": seed, "offset": offset,
         "index_element": index_element, "stream": stream, "preference": preference,
     }  # fmt: skip
     if len(read(probs, "probs").shape) != 1:
@@ -107,7 +109,7 @@ def choice(
     number = isinstance(a, (int, np.integer)) and not isinstance(a, bool)
     extents = shape_given(shape)
     count, options = math.prod(extents), {"stream": stream, "preference": preference}
-    drawn: dict[str, Any] = {"seed": seeded("choice", seed), "offset": offset, **options}
+    drawn: dict[str, Any] = {"seed": seeded("choice", seed, stream, a, p, out), "offset": offset, **options}
     own = (int(a),) if number else shape_of(a, "a")
     if not own:
         raise InvalidProblemError("choice takes an array of one axis at least or a number, got shape ()")
@@ -170,8 +172,8 @@ def dirichlet(
     """Points of the simplex (torch.distributions.Dirichlet) of concentrations [..., K]: softmax of log-gamma variates.
 
     shape: of the result, to which the concentrations broadcast. Exact for concentrations so small that gamma variates
-    are 0. Logarithms are float32 or float64, as those of small concentrations leave the range of a 16-bit float, of
-    which a cast is the third launch.
+    are 0; what rounds to 0 or 1 is the element beside it. Logarithms are float32 or float64, as those of small
+    concentrations leave the range of a 16-bit float. Three launches.
     """
     if unknown:
         raise unexpected(dirichlet, unknown)
@@ -181,10 +183,9 @@ def dirichlet(
     options = {"stream": stream, "preference": preference}
     given = {"seed": seed, "offset": offset, "element": element.acc, "like": None, "out": None, **options}
     logs = fill(RandomKind.LOGGAMMA, {"concentration": concentration}, shape, given)
-    softmax = registry.public("softmax")
-    if element.acc is element:
-        return softmax(logs, axis=-1, out=out, **options)
-    return registry.public("cast")(softmax(logs, axis=-1, **options), element, out=out, **options)
+    points = registry.public("softmax")(logs, axis=-1, **options)
+    least, most = element.limits.tiny, 1 - element.limits.eps / 2
+    return _formula(f"{element}(minimum(maximum(y, {least!r}), {most!r}))")(y=points, out=out, **options)
 
 
 @entry(RandomPlan)
@@ -202,7 +203,8 @@ def ball(
     if not 0 < p < math.inf:
         raise InvalidProblemError(f"ball: p must be above 0 and finite, got {p}")
     options = {"stream": stream, "preference": preference}
-    given = {"seed": seeded("ball", seed), "element": ElementKind.of(element), "out": None, **options}
+    seed = seeded("ball", seed, stream, like, out)
+    given = {"seed": seed, "element": ElementKind.of(element), "out": None, **options}
     like = None if like is None else constant(like)
     after = _formula("o + 1")(o=offset, **options) if is_array(offset) else whole("offset", offset) + 1
     g = fill(RandomKind.GENERALIZED_NORMAL, {"p": p}, (*extents, d), {**given, "offset": offset, "like": like})

@@ -221,10 +221,6 @@ def _call(
 ) -> Any:
     if not truth("training", training):
         p, seed = 0.0, 0
-    elif seed is None:
-        raise InvalidProblemError(
-            "seed is None; give the stream to draw from (an integer or a 0-d array), and an offset"
-        )
     return _forward(x, p=p, axis=axis, alpha=alpha, seed=seed, offset=offset, return_mask=return_mask, **rest)
 
 
@@ -235,7 +231,8 @@ def dropout(
 ) -> Any:  # fmt: skip
     """x / (1 - p), each element set to 0 with probability p (torch.nn.functional.dropout); see `DropoutPlan`.
 
-    seed, offset: integers or 0-d device arrays, so that a captured graph can vary them. axis: those along which
+    seed, offset: integers or 0-d device arrays, so that a captured graph can vary them; without a seed torch tensors
+    draw one from torch's generator of their device, JAX arrays take a key of jax.random, key=. axis: those along which
     elements have draws of their own. training=False: a copy of x. return_mask: also what was kept.
     """
     if unknown:

@@ -55,7 +55,7 @@ def multivariate_normal(
     if shape is not None and drawn != wanted:
         raise InvalidProblemError(f"mean {own} and scale_tril {factor} do not broadcast to shape {wanted}")
     whole_shape = (*drawn, own[-1])
-    seeded("multivariate_normal", seed)
+    seed = seeded("multivariate_normal", seed, stream, mean, scale_tril)
     z = randn(whole_shape, seed=seed, offset=offset, element=element, like=constant(mean), **options)
     wide = broadcast(mean, whole_shape, "mean")
     if len(factor) == 2 and 0 not in whole_shape:
@@ -83,7 +83,7 @@ def multinomial_counts(
     options, reshape = {"stream": stream, "preference": preference}, registry.public("reshape")
     rows, size = math.prod(shape[:-1]), shape[-1]
     flat = flattened(out, shape, rows * size)
-    seeded("multinomial_counts", seed)
+    seed = seeded("multinomial_counts", seed, stream, probs)
     if not rows:
         with beside(probs, stream):
             return registry.public("zeros")(shape, ElementKind.I64, like=constant(probs)) if out is None else out

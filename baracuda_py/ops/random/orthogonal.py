@@ -60,7 +60,8 @@ def orthogonal(
             f"orthogonal of {kind} is not drawn; it may be float32, float64, float16, bfloat16, complex64, complex128"
         )
     like = out if like is None else like
-    drawn = {"seed": seeded("orthogonal", seed), "offset": offset, "stream": stream, "preference": preference,
+    seed = seeded("orthogonal", seed, stream, like)
+    drawn = {"seed": seed, "offset": offset, "stream": stream, "preference": preference,
              "like": None if like is None else constant(like)}  # fmt: skip
     options = {"stream": stream, "preference": preference}
     z = _normal((*lead, max(n, m), min(n, m)), kind, drawn)

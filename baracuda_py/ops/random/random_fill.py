@@ -114,7 +114,7 @@ def reference(
     ]
     problem = Problem(desc.element, count, (flat[0], flat[1], flat[2]), int(seed), int(offset), wide, store, *bounds)
     with np.errstate(all="ignore"):
-        y = np.asarray(desc.kind.row.formula(problem)).reshape(desc.shape)
+        y = np.asarray(desc.kind.row.inside(problem, desc.kind.row.formula(problem))).reshape(desc.shape)
         return {"y": y if desc.element.is_float or y.dtype.kind == "f" else y.astype(desc.element.dtype)}
 
 

@@ -18,6 +18,7 @@ from ...core.tensor import broadcast_shape
 from ...core.views import constant, cut, without_axes
 from ...interop.arrays import read
 from ...interop.jax_arrays import staged
+from ...interop.streams import stream_of
 from ...interop.torch_rules import requires_grad
 from ..elementwise.ternary_functions import fma
 from .distributions import RandomKind
@@ -35,13 +36,9 @@ def _make(kind: RandomKind) -> Any:
     return _made[kind]
 
 
-def seeded(name: str, seed: Any) -> Any:
-    """seed; raises where there is nothing to draw from."""
-    if seed is None:
-        raise InvalidProblemError(
-            f"{name}: seed is None; give the stream to draw from (an integer or a 0-d array), and an offset"
-        )
-    return seed
+def seeded(name: str, seed: Any, stream: Any, *arrays: Any) -> Any:
+    """seed, or where it is None what `stream_of` says of a call with these operands on a stream."""
+    return stream_of(name, True, arrays, stream) if seed is None else seed
 
 
 def in_package(like: Any, shape: Sequence[int]) -> Any:
@@ -107,7 +104,7 @@ def fill(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, 
     if element is None:
         floats = [read(a, name).element for name, a in arrays.items()]
         element = next((e for e in floats if e in kind.row.elements), _DEFAULT.get(kind, E.F32))
-    seeded(kind.value, given["seed"])
+    given["seed"] = seeded(kind.value, given["seed"], given["stream"], *arrays.values(), like, given["out"])
     _ordered(kind, values, arrays)
     if kind is K.UNIFORM and not arrays and (known := ElementKind.of(element)).is_float:
         _finite_span(known, values)
@@ -198,8 +195,9 @@ def _signature(parameters: Sequence[tuple[str, Any]]) -> inspect.Signature:
 
 _KEYWORDS = """
     shape: by default that of the arrays, broadcast. seed, offset: integers or 0-d device arrays, of which equal ones
-    give equal numbers. element: by default the arrays', else float32. like: an array whose package and device the
-    result has. See `RandomPlan`.
+    give equal numbers; where like or a parameter is a torch tensor, by default from torch's generator of its device,
+    and of JAX key=, a key of jax.random. element: by default the arrays', else float32. like: an array whose package
+    and device the result has. See `RandomPlan`.
     """
 
 
@@ -228,7 +226,7 @@ def _normal(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[st
     """loc + scale z; where one of them is differentiated by fma of a standard variate, so that both have gradients."""
     arrays = {name: v for name, v in values.items() if is_array(v)}
     found = [*arrays.values()]
-    if not (requires_grad(found) or staged(found)):
+    if not found or not (requires_grad(found) or staged(found)):
         return fill(kind, values, shape, given)
     whole = _shape(shape, arrays)
     rest = {n: given[n] for n in ("stream", "preference")}

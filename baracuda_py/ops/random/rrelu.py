@@ -178,15 +178,6 @@ def _mean(lower: Any, upper: Any) -> float:
     return (desc.lower + desc.upper) / 2
 
 
-def _seed(training: Any, seed: Any) -> bool:
-    """Whether slopes are drawn; raises where there is nothing to draw from."""
-    if truth("training", training) and seed is None:
-        raise InvalidProblemError(
-            "seed is None; give the stream to draw from (an integer or a 0-d array), and an offset"
-        )
-    return bool(training)
-
-
 @entry(RreluPlan)
 def rrelu(
     x: Array, lower: float = LOWER, upper: float = UPPER, *, training: bool = False, seed: Scalar = None,
@@ -197,7 +188,7 @@ def rrelu(
     if unknown:
         raise unexpected(rrelu, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
-    if not _seed(training, seed):
+    if not truth("training", training):
         return leaky_relu(x, negative_slope=_mean(lower, upper), **rest)
     return _forward(x, lower=lower, upper=upper, seed=seed, offset=offset, **rest)
 
@@ -211,6 +202,6 @@ def rrelu_backward(
     if unknown:
         raise unexpected(rrelu_backward, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
-    if not _seed(training, seed):
+    if not truth("training", training):
         return leaky_relu_backward(dy, x, negative_slope=_mean(lower, upper), **rest)
     return _backward(dy, x, lower=lower, upper=upper, seed=seed, offset=offset, **rest)

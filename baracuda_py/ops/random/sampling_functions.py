@@ -6,8 +6,8 @@ from typing import Any
 
 from ...core import Array, Scalar, functional
 from ...core.checked import check_field
-from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
+from ...interop.streams import stream_of
 from .draws import by_row
 from .sampling import SamplingDescriptor, SamplingPlan
 
@@ -43,7 +43,7 @@ def sample(
     if unknown:
         raise unexpected(sample, unknown)
     if seed is None:
-        raise InvalidProblemError("seed is None; give the stream to draw from (an integer or an array), and an offset")
+        seed = stream_of("sample", True, (logits,), stream)
     options = {
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p,
         "epsilon": epsilon, "eta": eta, "top_n_sigma": top_n_sigma, "seed": seed,

@@ -142,7 +142,7 @@ _cast = functional(StochasticCastPlan)
 
 @entry(StochasticCastPlan)
 def stochastic_cast(
-    x: Array, to_element: Any, *, seed: Scalar, offset: Scalar = 0, saturate: bool = False, out: Any = None,
+    x: Array, to_element: Any, *, seed: Scalar = None, offset: Scalar = 0, saturate: bool = False, out: Any = None,
     stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
     """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core import ElementKind, Geometry, Params, Problem, where
-from ...core.element import HALVES
+from ...core.element import COMPLEX, HALVES
 from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Kernel, Spills, Step, aligned
 from ...schedules.geometry import Axes, Merged
@@ -18,6 +18,7 @@ from .reduce_kinds import ReduceKind
 
 OF_ROWS = ("dy", "y", "dz", "index")  # what the kernel reads one of a row, in its order
 STATISTICS = reduce_params("GradientStatisticsParams")
+POWERS = reduce_params("GradientPowersParams", ("x",), p="f64")
 SLOPES = Params(
     "GradientParams", dx="ptr", x="ptr", **dict.fromkeys(OF_ROWS, "ptr"), statistics="workspace", reduced="f64",
     option="f64", down="i64", each="i64", x_step="i64", dx_step="i64", **map_params(8),
@@ -29,12 +30,19 @@ _SPILLS: Spills = {  # of wide chunks, and of complex numbers
     "rows": where(kind=ReduceKind.PROD, element=ElementKind.C64),
     "columns": where(kind=_SPREADS, element=HALVES, VEC=8),
     "slopes": where(kind=_PRODUCTS, element=HALVES, VEC=8)
-    | where(kind=ReduceKind.L1_NORM, element=ElementKind.C128, VEC=1),
+    | where(kind=ReduceKind.L1_NORM, element=ElementKind.C128, VEC=1)
+    | where(kind=ReduceKind.P_NORM, element=COMPLEX, VEC=1),
+    "slopes_down": where(kind=ReduceKind.P_NORM, element=(ElementKind.F64, ElementKind.C64), VEC=2),
 }
 
+_POWERS_SPILLS: Spills = {"columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32)}
 
-def gradient_kernels(kind: str, statistics: bool) -> tuple[Kernel, ...]:
-    """The kernels of a gradient, with those that find the statistics of rows; `kind` is the C++ type of the functor."""
+
+def gradient_kernels(kind: str, statistics: bool, powers: bool = False) -> tuple[Kernel, ...]:
+    """The kernels of a gradient, with those that find the statistics of rows; `kind` is the C++ type of the functor.
+
+    powers: the statistics are those of powers of magnitudes, whose order is the kind's option.
+    """
     slopes = Kernel(
         "slopes", f"reduce_backward<Gradient<{kind}>, {{T}}, Strided<{{VEC}}>>", SLOPES,
         lambda element: {"VEC": widths(element.itemsize)}, threads=THREADS, spills=_SPILLS["slopes"],
@@ -43,17 +51,24 @@ def gradient_kernels(kind: str, statistics: bool) -> tuple[Kernel, ...]:
         return (slopes,)
     down = Kernel(
         "slopes_down", f"reduce_backward_down<Gradient<{kind}>, {{T}}, {{VEC}}>", SLOPES,
-        lambda element: {"VEC": widths(element.itemsize)[:1]}, threads=THREADS,
+        lambda element: {"VEC": widths(element.itemsize)[:1]}, threads=THREADS, spills=_SPILLS["slopes_down"],
     )  # fmt: skip
-    return (*reduce_kernels(f"Gradient<{kind}>::Statistic", STATISTICS, _SPILLS), slopes, down)
+    of = f"Gradient<{kind}>::Statistic"
+    if powers:
+        found = reduce_kernels(of, POWERS, _POWERS_SPILLS, source="Mapped<kinds::Magnitude<{T}>, {T}>")
+    else:
+        found = reduce_kernels(of, STATISTICS, _SPILLS)
+    return (*found, slopes, down)
 
 
 def gradient_geometry(
-    p: Problem, reduced: tuple[int, ...], statistics: bool, names: Mapping[str, str | None], option: float = 0.0
+    p: Problem, reduced: tuple[int, ...], statistics: bool, names: Mapping[str, str | None], option: float = 0.0,
+    powers: bool = False,
 ) -> Geometry | str:  # fmt: skip
     """A map over x and dx of what belongs to rows, after the launches that find their statistics.
 
     names: of x and `OF_ROWS` those that the op has under another name, or (None) not at all. option: the kind's own.
+    powers: as in `gradient_kernels`.
     """
     shape = p.dx.shape
     steps: tuple[Step, ...] = ()
@@ -61,9 +76,9 @@ def gradient_geometry(
     if statistics:
         rows = tuple(n for a, n in enumerate(shape) if a not in reduced)
         result = View(0, rows, dense_strides(rows), ElementKind.F64)  # strides count statistics, whatever they hold
-        place = {"y": ("@workspace", 0)}
+        place: dict[str, Any] = {"y": ("@workspace", 0), **({"p": option} if powers else {})}
         found = reduce_launches(
-            p.device, (p.x,), (result,), reduced, values=place, base=aligned(math.prod(rows) * STATE)
+            p.device, (p.x,), (result,), reduced, values=place, base=aligned(math.prod(rows) * STATE), mapped=powers
         )
         if isinstance(found, str):
             return found

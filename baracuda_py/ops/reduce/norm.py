@@ -95,7 +95,7 @@ def norm_backward(
     dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: Any = None, keepdims: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
-    """dx of `norm` and `vector_norm`; y is their result, which orders 1, inf and -inf do not need.
+    """dx of `norm` and `vector_norm`; y is their result, which only order 2 needs.
 
     The gradient is 0 where the norm is, and at 0 for orders up to 1; that of order 0 is 0 everywhere and refused.
     """
@@ -104,7 +104,7 @@ def norm_backward(
     if p == 0:
         raise InvalidProblemError("the gradient of a norm of order 0 is 0 wherever there is one; fill dx with 0")
     function, order = _chosen(reduce_backward, "p", p, "_backward")
-    saved = {"y": y} if function.fixed["kind"] in (ReduceKind.L2_NORM, ReduceKind.P_NORM) else {}
+    saved = {"y": y} if function.fixed["kind"] is ReduceKind.L2_NORM else {}
     return function(
         dy, x, **saved, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference, **order
     )

@@ -21,7 +21,7 @@ from ...core.variant import aligned
 from ...schedules.reduce import (
     over, reduce_geometry, reduce_kernels, reduce_launches, reduce_params, without_axes,
 )  # fmt: skip
-from .reduce_formulas import near_circle
+from .reduce_formulas import merged, near_circle, once
 from .reduce_kinds import WIDENED, ReduceKind, reduce_bound, reduce_elements
 
 
@@ -119,7 +119,13 @@ class ReduceArgs(Args):
 def reference(desc: ReduceDescriptor, *, x: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in."""
     with np.errstate(all="ignore"):
-        y = desc.kind.row.formula(x, desc.axis, *(getattr(desc, name) for name in desc.kind.row.takes))
+        row = desc.kind.row
+        if x.dtype.kind in "fc":
+            y = row.formula(x, desc.axis, *(getattr(desc, name) for name in row.takes))
+        elif row.merge is not None:
+            y = merged(row.formula, row.merge, x, desc.axis)
+        else:
+            y = row.formula(once(x, desc.axis) if desc.kind is ReduceKind.PTP else x, desc.axis)
     return {"y": np.array(y).reshape(desc.result_shape)}
 
 

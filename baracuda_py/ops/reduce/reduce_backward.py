@@ -84,16 +84,22 @@ def _elements(kind: ReduceKind | None) -> tuple[ElementKind, ...]:
     return INEXACT if kind is None else tuple(e for e in kind.row.elements if e.is_inexact)
 
 
-def _row(statistics: bool) -> Variant:
+def _row(name: str, kinds: tuple[ReduceKind, ...]) -> Variant:
+    statistics, powers = name != "map", name == "powers"
+
     def geometry(p: Problem) -> Geometry | str:
-        option = p.desc.p if p.desc.kind is ReduceKind.P_NORM else p.desc.correction
-        return gradient_geometry(p, p.desc.axis, statistics, {"dz": None, "index": None}, option)
+        option = p.desc.p if powers else p.desc.correction
+        return gradient_geometry(p, p.desc.axis, statistics, {"dz": None, "index": None}, option, powers)
 
     return Variant(
-        "statistics" if statistics else "map", geometry, source="reduce/reduce_backward.cu", elements=_elements,
-        kinds=tuple(kind for kind, slope in GRADIENT.items() if slope.statistics is statistics),
-        kernels=gradient_kernels("{KIND}<{T}>", statistics), guarantee=Guarantee(_bound, batch_invariant=True),
+        name, geometry, source="reduce/reduce_backward.cu", elements=_elements, kinds=kinds,
+        kernels=gradient_kernels("{KIND}<{T}>", statistics, powers), guarantee=Guarantee(_bound, batch_invariant=True),
     )  # fmt: skip
+
+
+_POWERS = (ReduceKind.P_NORM,)
+_MAPS = tuple(kind for kind, slope in GRADIENT.items() if not slope.statistics)
+_FOUND = tuple(kind for kind, slope in GRADIENT.items() if slope.statistics and kind not in _POWERS)
 
 
 def _bound(element: ElementKind, kind: ReduceKind) -> ErrorBound:
@@ -135,7 +141,7 @@ class ReduceBackwardPlan(Plan):
     descriptor = ReduceBackwardDescriptor
     args = ReduceBackwardArgs
     reference = staticmethod(reference)
-    variants = (_row(False), _row(True))
+    variants = (_row("map", _MAPS), _row("statistics", _FOUND), _row("powers", _POWERS))
     torch = staticmethod(backward_in_torch)
     benchmarks = tuple(
         Benchmark(f"{kind} {list(shape)} bf16, axis {axis}", kind=kind, shape=shape, axis=axis, element="bfloat16")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,35 @@ Axes = tuple[int, ...]
 def count(x: Any, axes: Axes) -> int:
     """Elements that make one of y."""
     return math.prod(x.shape[a] for a in axes)
+
+
+PIECE = 2**26
+"""Elements that NumPy merges in one call, between which it can be interrupted."""
+
+
+def once(x: Any, axes: Axes) -> Any:
+    """x with one element of every reduced axis along which it repeats itself (a stride of 0)."""
+    repeats = [a in axes and x.strides[a] == 0 and x.shape[a] > 1 for a in range(x.ndim)]
+    return x[tuple(slice(0, 1) if one else slice(None) for one in repeats)]
+
+
+def merged(formula: Callable[[Any, Axes], Any], merge: np.ufunc, x: Any, axes: Axes) -> Any:
+    """formula(x, axes) of integers: of repeated elements once, merged with itself by doubling, of others in pieces."""
+    seen = once(x, axes)
+    along = max(axes, key=lambda a: seen.shape[a], default=None)
+    if along is None or seen.size <= PIECE or seen.shape[along] == 1:
+        y = formula(seen, axes)
+    else:
+        extent, turned = seen.shape[along], np.moveaxis(seen, along, 0)
+        each = max(1, PIECE * extent // seen.size)
+        pieces = (np.moveaxis(turned[i : i + each], 0, along) for i in range(0, extent, each))
+        y = functools.reduce(merge, (merged(formula, merge, piece, axes) for piece in pieces))
+    times, made = count(x, axes) // max(count(seen, axes), 1), None
+    while times > 1:
+        if times % 2:
+            made = y if made is None else merge(made, y)
+        y, times = merge(y, y), times // 2
+    return y if made is None else merge(made, y)
 
 
 def total_dtype(x: Any) -> Any:

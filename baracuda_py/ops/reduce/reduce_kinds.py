@@ -79,8 +79,9 @@ class Reduction:
 
     formula: (x, axes) → y, and what `takes` names of the descriptor. ordered: the result depends on the order of the
     elements (sums of floats, places). nonempty: undefined for none. widened: y may be float32 of 16-bit floats.
-    torch: (torch, x, axes, descriptor) → y, the function of the kind's name by default. defaults: of the function's
-    attributes, where those of the library that the name is of are not the descriptor's.
+    torch: (torch, x, axes, descriptor) → y, the function of the kind's name by default. merge: makes one of the results
+    of two parts, exactly where elements are integers. defaults: of the function's attributes, where those of the library
+    that the name is of are not the descriptor's.
     """
 
     cpp: str
@@ -94,6 +95,7 @@ class Reduction:
     widened: bool = False
     torch: Callable[..., Any] | None = None
     aliases: tuple[str, ...] = ()
+    merge: np.ufunc | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -123,7 +125,7 @@ def _place(cpp: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Reduc
 def _bits(cpp: str, combine: np.ufunc, of: Callable[[Any, int], Any], aliases: tuple[str, ...] = ()) -> Reduction:
     return Reduction(
         cpp, formulas.bits(combine), (*INTS, ElementKind.BOOL), bound=exact, ordered=False, torch=oracle.bits(of),
-        aliases=aliases,
+        aliases=aliases, merge=combine,
     )  # fmt: skip
 
 
@@ -140,22 +142,37 @@ _TRUTH: dict[str, Any] = {"elements": WITH_COMPLEX, "result": _bool, "bound": ex
 class ReduceKind(TableKind):
     """What a ReducePlan computes, by PyTorch's names and definitions; those that it lacks by NumPy's."""
 
-    SUM = "sum", Reduction("Sum", formulas.total, WITH_COMPLEX, total, widened=True, aliases=("reduce_sum",))
+    SUM = (
+        "sum",
+        Reduction("Sum", formulas.total, WITH_COMPLEX, total, widened=True, aliases=("reduce_sum",), merge=np.add),
+    )
     MEAN = "mean", Reduction("Mean", formulas.mean, INEXACT, widened=True)
     PROD = (
         "prod",
         Reduction(
             "Prod", formulas.product, WITH_COMPLEX, total, rounded(1), widened=True, torch=oracle.prod,
-            aliases=("reduce_prod",),
+            aliases=("reduce_prod",), merge=np.multiply,
         ),
     )  # fmt: skip
     AMAX = (
         "amax",
-        _extreme("Amax", lambda x, axes: np.max(x, axis=axes), elements=EVERY, aliases=("max", "reduce_max")),
+        _extreme(
+            "Amax",
+            lambda x, axes: np.max(x, axis=axes),
+            elements=EVERY,
+            aliases=("max", "reduce_max"),
+            merge=np.maximum,
+        ),
     )
     AMIN = (
         "amin",
-        _extreme("Amin", lambda x, axes: np.min(x, axis=axes), elements=EVERY, aliases=("min", "reduce_min")),
+        _extreme(
+            "Amin",
+            lambda x, axes: np.min(x, axis=axes),
+            elements=EVERY,
+            aliases=("min", "reduce_min"),
+            merge=np.minimum,
+        ),
     )
     PTP = (
         "ptp",
@@ -163,12 +180,18 @@ class ReduceKind(TableKind):
             "Ptp", formulas.peak_to_peak, NUMBERS, bound=rounded(0.501), ordered=False, nonempty=True, torch=oracle.ptp
         ),
     )
-    ANY = "any", Reduction("Any", lambda x, axes: np.any(x != 0, axis=axes), **_TRUTH)
-    ALL = "all", Reduction("All", lambda x, axes: np.all(x != 0, axis=axes), **_TRUTH)
+    ANY = "any", Reduction("Any", lambda x, axes: np.any(x != 0, axis=axes), merge=np.logical_or, **_TRUTH)
+    ALL = "all", Reduction("All", lambda x, axes: np.all(x != 0, axis=axes), merge=np.logical_and, **_TRUTH)
     COUNT_NONZERO = (
         "count_nonzero",
         Reduction(
-            "CountNonzero", lambda x, axes: formulas.total(x != 0, axes), WITH_COMPLEX, _index, exact, ordered=False
+            "CountNonzero",
+            lambda x, axes: formulas.total(x != 0, axes),
+            WITH_COMPLEX,
+            _index,
+            exact,
+            ordered=False,
+            merge=np.add,
         ),
     )
     XOR_SUM = ("xor_sum", _bits("XorSum", np.bitwise_xor, lambda held, count: held % 2 == 1, aliases=("reduce_xor",)))

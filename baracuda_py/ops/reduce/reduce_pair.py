@@ -22,7 +22,7 @@ from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, 
 from . import reduce_formulas as formulas
 from . import reduce_torch as oracle
 from .reduce import AlongAxes, drawn, refuse_elements, refuse_empty
-from .reduce_formulas import Axes
+from .reduce_formulas import Axes, once
 from .reduce_kinds import EVERY, NUMBERS, exact
 
 
@@ -130,6 +130,8 @@ class ReducePairArgs(Args):
 
 def reference(desc: ReducePairDescriptor, *, x: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in."""
+    if desc.kind is ReducePairKind.AMINMAX:
+        x = once(x, desc.axis)
     with np.errstate(all="ignore"):
         y, z = desc.kind.row.formula(x, desc.axis, desc.correction)
     return {"y": np.array(y).reshape(desc.result_shape), "z": np.array(z).reshape(desc.result_shape)}

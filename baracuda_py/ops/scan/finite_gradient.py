@@ -68,7 +68,10 @@ def _shares(desc: FiniteGradientDescriptor, dtype: Any, places: Any, spacing: An
     shares = np.zeros((n, n), dtype)
     h, k = widths[:-1], widths[1:]
     both = h + k
-    for offset, share in enumerate((-(k / both) / h, (k - h) / h / k, h / both / k)):
+    even = h == k  # also of elements that are all at one place
+    uneven = (-(k / both) / h, (k - h) / h / k, h / both / k)
+    for offset, (share, same) in enumerate(zip(uneven, (-1 / both, 0, 1 / both), strict=True)):
+        share = np.where(even, same, share)
         shares[np.arange(1, n - 1), np.arange(n - 2) + offset] = share
     if desc.edge_order == 1:
         shares[0, :2] = -1 / widths[0], 1 / widths[0]
@@ -91,7 +94,15 @@ def _combined(shares: Any, x: Any, along: int) -> Any:
 def reference(desc: FiniteGradientDescriptor, *, x: Any, places: Any, spacing: Any) -> Mapping[str, Any]:
     """NumPy in the dtype x comes in."""
     with np.errstate(all="ignore"):
-        return {"y": _combined(_shares(desc, x.dtype, places, spacing), x, desc.axis)}
+        shares = _shares(desc, x.dtype, places, spacing)
+        y = _combined(shares, x, desc.axis)
+        rows, slopes = (np.moveaxis(one, desc.axis, -1) for one in (x, y))
+        for i in np.flatnonzero(np.isinf(shares).any(1)):  # between elements at one place
+            read = np.flatnonzero(shares[i])
+            steps = np.diff(rows[..., read])
+            low, high = -shares[i, read[0]], shares[i, read[-1]]
+            slopes[..., i] = low * steps[..., 0] + (high * steps[..., 1] if read.size > 2 else 0)
+        return {"y": y}
 
 
 PARAMS = Params(

@@ -12,9 +12,10 @@ from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Relative, Variant, element,
     functional, operand, output, where,
 )  # fmt: skip
-from ...core.element import COMPLEX, cast, decode
+from ...core.element import COMPLEX, HALVES, cast, decode
 from ...core.error_bound import ErrorBound
-from ...core.variant import Spills
+from ...core.tensor import View, dense_strides
+from ...core.variant import Spills, aligned
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from .linear_scan import recurrence_bound
 from .linear_scan_backward import gradients, states_before
@@ -35,7 +36,10 @@ class ScanBackwardDescriptor(ScanDescriptor):
 
 @dataclass(slots=True, kw_only=True)
 class ScanBackwardArgs(Args):
-    """Any strides. x and initial are the forward's inputs, y its output; dcarry is the gradient of its `carry`."""
+    """Any strides. x and initial are the forward's inputs, y its output; dcarry is the gradient of its `carry`.
+
+    y of 16-bit logcumsumexp is not read: it is rounded by more than its gradient bears, and found anew.
+    """
 
     dy: Array = operand("*shape")
     x: Array | None = operand("*shape", kinds=_WITH_X)
@@ -61,6 +65,8 @@ def reference(
             factors = values if desc.kind is desc.kind.plain else np.where(np.isnan(values), dy.dtype.type(1), values)
             dx, dfirst = _products(desc, slopes, factors, made, initial, dlast)
         else:
+            if desc.element in HALVES:
+                made = rows_of(desc, forward(desc, x=x, initial=initial, wanted=set())["y"])
             dx, dfirst = _exponentials(desc, slopes, values, made, initial, dlast)
     if desc.kind is not desc.kind.plain:
         dx = np.where(np.isnan(values), dy.dtype.type(0), dx)
@@ -127,17 +133,36 @@ _SPILLS: Spills = {
     | where(kind=ScanKind.CUMPROD, element=ElementKind.C64, WIDE=True, TOTALS=False),
 }
 
+_SUMS_SPILLS: Spills = {"sums_neighbours": where(element=HALVES)}
+
 
 def _blocks(element: ElementKind, kind: ScanKind) -> int:
     return 0 if kind is ScanKind.NANCUMSUM else blocks_of_columns(element, kind)  # that reads x, too
 
 
-def _geometry(p: Problem) -> Geometry | str:
+def _exponentials_geometry(p: Problem) -> Geometry | str:
+    """Of 16-bit floats the forward's results in float first, in the workspace."""
+    desc = p.desc
+    if desc.element not in HALVES:
+        return _geometry(p)
+    full = View(0, desc.shape, dense_strides(desc.shape), desc.element.acc)
+    held: dict[str, Any] = {"views": {"y": full}, "places": {"y": ("@workspace", 0)}}
+    first = scan_geometry(
+        p, ScanOperands(("x",), ("y",), ("initial",)), desc.axis, reverse=desc.reverse, exclusive=desc.exclusive,
+        prefix="sums_", base=aligned(full.nbytes), **held,
+    )  # fmt: skip
+    if isinstance(first, str):
+        return first
+    last = _geometry(p, base=first.workspace, **held)
+    return last if isinstance(last, str) else Geometry((*first.steps, *last.steps), last.workspace, last.layout)
+
+
+def _geometry(p: Problem, **more: Any) -> Geometry | str:
     desc = p.desc
     operands = ScanOperands(_OPERANDS[desc.kind], ("dx",), ("dcarry", "initial"), ("dinitial",))
     shifted = desc.exclusive and desc.kind.plain is ScanKind.CUMPROD
     exclusive = desc.exclusive and not shifted
-    return scan_geometry(p, operands, desc.axis, reverse=not desc.reverse, exclusive=exclusive, shifted=shifted)
+    return scan_geometry(p, operands, desc.axis, reverse=not desc.reverse, exclusive=exclusive, shifted=shifted, **more)
 
 
 def _elements(kind: ScanKind | None) -> tuple[ElementKind, ...]:
@@ -168,8 +193,19 @@ class ScanBackwardPlan(Plan):
     value_policy = "cumprod: an infinite or NaN dy, x or dcarry makes dx NaN from there back"
     variants = (
         Variant(
-            "segments", _geometry, source="scan/scan_backward.cu",
-            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS, blocks=_blocks), elements=_elements,
+            "segments", _geometry, source="scan/scan_backward.cu", elements=_elements,
+            kinds=tuple(kind for kind in ScanKind if kind is not ScanKind.LOGCUMSUMEXP),
+            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS, blocks=_blocks),
+            guarantee=Guarantee(_bound, batch_invariant=True),
+        ),
+        Variant(
+            "exponentials", _exponentials_geometry, source="scan/scan_backward.cu", elements=_elements,
+            kinds=(ScanKind.LOGCUMSUMEXP,),
+            kernels=(
+                *scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS, blocks=_blocks),
+                *scan_kernels("{KIND}InFull<{T}>", PARAMS, _SUMS_SPILLS, prefix="sums_", elements=HALVES,
+                              blocks=blocks_of_columns),
+            ),
             guarantee=Guarantee(_bound, batch_invariant=True),
         ),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from ...core.benchmark import EAGER, IN_ORDER, Benchmark
 from ...core.element import REALS
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
+from ...core.numbers import taken
+from ...core.params import exactly
 from ...schedules.segments import By, Columns, Segments, combine_kernels, place_kernels, segment_params, together
 from .segment_kinds import (
     ELEMENTS, Segmented, SegmentKind, combined, count_segments, each, expand, index_trouble, random_segments,
@@ -62,8 +64,8 @@ class SegmentReduceArgs(Args):
     x: Array = operand("tokens *row_shape")
     index: Array | None = operand("index_length", element=ELEMENTS, values=random_segments, instead="evenly")
     y: Array = output("num_segments *row_shape")
-    initial: Scalar = scalar(0.0)
-    empty: Scalar = scalar(0.0)
+    initial: Scalar = scalar(0, meets="element")
+    empty: Scalar = scalar(0, meets="element")
 
 
 def identity(kind: SegmentKind, element: ElementKind) -> Any:
@@ -86,11 +88,11 @@ def reference(
         else:
             y, n = combined(_UFUNC[kind].reduceat, x, ids, desc.num_segments, identity(kind, desc.element))
         if desc.with_initial:
-            y = _UFUNC[kind](np.asarray(initial, np.float64).astype(x.dtype), y)
+            y = _UFUNC[kind](taken(initial, desc.element).astype(x.dtype), y)
         if kind is SegmentKind.MEAN:
             y = y / expand(np.maximum(n, 1), x.ndim - 1).astype(x.dtype)
     if desc.with_empty:
-        y[n == 0] = np.asarray(empty, np.float64).astype(x.dtype)
+        y[n == 0] = taken(empty, desc.element).astype(x.dtype)
     return {"y": y}
 
 
@@ -107,7 +109,7 @@ def _logsumexp(desc: SegmentReduceDescriptor, x: Any, ids: Any) -> tuple[Any, An
     return y, n
 
 
-PARAMS = segment_params("SegmentReduceParams")
+PARAMS = segment_params("SegmentReduceParams", initial_whole="iscalar", empty_whole="iscalar")
 
 
 def tokens_of(p: Problem) -> Segments:
@@ -130,7 +132,15 @@ def _geometry(p: Problem) -> Geometry | str:
         columns, 1 + (desc.kind is SegmentKind.LOGSUMEXP), desc.acc.itemsize, x="x", y="y", initial=1, empty=1,
         mean=desc.kind is SegmentKind.MEAN, begins=desc.with_initial, fills=desc.with_empty,
     )  # fmt: skip
-    return last if isinstance(last, str) else together([*steps, *last], segments.workspace, columns, (p.x, p.y))
+    if isinstance(last, str):
+        return last
+    numbers = exactly(not desc.element.is_float, "initial", "empty")
+    every = [*(_with(step, exactly(False, "initial", "empty")) for step in steps), *(_with(s, numbers) for s in last)]
+    return together(every, segments.workspace, columns, (p.x, p.y))
+
+
+def _with(step: Any, params: Mapping[str, Any]) -> Any:
+    return replace(step, params={**step.params, **params})
 
 
 def _bound(kind_of: ElementKind, kind: Any) -> ErrorBound:

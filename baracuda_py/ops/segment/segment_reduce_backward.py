@@ -28,10 +28,9 @@ from .segment_reduce import (
     EXTREMES, SegmentReduceDescriptor, SegmentReducePlan, known_index, segment_case, tokens_of,
 )  # fmt: skip
 
-DIRECT = (SegmentKind.SUM, SegmentKind.MEAN, SegmentKind.LOGSUMEXP)  # whose gradient the forward's operands give
-COMBINING = (*EXTREMES, SegmentKind.PROD)
-_WITH_X = (*COMBINING, SegmentKind.LOGSUMEXP)
-_WITH_Y = (*EXTREMES, SegmentKind.LOGSUMEXP)
+DIRECT = (SegmentKind.SUM, SegmentKind.MEAN)  # whose gradient the forward's operands give
+COMBINING = (*EXTREMES, SegmentKind.PROD, SegmentKind.LOGSUMEXP)
+_PLANES = {SegmentKind.PROD: 3, SegmentKind.LOGSUMEXP: 2}  # numbers of a segment; of the others one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +48,8 @@ class SegmentReduceBackwardArgs(Args):
 
     dy: Array = operand("num_segments *row_shape")
     index: Array | None = operand("index_length", element=ELEMENTS, values=random_segments, instead="evenly")
-    x: Array | None = operand("tokens *row_shape", kinds=_WITH_X)
-    y: Array | None = operand("num_segments *row_shape", kinds=_WITH_Y)
+    x: Array | None = operand("tokens *row_shape", kinds=COMBINING)
+    y: Array | None = operand("num_segments *row_shape", kinds=EXTREMES)
     dx: Array = output("tokens *row_shape")
     initial: Scalar = scalar(0.0)
 
@@ -69,8 +68,10 @@ def reference(
             dx = dy[rows]
             if kind is SegmentKind.MEAN:
                 dx = dx / expand(n[rows], len(desc.row_shape))
-            if kind is SegmentKind.LOGSUMEXP:
-                dx = dx * np.exp(x - y[rows])
+        elif kind is SegmentKind.LOGSUMEXP:
+            dx = np.zeros(x.shape, dy.dtype)
+            for segment, tokens in each(ids, desc.num_segments):
+                dx[tokens] = dy[segment] * _shares(x[tokens], initial if desc.with_initial else -np.inf)
         elif kind in EXTREMES:
             same = (x == y[rows]) | (x != x) & (y[rows] != y[rows])
             ties = np.zeros(y.shape, dy.dtype)
@@ -83,6 +84,13 @@ def reference(
                 dx[tokens] = dy[segment] * _others(x[tokens], first)
     dx[~known] = 0
     return {"dx": dx}
+
+
+def _shares(x: Any, first: Any) -> Any:
+    """The part of every row in the sum of their exponentials and that of `first`."""
+    every = np.concatenate([np.full((1, *x.shape[1:]), first, x.dtype), x])
+    top = every.max(0)
+    return np.exp(x - top) / np.exp(every - np.where(np.isfinite(top), top, 0)).sum(0)
 
 
 def _others(x: Any, first: Any) -> Any:
@@ -119,9 +127,9 @@ def _geometry(p: Problem) -> Geometry | str:
     if isinstance(steps, str):
         return steps
     if kind in COMBINING:
-        facts = {"initial": 1} if kind is SegmentKind.PROD else {}
-        planes = 3 if kind is SegmentKind.PROD else 1
-        begins = desc.with_initial and kind is SegmentKind.PROD
+        facts = {"initial": 1} if kind in _PLANES else {}
+        planes = _PLANES.get(kind, 1)
+        begins = desc.with_initial and kind in _PLANES
         operands = {name: operand for name, operand in given.items() if name in "xh"}
         more = segments.combined(combining, planes, acc, kept=True, begins=begins, **operands, **facts)
         if isinstance(more, str):
@@ -152,8 +160,8 @@ def _kernels(kinds: tuple[SegmentKind, ...]) -> tuple[Any, ...]:
 
 
 class SegmentReduceBackwardPlan(Plan):
-    """dx[t, …] of `SegmentReducePlan`: dy of t's segment, for mean divided by its tokens, for logsumexp times
-    exp(x - y).
+    """dx[t, …] of `SegmentReducePlan`: dy of t's segment, for mean divided by its tokens, for logsumexp times the part
+    of exp(x) in the sum of exponentials, which is found anew: the forward's result is rounded.
 
     max and min divide dy evenly among the tokens that are the extreme (NaN among NaN), as JAX and PyTorch do. prod
     multiplies dy by the product of the other tokens, zeros or not: the product of a segment is held as a fraction and

@@ -30,7 +30,6 @@ from ...schedules.row_groups import FLUSHED
 from ...schedules.row_terms import last_axis, term_geometry, term_kernels, term_params
 from ..random.draws import is_array, numbered, streams
 from ..random.philox import philox_uniform
-from ..random.random_functions import seeded
 from .masked_softmax import rows_of
 
 _HALF = 2.0**-25
@@ -252,7 +251,7 @@ def gumbel_softmax(
     if not is_array(tau) and not real("tau", tau) > 0:
         raise InvalidProblemError(f"tau must be above 0, got {shown(tau)}")
     return _forward(
-        x, axis=axis, hard=hard, tau=tau, seed=seeded("gumbel_softmax", seed), offset=offset, return_soft=return_soft,
+        x, axis=axis, hard=hard, tau=tau, seed=seed, offset=offset, return_soft=return_soft,
         out=out, stream=stream, preference=preference,
     )  # fmt: skip
 

@@ -20,9 +20,19 @@ from ..layout.views import part
 from .searchsorted import SearchsortedPlan, searchsorted
 from .sort import sort
 
-# From the nearer end, so that both are exact; a line of no length, which has x only where xp ends in equal ones, is b1.
-_STEP = "(b1 - b0) / (1 if a0 == a1 else a1 - a0)"
-_LINE = f"b1 if a0 == a1 and x == x else b1 - (a1 - x) * {_STEP} if x - a0 > a1 - x else b0 + (x - a0) * {_STEP}"
+# From the nearer end, so that both are exact. A line of no length, which has x only where xp ends in equal ones, is b1.
+# Where a difference is infinite, the mean of both ends by their distances, and at an end that end. What is not chosen
+# is made of zeros, so that its gradient is 0 and not 0 times an infinity.
+_PLAIN = "(isfinite(b1 - b0) and (isfinite(a1 - a0) or x != a0 and x != a1 and (isinf(a0) or isinf(a1))))"
+_STEP = f"((b1 - b0 if {_PLAIN} else 0) / (1 if a0 == a1 else a1 - a0))"
+_NEAR = f"(b1 - (a1 - x) * {_STEP} if x - a0 > a1 - x else b0 + (x - a0) * {_STEP})"
+_ELSE = f"({_PLAIN} or x == a0 or x == a1)"
+_WIDTH = "(1 if a0 == a1 else 0.5 * a1 - 0.5 * a0)"
+_MEAN = (
+    f"((0 if {_ELSE} else b0) * ((0.5 * a1 - 0.5 * x) / {_WIDTH})"
+    f" + (0 if {_ELSE} else b1) * ((0.5 * x - 0.5 * a0) / {_WIDTH}))"
+)
+_LINE = f"b1 if a0 == a1 and x == x else {_NEAR} if {_PLAIN} else b0 if x == a0 else b1 if x == a1 else {_MEAN}"
 
 
 @cache
@@ -39,7 +49,8 @@ def interp(
 
     x: any shape; xp, fp: vectors of n >= 1; all of one float. left, right: numbers for x below xp[0] and above the last
     of xp, by default fp[0] and the last of fp; "extrapolate" (JAX's) continues the line there. period: x and xp are
-    taken modulo it, and xp need not ascend; left and right are not looked at then. NaN gives NaN. 4 launches, with a
+    taken modulo it, and xp need not ascend; left and right are not looked at then. NaN gives NaN; at a point the result
+    is its value, whatever lies beside it, and between an infinite one and a finite one infinite. 4 launches, with a
     period 8 more and a sort; gradients of x, xp and fp.
     """
     if unknown:

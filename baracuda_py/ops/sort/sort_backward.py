@@ -79,7 +79,7 @@ PARAMS = Params("SortBackwardParams", dx="ptr", dy="ptr", indices="ptr", status=
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    """Zeros, then what dy has; a launch each. Where dy has whole rows there is a place for each, and no zeros."""
+    """Zeros, as indices need not name every place, then what dy has; a launch each."""
     desc, shape = p.desc, p.desc.along
     strides = [*p.dx.strides]
     if shape:
@@ -100,7 +100,7 @@ def _geometry(p: Problem) -> Geometry | str:
         return put
     if isinstance(zeros, str):
         return zeros
-    steps: list[Any] = list(zeros.steps) if desc.picked_shape != desc.shape else []
+    steps = list(zeros.steps)
     if p.dy.size:
         blocks = -(-p.dy.size // THREADS)
         if blocks > MOST_BLOCKS:
@@ -120,7 +120,7 @@ class SortBackwardPlan(Plan):
     """dx[…, indices[…, j, …], …] = dy[…, j, …] along `axis`, and 0 elsewhere: the gradient of sorts and selections.
 
     The indices of a row are different places, as a sort gives them; of equal ones any may win. One outside
-    [0, extent of the axis) writes nothing.
+    [0, extent of the axis) writes nothing, and what no index names is 0.
     """
 
     op = "sort.sort_backward"
@@ -128,7 +128,9 @@ class SortBackwardPlan(Plan):
     descriptor = SortBackwardDescriptor
     args = SortBackwardArgs
     reference = staticmethod(reference)
-    value_policy = "an index outside [0, extent of the axis), negative ones included, writes nothing"
+    value_policy = (
+        "an index outside [0, extent of the axis), negative ones included, writes nothing; what no index names is 0"
+    )
     variants = (
         Variant(
             "put", _geometry, source="sort/sort_backward.cu",

@@ -133,8 +133,9 @@ def _geometry(p: Problem) -> Geometry | str:
     }  # fmt: skip
     steps = []
     if tiles:
+        cleared = tiles if p.indices is None or p.views["inverse"] is None else max(tiles, n // ITEMS)
         steps = [
-            Step("clear", (max(1, -(-tiles // _CLEAR)), 1, 1), params, {}, _CLEAR),
+            Step("clear", (-(-cleared // _CLEAR), 1, 1), params, {}, _CLEAR),
             Step("mark", (tiles, 1, 1), params, {}, THREADS),
         ]
     steps.append(Step("finish", (max(1, -(-size // _CLEAR)), 1, 1), params, {}, _CLEAR))
@@ -178,7 +179,7 @@ class UniqueConsecutivePlan(Plan):
     descriptor = UniqueConsecutiveDescriptor
     args = UniqueConsecutiveArgs
     reference = staticmethod(reference)
-    value_policy = "an index outside [0, n) leaves no entry of inverse; no two may be equal"
+    value_policy = "an index outside [0, n) leaves no entry of inverse, -1 where none names it; no two may be equal"
     variants = (
         Variant(
             "look_back", _geometry, source="sort/unique.cu", elements=EVERY,

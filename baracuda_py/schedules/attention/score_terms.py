@@ -18,6 +18,8 @@ TERMS = {
     "unit_log2": "f32", "inner": "f32", "near": "f32[3]", "far": "f32[5]",
 }  # fmt: skip
 
+RESTS = {"rests": "workspace", "resummed": "i32"}
+"""Further ones of the backward's: what rows' lse lack, and whether it was found (lse_rests.py)."""
 
 LEVELS = {0: "", 1: "_terms", 2: "_masks"}  # suffixes of kernel names, by LEVEL of `Terms` in terms.cuh
 

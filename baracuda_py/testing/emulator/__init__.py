@@ -19,7 +19,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -27,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..._forking import Mutex
 from ...core.device import Device, fake_device
 from ...core.errors import BaracudaError, CompileError
 from ...jit import compiler, nvrtc, source, toolkit
@@ -41,7 +41,7 @@ _HERE = Path(__file__).parent
 _FLAGS = (
     "-std=c++17", "-w", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", f"-I{_HERE}",
 )  # fmt: skip
-_ONE_GRID = threading.Lock()
+_ONE_GRID = Mutex()
 Sizes = tuple[int, int, int]
 _GUARD = 256  # bytes around an allocation
 _TEXT = 2000
@@ -109,7 +109,7 @@ def run_kernel(
     text, image = ctypes.create_string_buffer(_TEXT), ctypes.create_string_buffer(params, len(params))
     sizes = ctypes.c_uint * 3
     run = _threads().simt_run
-    with _ONE_GRID:
+    with _ONE_GRID():
         failed = run(
             getattr(library, symbol), sizes(*grid), sizes(*block), smem, image, cluster, _BLOCKS, seed, _YIELD_EVERY,
             text, _TEXT,

@@ -9,6 +9,7 @@ import baracuda_py.torch as bct
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
 from .embedding import RotaryEmbedding
+from .linear import Linear
 
 
 class KVCache:
@@ -50,8 +51,8 @@ class Attention(torch.nn.Module):  # type: ignore[misc]
         if head_dim is None and embed_dim % num_heads:
             raise InvalidProblemError(f"num_heads must divide embed_dim = {embed_dim}, got {num_heads}")
         width = (num_heads + 2 * self.num_kv_heads) * self.head_dim
-        self.qkv = torch.nn.Linear(embed_dim, width, bias, **given)
-        self.out = torch.nn.Linear(num_heads * self.head_dim, embed_dim, bias, **given)
+        self.qkv = Linear(embed_dim, width, bias, **given)
+        self.out = Linear(num_heads * self.head_dim, embed_dim, bias, **given)
         self.rope = None if rope_base is None else RotaryEmbedding(self.head_dim, rope_base)
 
     def forward(

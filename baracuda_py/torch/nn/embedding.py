@@ -19,10 +19,10 @@ class Embedding(torch.nn.Embedding):  # type: ignore[misc]
         super().__init__(*args, **given)
         _refuse_sparse(self)
 
-    def forward(self, indices: Any) -> Any:
+    def forward(self, input: Any) -> Any:
         """Rows of the weight, [*indices.shape, embedding_dim]."""
         return bct.embedding(
-            indices, self.weight, padding_idx=self.padding_idx, max_norm=self.max_norm, norm_type=self.norm_type,
+            input, self.weight, padding_idx=self.padding_idx, max_norm=self.max_norm, norm_type=self.norm_type,
             scale_grad_by_freq=self.scale_grad_by_freq,
         )  # fmt: skip
 
@@ -34,10 +34,10 @@ class EmbeddingBag(torch.nn.EmbeddingBag):  # type: ignore[misc]
         super().__init__(*args, **given)
         _refuse_sparse(self)
 
-    def forward(self, indices: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+    def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
         """One row a bag, [bags, embedding_dim]."""
         return bct.embedding_bag(
-            indices, self.weight, offsets, per_sample_weights, mode=self.mode, padding_idx=self.padding_idx,
+            input, self.weight, offsets, per_sample_weights, mode=self.mode, padding_idx=self.padding_idx,
             include_last_offset=self.include_last_offset, scale_grad_by_freq=self.scale_grad_by_freq,
             max_norm=self.max_norm, norm_type=self.norm_type,
         )  # fmt: skip

@@ -17,8 +17,8 @@ ACTIVATIONS = ("relu", "relu_squared", "gelu", "gelu_tanh", "quick_gelu", "silu"
 class Linear(torch.nn.Linear):  # type: ignore[misc]
     """torch.nn.Linear followed by an activation: y = act(x Wᵀ + bias).
 
-    Relu, gelu, gelu_tanh and silu are applied where the product is made, in one launch (`bc.linear`). Without an
-    activation, and before others, which are a launch of their own, the product is torch's.
+    The product is `bc.linear`; relu, gelu, gelu_tanh and silu are applied where it is made, in one launch, others by a
+    launch of their own.
     """
 
     def __init__(
@@ -31,12 +31,11 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
             )
         self.activation = activation
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, input: Any) -> Any:
         """[…, in_features] to […, out_features]."""
-        if self.activation in FUSED:
-            return bct.linear(x, self.weight, self.bias, activation=self.activation)
-        y = super().forward(x)
-        return y if self.activation is None else getattr(bct, self.activation)(y)
+        own = self.activation if self.activation in FUSED else None
+        y = bct.linear(input, self.weight, self.bias, activation=own)
+        return y if self.activation == own else getattr(bct, str(self.activation))(y)
 
     def extra_repr(self) -> str:
         """The settings, as a module prints them."""
@@ -52,8 +51,8 @@ class SwiGLU(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, in_features: int, hidden_features: int, bias: bool = False, **given: Any) -> None:
         super().__init__()
-        self.gate_up = torch.nn.Linear(in_features, 2 * hidden_features, bias, **given)
-        self.down = torch.nn.Linear(hidden_features, in_features, bias, **given)
+        self.gate_up = Linear(in_features, 2 * hidden_features, bias, **given)
+        self.down = Linear(hidden_features, in_features, bias, **given)
 
     def forward(self, x: Any) -> Any:
         """[…, in_features] to the same shape."""

@@ -10,91 +10,64 @@ from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
 
+REDUCTIONS = ("mean", "sum", "none")
+
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):  # type: ignore[misc]
-    """torch.nn.CrossEntropyLoss; logits […, classes], targets […], or probabilities of the logits' shape.
+    """torch.nn.CrossEntropyLoss; logits [N, classes, d1, …], targets [N, d1, …], or probabilities of the logits' shape.
 
-    The classes are the last axis, as language models have them, or axis 1 where only that fits the shape of targets
-    that are classes. Losses are added in float32 (float64 for float64).
+    The classes are also the last axis, as language models have them, where targets that are classes fit only that.
+    Losses are added in float32 (float64 for float64).
     """
 
-    def forward(self, logits: Any, targets: Any) -> Any:
-        """The loss: 0-d, or […] with reduction "none"."""
+    def forward(self, input: Any, target: Any) -> Any:
+        """The loss: 0-d, or of the shape of targets that are classes with reduction "none"."""
+        classes = input.dim() > 2 and (
+            target.is_floating_point() or target.shape == (*input.shape[:1], *input.shape[2:])
+        )
         return bct.cross_entropy(
-            logits, targets, self.weight, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing,
-            reduction=self.reduction,
+            input, target, self.weight, ignore_index=self.ignore_index, label_smoothing=self.label_smoothing,
+            reduction=self.reduction, axis=1 if classes else -1,
         )  # fmt: skip
 
 
 class FusedLinearCrossEntropyLoss(torch.nn.Module):  # type: ignore[misc]
-    """cross_entropy(x Wᵀ + bias, targets) in chunks of tokens: the logits are never held as a whole.
+    """cross_entropy(x Wᵀ + bias, targets), whose logits are never whole in memory: `bc.linear_cross_entropy`.
 
-    A chunk's logits, their loss and their gradient are made one after the other, and the gradients of x and W are
-    added up in the forward pass (Hsu et al. 2024, Liger Kernel). Memory for logits is chunk_size · classes.
+    weight: a factor of each class [classes], as of torch.nn.CrossEntropyLoss. z_loss: a factor of lse², softcap: that
+    of logits. chunk_size: rows whose logits are held at once, by default as many as the op thinks fit.
     """
 
     def __init__(
-        self, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean", chunk_size: int = 1024
-    ) -> None:
+        self, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: str = "mean",
+        chunk_size: int | None = None, *, weight: Any = None, z_loss: float = 0.0, softcap: float = 0.0,
+    ) -> None:  # fmt: skip
         super().__init__()
-        if reduction not in ("mean", "sum"):
-            raise InvalidProblemError(f"reduction must be 'mean' or 'sum', got {shown(reduction)}")
-        if chunk_size < 1:
+        if reduction not in REDUCTIONS:
+            raise InvalidProblemError(f"reduction must be one of {', '.join(REDUCTIONS)}, got {shown(reduction)}")
+        if chunk_size is not None and chunk_size < 1:
             raise InvalidProblemError(f"chunk_size must be at least 1, got {chunk_size}")
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
-        self.reduction, self.chunk_size = reduction, chunk_size
+        self.reduction, self.chunk_size, self.z_loss, self.softcap = reduction, chunk_size, z_loss, softcap
+        self.weight: Any
+        self.register_buffer("weight", weight)
 
     def forward(self, x: Any, weight: Any, targets: Any, bias: Any = None) -> Any:
-        """x […, features], weight [classes, features], targets […], bias [classes]; the loss is 0-d."""
-        if targets.shape != x.shape[:-1]:
-            raise InvalidProblemError(f"targets must have shape {tuple(x.shape[:-1])}, got {tuple(targets.shape)}")
-        flat = x.reshape(-1, x.shape[-1])
-        facts = (self.ignore_index, self.label_smoothing, self.reduction, self.chunk_size)
-        return _Chunked.apply(flat, weight, targets.reshape(-1), bias, facts)
+        """x […, features], weight [classes, features], targets […], bias [classes]; the loss is 0-d, or […].
 
+        x and targets are copied where their rows are no even steps apart, as those of x[:, :-1] are.
+        """
+        lead = tuple(x.shape[:-1])
+        if tuple(targets.shape) != lead:
+            raise InvalidProblemError(f"targets must have shape {lead}, got {tuple(targets.shape)}")
+        loss = bct.linear_cross_entropy(
+            x.reshape(-1, x.shape[-1]), weight, targets.reshape(-1), bias, self.weight, ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing, z_loss=self.z_loss, softcap=self.softcap, reduction=self.reduction,
+            chunk=self.chunk_size or 0,
+        )  # fmt: skip
+        return loss.reshape(lead) if self.reduction == "none" else loss
 
-class _Chunked(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, x: Any, weight: Any, targets: Any, bias: Any, facts: tuple[int, float, str, int]) -> Any:
-        """The loss; gradients of what needs one are made beside it."""
-        ignore_index, label_smoothing, reduction, chunk = facts
-        need_x, need_w, _, need_b = ctx.needs_input_grad[:4]
-        acc = torch.promote_types(x.dtype, torch.float32)
-        loss = torch.zeros((), dtype=acc, device=x.device)
-        count = torch.zeros((), dtype=acc, device=x.device)
-        dx = torch.empty_like(x) if need_x else None
-        dw = torch.zeros(weight.shape, dtype=acc, device=x.device) if need_w else None
-        db = torch.zeros(weight.shape[0], dtype=acc, device=x.device) if need_b else None
-        for start in range(0, x.shape[0], chunk):
-            part, at = x[start : start + chunk], targets[start : start + chunk]
-            logits = torch.nn.functional.linear(part, weight, bias)
-            made = bct.cross_entropy(
-                logits, at, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction="sum",
-                return_dlogits=bool(need_x or need_w or need_b),
-            )  # fmt: skip
-            value, dlogits = made if isinstance(made, tuple) else (made, None)
-            loss += value
-            count += (at != ignore_index).sum()
-            if need_x:
-                dx[start : start + chunk] = dlogits @ weight  # type: ignore[index]
-            if need_w:
-                dw += dlogits.T @ part
-            if need_b:
-                db += dlogits.sum(0, dtype=acc)
-        scale = 1 / count if reduction == "mean" else torch.ones_like(count)
-        made = [g for g in (dx, dw, db) if g is not None]
-        ctx.save_for_backward(scale, *made)
-        ctx.kept = (need_x, need_w, need_b)
-        ctx.dtypes = (x.dtype, weight.dtype, weight.dtype if bias is None else bias.dtype)
-        return loss * scale
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, dloss: Any) -> Any:
-        """What the forward pass made, scaled."""
-        scale, *made = ctx.saved_tensors
-        factor, held = scale * dloss, iter(made)
-        dx, dw, db = (
-            (next(held) * factor).to(dtype) if need else None for need, dtype in zip(ctx.kept, ctx.dtypes, strict=True)
-        )
-        return dx, dw, None, db, None
+    def extra_repr(self) -> str:
+        """The settings, as a module prints them."""
+        facts = ("ignore_index", "label_smoothing", "reduction", "chunk_size", "z_loss", "softcap")
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in facts)

@@ -6,6 +6,7 @@ from typing import Any
 
 import baracuda_py.torch as bct
 
+from ...core.errors import InvalidProblemError
 from ..untyped import torch
 
 
@@ -41,11 +42,19 @@ class HuberLoss(torch.nn.HuberLoss):  # type: ignore[misc]
         return bct.huber_loss(input, target, delta=self.delta, reduction=self.reduction)
 
 
+def _same_shape(module: Any, input: Any, target: Any) -> None:
+    """Refuses what would broadcast, [N, 1] with [N] to [N, N], as torch's own modules do."""
+    if input.shape != target.shape:
+        name = type(module).__name__
+        raise InvalidProblemError(f"{name}: target must have shape {tuple(input.shape)}, got {tuple(target.shape)}")
+
+
 class BCELoss(torch.nn.BCELoss):  # type: ignore[misc]
     """torch.nn.BCELoss."""
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of probabilities."""
+        """The loss of probabilities and targets of their shape."""
+        _same_shape(self, input, target)
         return bct.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
 
 
@@ -53,7 +62,8 @@ class BCEWithLogitsLoss(torch.nn.BCEWithLogitsLoss):  # type: ignore[misc]
     """torch.nn.BCEWithLogitsLoss."""
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss of logits."""
+        """The loss of logits and targets of their shape."""
+        _same_shape(self, input, target)
         return bct.binary_cross_entropy_with_logits(
             input, target, weight=self.weight, pos_weight=self.pos_weight, reduction=self.reduction
         )

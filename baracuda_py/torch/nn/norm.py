@@ -6,6 +6,7 @@ from typing import Any
 
 import baracuda_py.torch as bct
 
+from ...core.element import ElementKind
 from ..untyped import torch
 
 
@@ -14,7 +15,7 @@ class RMSNorm(torch.nn.RMSNorm):  # type: ignore[misc]
 
     def forward(self, x: Any, residual: Any = None) -> Any:
         """y, of x's shape; given `residual`, (y, h) of h = x + residual, which the next layer adds to."""
-        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
+        eps = ElementKind.of(x.dtype).acc.limits.eps if self.eps is None else self.eps
         shape = self.normalized_shape
         return bct.rms_norm(x, self.weight, residual, normalized_shape=shape, eps=eps, return_h=residual is not None)
 
@@ -22,10 +23,10 @@ class RMSNorm(torch.nn.RMSNorm):  # type: ignore[misc]
 class LayerNorm(torch.nn.LayerNorm):  # type: ignore[misc]
     """torch.nn.LayerNorm: y = (x - mean) / sqrt(var + eps) · weight + bias, over the trailing `normalized_shape`."""
 
-    def forward(self, x: Any, residual: Any = None) -> Any:
-        """y, of x's shape; given `residual`, (y, h) of h = x + residual, which the next layer adds to."""
+    def forward(self, input: Any, residual: Any = None) -> Any:
+        """y, of the input's shape; given `residual`, (y, h) of h = input + residual, which the next layer adds to."""
         return bct.layer_norm(
-            x, self.weight, self.bias, residual, normalized_shape=self.normalized_shape, eps=self.eps,
+            input, self.weight, self.bias, residual, normalized_shape=self.normalized_shape, eps=self.eps,
             return_h=residual is not None,
         )  # fmt: skip
 
@@ -33,9 +34,9 @@ class LayerNorm(torch.nn.LayerNorm):  # type: ignore[misc]
 class _BatchNorm:
     """The forward of batch norms; the rest is torch.nn's, and so are parameters, buffers and state_dict."""
 
-    def forward(self: Any, x: Any) -> Any:
-        """y, of x's shape; in training the running statistics are moved."""
-        self._check_input_dim(x)
+    def forward(self: Any, input: Any) -> Any:
+        """y, of the input's shape; in training the running statistics are moved."""
+        self._check_input_dim(input)
         momentum, tracked = self.momentum or 0.0, self.training and self.track_running_stats
         if tracked and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
@@ -45,7 +46,7 @@ class _BatchNorm:
         training = self.training or running == (None, None)
         kept = running if tracked or not self.training else (None, None)
         mean, var = kept
-        return bct.batch_norm(x, mean, var, self.weight, self.bias, training, momentum, self.eps)
+        return bct.batch_norm(input, mean, var, self.weight, self.bias, training, momentum, self.eps)
 
 
 class BatchNorm1d(_BatchNorm, torch.nn.BatchNorm1d):  # type: ignore[misc]
@@ -63,21 +64,21 @@ class BatchNorm3d(_BatchNorm, torch.nn.BatchNorm3d):  # type: ignore[misc]
 class GroupNorm(torch.nn.GroupNorm):  # type: ignore[misc]
     """torch.nn.GroupNorm, of x (batch, channels, …), channels first or last."""
 
-    def forward(self, x: Any) -> Any:
-        """y, of x's shape."""
-        return bct.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+    def forward(self, input: Any) -> Any:
+        """y, of the input's shape."""
+        return bct.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
 
 class _InstanceNorm:
     """The forward of instance norms, as `_BatchNorm`."""
 
-    def forward(self: Any, x: Any) -> Any:
-        """y, of x's shape, which may lack the batch; in training the running statistics are moved."""
-        self._check_input_dim(x)
-        alone = x.dim() == self._get_no_batch_dim()
+    def forward(self: Any, input: Any) -> Any:
+        """y, of the input's shape, which may lack the batch; in training the running statistics are moved."""
+        self._check_input_dim(input)
+        alone = input.dim() == self._get_no_batch_dim()
         of_input = self.training or not self.track_running_stats
         y = bct.instance_norm(
-            x[None] if alone else x, self.running_mean, self.running_var, self.weight, self.bias, of_input,
+            input[None] if alone else input, self.running_mean, self.running_var, self.weight, self.bias, of_input,
             self.momentum or 0.0, self.eps,
         )  # fmt: skip
         return y[0] if alone else y

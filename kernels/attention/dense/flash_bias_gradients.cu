@@ -23,7 +23,6 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
     const T* const k = at.template keys<T>(p.k, p.stride[1]);
     const T* const v = at.template keys<T>(p.v, p.stride[2]);
     const T* const dy = at.template queries<T>(p.dy, p.stride[3]);
-    const A* const lse = static_cast<const A*>(p.lse) + at.row(p);
     const A* const delta = static_cast<const A*>(p.delta) + at.row(p);
     const int i0 = at.q0 + thread_row(), j0 = at.k0 + thread_col();
     pairs.enter(at.b, at.h);
@@ -33,7 +32,7 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient(const P& p) {
 #pragma unroll
     for (int i = 0; i < R; ++i) {
       const int r = thread_row() + 8 * i;
-      const A base = r < at.rows ? replay_base(lse[r]) : A(0);
+      const auto base = r < at.rows ? RowBase<A>::of(p, at.row(p) + r) : RowBase<A>{};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         A through;

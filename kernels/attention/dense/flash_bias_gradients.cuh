@@ -157,19 +157,20 @@ template <class T, class P> BARACUDA_D void flash_sink_gradients(const P& p) {
   const A sink = static_cast<const A*>(p.sinks)[h];
   A sum = 0;
   for (i64 b = 0; b < p.batch_size; ++b) {
-    const A* const lse = static_cast<const A*>(p.lse) + (b * heads + h) * rows;
-    const A* const delta = static_cast<const A*>(p.delta) + (b * heads + h) * rows;
+    const i64 row0 = (b * heads + h) * rows;
+    const A* const delta = static_cast<const A*>(p.delta) + row0;
     for (i64 first = threadIdx.x; first < rows; first += AHEAD * THREADS) {
-      A x[AHEAD], d[AHEAD];
+      RowBase<A> x[AHEAD];
+      A d[AHEAD];
 #pragma unroll
       for (int n = 0; n < AHEAD; ++n) {
         const i64 i = first + n * THREADS;
-        x[n] = i < rows ? replay_base(lse[i]) : A(0);
+        x[n] = i < rows ? RowBase<A>::of(p, row0 + i) : RowBase<A>{};
         d[n] = i < rows ? delta[i] : A(0);
       }
 #pragma unroll
       for (int n = 0; n < AHEAD; ++n) {
-        sum = math::fma(-replayed_weight(sink - x[n]), d[n], sum);
+        sum = math::fma(-replayed_weight(sink - x[n].base - x[n].rest), d[n], sum);
       }
     }
   }

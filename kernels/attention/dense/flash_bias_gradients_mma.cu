@@ -56,11 +56,12 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
     more = next.find(p, share, step);
     terms.enter(at.b, at.h);
     const int i0 = at.q0 + r0, j0 = at.k0 + c0;
-    float base[2], delta[2];
+    RowBase<float> base[2];
+    float delta[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const bool there = r0 + 8 * half < at.rows;
-      base[half] = there ? replay_base(static_cast<const float*>(p.lse)[at.row(p) + r0 + 8 * half]) : 0.0f;
+      base[half] = there ? RowBase<float>::of(p, at.row(p) + r0 + 8 * half) : RowBase<float>{};
       delta[half] = there ? static_cast<const float*>(p.delta)[at.row(p) + r0 + 8 * half] : 0.0f;
     }
 #pragma unroll 1
@@ -81,10 +82,14 @@ template <class T, class P> BARACUDA_D void flash_bias_gradient_mma(const P& p) 
       terms.add_to(scores, i0, j0, at.whole());
       const bool masked = terms.masked(), drops = terms.drops();
       each(x, [&](float& s, int n, int e) {
-        const float found = replayed_weight(s - base[e / 2]);
-        weight[0][n][e] = masked && s == -numeric<float>::infinity()                       ? -0.0f
-                          : rounds_to_one<T>(found) && (drops || is_far_base(base[e / 2])) ? 0.0f
-                                                                                           : found;
+        const auto& row = base[e / 2];
+        const float above = s - row.base;
+        const bool resummed = is_resummed(p, row.base), far = is_far_base(row.base);
+        // of a huge product the key's weight may be lost for 1, which makes ds 0 as well
+        const float found = replayed_weight(resummed ? above_sum(above, row.rest, 0.0f) : above);
+        weight[0][n][e] = masked && s == -numeric<float>::infinity()  ? -0.0f
+                          : rounds_to_one<T>(found) && (drops || far) ? 0.0f
+                                                                      : found;
         s = 0.0f;
       });
       if (at.cut() || at.rows < ROWS) {

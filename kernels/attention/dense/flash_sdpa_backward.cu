@@ -57,12 +57,13 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
   Pairs<TERMS, A, P> pairs(p);
   pairs.enter(work.b, work.h);
 
-  A acc[R][D / 16], base[R], delta[R];
+  A acc[R][D / 16], delta[R];
+  RowBase<A> base[R];
   clear(acc);
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     const int r = thread_row() + 8 * i;
-    base[i] = r < rows ? replay_base(static_cast<const A*>(p.lse)[work.stat + r]) : A(0);
+    base[i] = r < rows ? RowBase<A>::of(p, work.stat + r) : RowBase<A>{};
     delta[i] = r < rows ? static_cast<const A*>(p.delta)[work.stat + r] : A(0);
   }
   const int last = span.end(rows);
@@ -172,7 +173,7 @@ template <class T, int D, class Where, int TERMS, class P> BARACUDA_D void flash
         for (int j = 0; j < 4; ++j) {
           const int at = thread_col() + 16 * j;
           const i64 row = row0 + q0 + at;
-          const A base = at < left ? replay_base(static_cast<const A*>(p.lse)[row]) : A(0);
+          const auto base = at < left ? RowBase<A>::of(p, row) : RowBase<A>{};
           const A delta = pass == 1 && at < left ? static_cast<const A*>(p.delta)[row] : A(0);
           const int limit = at < left ? min(rows, past + at) : 0;
 #pragma unroll

@@ -92,6 +92,7 @@ template <int QUERIES, class P, class Tile> struct FarRows {
       : p(p), key(key), step(step), stats(stats), any(any) {}
   BARACUDA_D FarRows(const P& p, const Tile& key, const Walk& step, const Stats* stats)
       : FarRows(p, key, step, stats, found(stats)) {}
+  static BARACUDA_HD constexpr bool may_have_rests() { return takes_rests<P>; }
   static BARACUDA_D bool found(const Stats* stats) {  // called by a whole warp
     bool some = false;
 #pragma unroll
@@ -120,6 +121,30 @@ template <int QUERIES, class P, class Tile> struct FarRows {
         const float base = far ? replay_base(lse[8 * n + e]) : 0.0f;
         x[n][e] = far ? lowered(x[n][e], base, unit) : x[n][e];
         x[n][2 + e] = far ? lowered(x[n][2 + e], base, unit) : x[n][2 + e];
+      }
+    }
+  }
+  // The same where rows' sums may have been found again. product(n, e): what biases were added to.
+  template <int M, class Product>
+  BARACUDA_D void lower(float (&x)[M][4], int i0, float unit, const Product& product) const {
+    if (!any) return;
+    i0 += lane_id() % 4 * 2;
+    const i64 head = static_cast<i64>(key.b) * p.num_heads + key.kv * p.group + step.head;
+    const i64 row = head * p.query_len + key.of.query_row + static_cast<i64>(step.at) * QUERIES + i0;
+    const float *const lse = static_cast<float*>(p.lse) + row, *const rests = static_cast<float*>(p.rests) + row;
+#pragma unroll
+    for (int n = 0; n < M; ++n) {
+      const float2 found = stats[i0 / 2 + 4 * n].lse;
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const bool far = is_far(e ? found.y : found.x);
+        const float own = far ? lse[8 * n + e] : 0.0f;
+        const float rest = far && p.resummed ? rests[8 * n + e] : 0.0f;
+#pragma unroll
+        for (int at = e; at < 4; at += 2) {
+          const float above = above_sum(x[n][at] * unit - own, rest, product(n, at));
+          x[n][at] = !far ? x[n][at] : above == 0.0f ? 0.0f : above * math::fast_rcp(unit);
+        }
       }
     }
   }

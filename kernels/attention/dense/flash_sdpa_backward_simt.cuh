@@ -69,14 +69,48 @@ BARACUDA_D void product(A (&s)[R][4], A* staging, const Operands<T>& o) {
 BARACUDA_D bool is_hidden(float weight) { return __float_as_uint(weight) == 0x80000000u; }
 BARACUDA_D bool is_hidden(double weight) { return weight == 0.0 && math::signbit(weight); }
 
-// The weight of a score that lies `above` its row's base, and the weight that ds is made of: see is_far_base.
-template <class A> BARACUDA_D A replayed(A& of_ds, A above, A score, A base, bool drops) {
+// Whether the row of that lse or base has one.
+template <class A, class P> BARACUDA_D bool is_resummed(const P& p, A lse) {
+  if constexpr (takes_rests<P>) return p.resummed && is_far_base(lse) && has_rest(lse);
+  else return false;
+}
+// What a row's scores are lowered by: replay_base(lse), or where its sum was found again lse and the rest.
+template <class A> struct RowBase {
+  A base, rest;
+
+  template <class P> static BARACUDA_D RowBase of(const P& p, i64 row) {
+    const A lse = static_cast<const A*>(p.lse)[row];
+    if constexpr (takes_rests<P>) {
+      if (is_resummed(p, lse)) return {lse, static_cast<const A*>(p.rests)[row]};
+    }
+    return {replay_base(lse), A(0)};
+  }
+};
+
+// The weight of a score that lies `above` its row's base, and the weight that ds is made of: see is_far_base. lone:
+// whether a key that has all of its row is looked for.
+template <class A> BARACUDA_D A replayed(A& of_ds, A above, A score, A base, bool lone) {
   // the part of a score that rounding may have taken
   constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-49 : 0x1p-20);
   const bool whole = above >= -room * (A(1) + math::abs(score) + math::abs(base));
   const A found = replayed_weight(above);
-  of_ds = whole && (drops || is_far_base(base)) ? A(0) : found;
+  of_ds = whole && lone ? A(0) : found;
   return found;
+}
+
+// As Pairs::weight. Where the row's sum was found again, scores are rounded as they were for that.
+template <class Pairs, class P, class A>
+BARACUDA_D A weight_of(const Pairs& pairs, const P& p, A& of_ds, A& through, A x, int i, int j, const RowBase<A>& row) {
+  const A before = pairs.before(through, x, i, j), product = before * pairs.out;
+  const bool resummed = is_resummed(p, row.base);
+  A above;
+  if (resummed) above = above_sum(pairs.biased(product, i, j) - row.base, row.rest, product);
+  else above = pairs.above(row.base, before, i, j);
+  if (above == -numeric<A>::infinity() && pairs.hides(i, j)) {
+    through = A(1);
+    return of_ds = A(-0.0);
+  }
+  return replayed(of_ds, above, product, resummed ? A(0) : row.base, pairs.drops() || is_far_base(row.base));
 }
 
 // The weights of pairs of one head. scale multiplies a product on its way to a score, and a score's gradient on its way
@@ -88,18 +122,22 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
   BARACUDA_D explicit Pairs(const P& p) : Base(p, p.query_len, p.key_len, p.shift) {
     scale = static_cast<A>(p.signed_scale), sign = static_cast<A>(p.sign);
   }
-  // The weight of query i and key j, whose product is x, in a row with that base. Sets of_ds, the weight that ds is
-  // made of, and through, the factor of the score's gradient (the soft cap's derivative).
-  BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, A base) const {
+  // What biases are added to for query i and key j, whose product is x. Sets through, the factor of the score's
+  // gradient (the soft cap's derivative).
+  BARACUDA_D A before(A& through, A x, int, int) const {
     x *= sign;
     if (this->capped()) x = this->squash(x);
     through = Base::through(x);
-    const A above = this->above(base, x, i, j);
-    if (above == -numeric<A>::infinity() && this->hides(i, j)) {
-      through = A(1);
-      return of_ds = A(-0.0);
-    }
-    return replayed(of_ds, above, x * this->out, base, this->drops());
+    return x;
+  }
+  // The score: -inf where the mask hides it.
+  BARACUDA_D A score(A x, int i, int j) const {
+    A through;
+    return this->biased(before(through, x, i, j) * this->out, i, j);
+  }
+  // The pair's weight. Sets of_ds, the weight that ds is made of, and through.
+  BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, const RowBase<A>& row) const {
+    return weight_of(*this, this->p, of_ds, through, x, i, j, row);
   }
 };
 template <class A, class P> struct Pairs<0, A, P> {
@@ -108,9 +146,9 @@ template <class A, class P> struct Pairs<0, A, P> {
 
   BARACUDA_D explicit Pairs(const P& p) : scale(static_cast<A>(p.signed_scale)) {}
   BARACUDA_D void enter(u32, u32) {}
-  BARACUDA_D A weight(A& of_ds, A& through, A x, int, int, A base) const {
+  BARACUDA_D A weight(A& of_ds, A& through, A x, int, int, const RowBase<A>& row) const {
     through = A(1);
-    return replayed(of_ds, x * scale - base, x * scale, base, false);
+    return replayed(of_ds, x * scale - row.base, x * scale, row.base, is_far_base(row.base));
   }
   BARACUDA_D bool drops() const { return false; }
   BARACUDA_D bool kept(int, int) const { return true; }

@@ -193,7 +193,8 @@ BARACUDA_D void weigh_some(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, con
     });
   }
   if (terms.masked()) biases.template add_to<FROM>(x);
-  far.lower(x, i0 + 8 * FROM, terms.unit());
+  if constexpr (!Far::may_have_rests()) far.lower(x, i0 + 8 * FROM, terms.unit());
+  else far.lower(x, i0 + 8 * FROM, terms.unit(), [&](int n, int e) { return s[FROM + n][e] * terms.out; });
 #pragma unroll
   for (int n = 0; n < M; ++n) {
     const float2 lse = far.stats[i0 / 2 + 4 * (FROM + n) + lane_id() % 4].lse;

@@ -36,7 +36,9 @@ BARACUDA_D void weigh(float (&s)[N][4], u32 (&p16)[N / 2][4], u32 kept, const Fa
       to = seen ? to : -numeric<float>::infinity(), slope = seen ? slope : 0.0f;
     });
   }
-  far.lower(x, i0, 1.0f);
+  // what a mask was added to is gone: with one, no score is taken to have been summed in another order
+  const bool plain = terms.p.mask == nullptr;
+  far.lower(x, i0, 1.0f, [&](int n, int e) { return plain ? x[n][e] : 0.0f; });
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const float2 lse = far.stats[i0 / 2 + 4 * n + lane_id() % 4].lse;

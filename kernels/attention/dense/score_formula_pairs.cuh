@@ -13,18 +13,25 @@ template <class A, class P> struct Pairs<3, A, P> : FormulaTerms<A, P> {
   BARACUDA_D explicit Pairs(const P& p) : Base(p, p.query_len, p.key_len, p.shift) {
     scale = static_cast<A>(p.signed_scale), sign = static_cast<A>(p.sign);
   }
-  BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, A base) const {
+  BARACUDA_D A before(A& through, A x, int i, int j) const {
     x *= sign;
     if (this->capped()) x = this->squash(x);
     through = Base::through(x);
     through *= this->change(x, i, j);
-    const A above = this->above(base, x, i, j);
-    if (!this->sees(i, j) || (above == -numeric<A>::infinity() && this->hides(i, j))) {
+    return x;
+  }
+  BARACUDA_D A score(A x, int i, int j) const {
+    A through;
+    const A found = before(through, x, i, j);
+    return this->sees(i, j) ? this->biased(found, i, j) : -numeric<A>::infinity();
+  }
+  BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, const RowBase<A>& row) const {
+    const A found = weight_of(*this, this->p, of_ds, through, x, i, j, row);
+    if (!this->sees(i, j)) {
       through = A(1);
       return of_ds = A(-0.0);
     }
-    const A found = replayed(of_ds, above, x, base, this->drops());
-    if (of_ds * through == A(0)) through = A(0);  // -0 would say that the pair is hidden
+    if (!is_hidden(of_ds) && of_ds * through == A(0)) through = A(0);  // -0 would say that the pair is hidden
     return found;
   }
 };

@@ -79,13 +79,3 @@ def straight(
     ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True))
     made = (p @ v, p, scale * (ds @ k), scale * (ds.swapaxes(-1, -2) @ q), p.swapaxes(-1, -2) @ dy)
     return Straight(*(x.astype(np.float64) for x in made))
-
-
-def of_saved_lse(q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, scale: float, bias: Any, seen: Any) -> Any:
-    """The gradients as torch's flash attention makes them in float32: exp(s - lse), no more."""
-    q, k, v, y, dy = (np.asarray(x).astype(np.float32) for x in (q, k, v, y, dy))
-    with np.errstate(over="ignore", invalid="ignore"):
-        s = np.float32(scale) * (q @ k.swapaxes(-1, -2)) + np.asarray(bias).astype(np.float32)
-        p = np.where(seen, np.exp(s - np.asarray(lse).astype(np.float32)[..., None]), np.float32(0))
-        ds = p * (dy @ v.swapaxes(-1, -2) - (dy * y).sum(axis=-1, keepdims=True))
-        return scale * (ds @ k), scale * (ds.swapaxes(-1, -2) @ q), p.swapaxes(-1, -2) @ dy

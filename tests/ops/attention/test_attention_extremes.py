@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from attention_rows import ANY, TENSOR_CORES, WHERE, Row, of_saved_lse, rounded, run, straight
+from attention_rows import ANY, TENSOR_CORES, WHERE, Row, rounded, run, straight
 from baracuda_py import (
     FlashDecodingPlan, FlashSdpaBackwardPlan, FlashSdpaPlan, SdpaBlockSparseBackwardPlan, SdpaBlockSparsePlan,
 )  # fmt: skip
@@ -82,11 +82,9 @@ def test_left_padding_as_hugging_face_masks_it(
     close = CLOSE[element]
     np.testing.assert_allclose(forward["y"], truth.y, rtol=close, atol=close)
     assert np.isfinite(forward["lse"]).all()
-    theirs = of_saved_lse(**made, y=truth.y, lse=forward["lse"], scale=0.125, bias=mask, seen=visible)
-    for name, flash in zip(GRADS, theirs, strict=True):
+    for name in GRADS:
         want = getattr(truth, name)
-        error, allowed = np.abs(grads[name] - want).max(), np.abs(flash - want).max()
-        assert error <= allowed + close * np.abs(want).max(), name
+        assert np.abs(grads[name] - want).max() <= close * np.abs(want).max(), name
     padded = np.broadcast_to(queries < pads, grads["dq"].shape)
     if not noisy:
         assert (grads["dq"][padded] == 0).all()

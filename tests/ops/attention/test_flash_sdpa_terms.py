@@ -389,7 +389,7 @@ def test_a_gradient_with_few_tiles_is_shared_by_blocks_whatever_the_batch() -> N
         assert among["grid"] == 9 * alone["grid"]
     step, workspace = bias_steps(3, (1, 1, 1, 1))
     assert step["grid"] == step["splits"] == 61  # 3 x 2 x 11 x 11 tiles of scores, 12 a block
-    assert workspace == 16896 + 256  # rowsum(dy y), and the blocks' sums
+    assert workspace == 2 * 16896 + 256  # rowsum(dy y), what lse lacks, and the blocks' sums
     step, workspace = bias_steps(64, (64, 2, 700, 700))
     assert step["splits"] == 1
-    assert workspace == 64 * 2 * 700 * 4
+    assert workspace == 2 * 64 * 2 * 700 * 4

@@ -57,6 +57,27 @@ def test_a_batch_of_heads_is_its_matrices(name):
             np.testing.assert_array_equal(a[b, h], c)
 
 
+@pytest.mark.parametrize("name", TC)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_float32_as_kaio_gives_it(name, dtype):
+    """The result has float32's precision, which that of the operands could not hold."""
+    q, k, v = make(np.random.default_rng(3), dtype, queries=16, keys=32)
+    want, _ = plain(q, k, v, "causal" in name)
+    function = getattr(bc, name)
+    got = function(q, k, v, out_element="float32")
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    out = np.full((16, 24), np.nan, np.float32)
+    assert function(q, k, v, out=out) is out
+    np.testing.assert_array_equal(out, got)
+    batch = function(q[None, None], k[None, None], v[None, None], out_element="float32")
+    np.testing.assert_array_equal(batch[0, 0], got)
+    with pytest.raises(UnsupportedError, match=f"{name} of {dtype} gives {dtype} or float32, not float64"):
+        function(q, k, v, out_element="float64")
+    with pytest.raises(UnsupportedError, match="attention_flash of float32 gives float32, not float16"):
+        bc.attention_flash(*make(np.random.default_rng(3), "float32"), out_element="float16")
+
+
 def test_the_first_causal_row_is_the_first_value():
     for name in (TC[1], FLASH[1]):
         q, k, v = make(np.random.default_rng(2), "float16" if name in TC else "float32")

@@ -71,7 +71,12 @@ def test_fill_writes_through_strides():
     x = np.zeros((4, 6), np.float32)
     assert fill.fill(x[::2, 1::2], 2.5).base is x
     assert x.sum() == 2.5 * 6 and (x[::2, 1::2] == 2.5).all()
-    same(fill.fill(np.zeros(2, np.int8), 1000), [127, 127])
+    for wrong, said in (
+        (1000, r"value must lie in \[-128, 127\] as it meets int8, got 1000"),
+        (7.9, "must be an integer"),
+    ):
+        with pytest.raises(InvalidProblemError, match=said):
+            fill.fill(np.zeros(2, np.int8), wrong)
     same(fill.fill(np.zeros(2, np.int64), np.array(7.9)), [7, 7])
 
 

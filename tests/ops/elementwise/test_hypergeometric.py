@@ -91,3 +91,35 @@ def test_numbers_and_other_elements():
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, bc.hyp1f1(0.5, 1.5, x.astype(np.float64)), rtol=1e-7)
     assert bc.hyp1f1(np.ones((3, 1)), np.full(4, 2.0), 0.5).shape == (3, 4)
+
+
+def test_a_sum_that_leaves_the_range_ends_there(place):
+    """More terms would not bring it back: infinite where all have one sign."""
+    a, b, x = np.array([[1e30, 2, 3], [1e9, 2, 4000], [1e30, 0.5, 1e-3], [800, 0.5, 300], [300, 0.5, 30]]).T
+    y = of(place, a, b, x)
+    assert np.isinf(y[:3]).all() and (y[:3] > 0).all()
+    values = [mp.hyp1f1(*point) for point in zip(a[3:], b[3:], x[3:], strict=True)]
+    assert values[0] > mp.mpf(2) ** 1024 and y[3] == np.inf
+    np.testing.assert_allclose(y[4], float(values[1]), rtol=1e-14)
+    far = np.array([[-1e30, 2, 1], [-1e30, 1.5, 5], [2, 1.5, -1e30], [-1e9, 2.5, 4000]])
+    assert np.isnan(of(place, *far.T)).all()
+    y = of(
+        place, np.array([1.0, 2.5]), np.array([2.0, 3.0]), np.array([-4900.0, -3000.0])
+    )  # terms beyond 2^4096 come back
+    np.testing.assert_allclose(y, [float(mp.hyp1f1(1, 2, -4900)), float(mp.hyp1f1(2.5, 3, -3000))], rtol=1e-14)
+
+
+def test_the_time_of_a_value_does_not_grow_with_its_size():
+    """In terms of the series: NumPy adds those of all elements, until none goes on."""
+    from baracuda_py.ops.elementwise.specials import hypergeometric
+
+    counted, added = [], hypergeometric.over
+
+    def count(a, b):
+        counted.append(1)
+        return added(a, b)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hypergeometric, "over", count)
+        bc.hyp1f1(np.array([-1e30, 1e30, 1e9, -1e9, -1e300]), np.array([2.0]), np.array([1.0]))
+    assert len(counted) < 2000

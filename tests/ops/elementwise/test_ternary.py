@@ -63,7 +63,10 @@ def test_where():
     assert bc.where(mask[:, None], x, np.int16(0)).shape == (3, 3)
     same(bc.masked_fill(np.ones((2, 3)), mask, -INF), [[-INF, 1, -INF]] * 2)
     assert bc.masked_fill(np.array([1, 2]), np.array([True, False]), 2**62 + 1).tolist() == [2**62 + 1, 2]
-    for wrong, said in ((40000, "b must fit int16, got 40000"), (0.5, "b must be an integer for int16")):
+    for wrong, said in (
+        (40000, "b must lie in .* as it meets int16, got 40000"),
+        (0.5, "b must be an integer for int16"),
+    ):
         with pytest.raises(bc.InvalidProblemError, match=said):
             bc.where(mask, x, wrong)
     with pytest.raises(bc.InvalidProblemError, match="condition must be bool"):

@@ -59,8 +59,122 @@ def test_gradients() -> None:
     for t, i in enumerate(IDS):
         want = scale[i] * (dy[t] @ b[i]) @ a[i] if 0 <= i < 3 else torch.zeros(20, dtype=dy.dtype)
         torch.testing.assert_close(dx[t], want)
-    with pytest.raises(Exception, match="a"):
-        bct.lora_matmul(x, a.requires_grad_(), b, ids)
+
+
+def by_definition(x, a, b, owners, scale, ranks, base):
+    """The formula token by token, of tensors."""
+    torch = pytest.importorskip("torch")
+    rows = []
+    for t, i in enumerate(owners):
+        row = torch.zeros(b.shape[1], dtype=x.dtype) if base is None else base[t]
+        if 0 <= i < len(a):
+            rank = a.shape[1] if ranks is None else min(max(int(ranks[i]), 0), a.shape[1])
+            made = b[i, :, :rank] @ (a[i, :rank] @ x[t])
+            row = row + (made if scale is None else scale[i].to(x.dtype) * made)
+        rows.append(row)
+    return torch.stack(rows)
+
+
+SEGMENTS = (np.array([1, 2, -1, 0], np.int32), np.array([1, 4, 2, 5, 6], np.int32), [-1, 1, 1, 1, -1, 0, -1])
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("ranks", [None, np.array([2, 0, 9])], ids=["whole", "ranks"])
+@pytest.mark.parametrize(("ids", "offsets", "owners"), [(IDS, None, IDS), SEGMENTS], ids=["tokens", "segments"])
+def test_every_adapter_is_trained(ids, offsets, owners, ranks, scaled) -> None:
+    """Gradients of x, a, b, scale and base are those of the definition, of tokens in any order and of segments."""
+    torch = pytest.importorskip("torch")
+    bct = pytest.importorskip("baracuda_py.torch")
+    ids, offsets, ranks = (None if one is None else torch.tensor(one) for one in (ids, offsets, ranks))
+    weights = torch.linspace(-1, 2, 63, dtype=torch.float64).reshape(7, 9)
+    results = []
+    for ours in (True, False):
+        x, a, b, base = leaves = [torch.tensor(one, requires_grad=True) for one in (X, A, B, BASE)]
+        scale = torch.tensor(SCALE, requires_grad=True) if scaled else None
+        if ours:
+            y = bct.lora_matmul(x, a, b, ids, offsets, scale, ranks, base)
+        else:
+            y = by_definition(x, a, b, owners, scale, ranks, base)
+        found = torch.autograd.grad((y * weights).sum(), [*leaves, *([scale] if scaled else [])])
+        results.append([y, *found])
+    for got, want in zip(*results, strict=True):
+        tight = got.dtype == torch.float64
+        torch.testing.assert_close(got, want, rtol=1e-10 if tight else 1e-6, atol=1e-10 if tight else 1e-5)
+
+
+def test_only_what_is_asked_for_is_made() -> None:
+    dy = RNG.standard_normal((7, 9))
+    every = bc.lora_matmul_backward(
+        dy, A, B, IDS, scale=SCALE, x=X, return_da=True, return_db=True, return_dscale=True
+    )  # fmt: skip
+    dx, dbase = bc.lora_matmul_backward(dy, A, B, IDS, scale=SCALE)
+    assert len(every) == 5 and np.array_equal(every[0], dx) and np.array_equal(every[1], dbase)
+    none = {"return_dx": False, "return_dbase": False}
+    db = bc.lora_matmul_backward(dy, A, B, IDS, scale=SCALE, x=X, return_db=True, **none)
+    np.testing.assert_array_equal(db, every[3])
+    out = [np.full_like(A, np.nan), np.full(3, np.nan, np.float32)]
+    given = bc.lora_matmul_backward(
+        dy, A, B, IDS, scale=SCALE, x=X, return_da=True, return_dscale=True, out=out, **none
+    )  # fmt: skip
+    assert given[0] is out[0] and given[1] is out[1]
+    np.testing.assert_array_equal(out[0], every[2])
+    np.testing.assert_array_equal(out[1], every[4])
+    with pytest.raises(InvalidProblemError, match="x is None; the gradients da, db need the x of the call"):
+        bc.lora_matmul_backward(dy, A, B, IDS, return_da=True, return_db=True)
+    with pytest.raises(InvalidProblemError, match="scale is None"):
+        bc.lora_matmul_backward(dy, A, B, IDS, x=X, return_dscale=True)
+    with pytest.raises(InvalidProblemError, match="no gradient is asked for"):
+        bc.lora_matmul_backward(dy, A, B, IDS, **none)
+
+
+@pytest.mark.parametrize(("tokens", "adapters", "rank"), [(0, 3, 6), (7, 0, 6), (7, 3, 0)])
+def test_adapters_without_tokens_have_gradients_of_zero(tokens: int, adapters: int, rank: int) -> None:
+    x, a, b = np.ones((tokens, 20)), np.ones((adapters, rank, 20)), np.ones((adapters, 9, rank))
+    ids, flags = np.zeros(tokens, np.int64), {"return_dx": False, "return_dbase": False}
+    da, db = bc.lora_matmul_backward(np.ones((tokens, 9)), a, b, ids, x=x, return_da=True, return_db=True, **flags)
+    assert da.shape == a.shape and db.shape == b.shape and not da.any() and not db.any()
+    segments = {"ids": np.zeros(0, np.int64), "offsets": np.zeros(1, np.int64)}  # and no segment at all
+    da = bc.lora_matmul_backward(np.ones((tokens, 9)), a, b, **segments, x=x, return_da=True, **flags)
+    assert da.shape == a.shape and not da.any()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_short_floats_are_trained(dtype: str) -> None:
+    """Against the definition in float64 of the same numbers; the sums of the rank are rounded once between."""
+    torch = pytest.importorskip("torch")
+    bct = pytest.importorskip("baracuda_py.torch")
+    kind, eps = getattr(torch, dtype), torch.finfo(getattr(torch, dtype)).eps
+    held = [torch.tensor(one).to(kind) for one in (X, A, B)]
+    short = [one.clone().requires_grad_() for one in held]
+    wide = [one.double().requires_grad_() for one in held]
+    dy = torch.tensor(BASE).to(kind)
+    got = torch.autograd.grad(bct.lora_matmul(*short, torch.tensor(IDS)), short, dy)
+    want = torch.autograd.grad(by_definition(*wide, IDS, None, None, None), wide, dy.double())
+    for one, true in zip(got, want, strict=True):
+        assert one.dtype == kind
+        torch.testing.assert_close(one.double(), true, rtol=4 * eps, atol=4 * eps * float(true.abs().max()))
+
+
+def test_in_jax_every_adapter_is_trained() -> None:
+    jax = pytest.importorskip("jax")
+    import baracuda_py.jax as bj
+
+    x, a, b, base = (jax.numpy.asarray(one, "float32") for one in (X, A, B, BASE))
+    ids, scale = jax.numpy.asarray(IDS), jax.numpy.asarray(SCALE)
+
+    def plain(x, a, b, scale, base):
+        own = jax.numpy.clip(ids, 0, 2)
+        made = scale[own][:, None] * jax.numpy.einsum("tnr,trk,tk->tn", b[own], a[own], x)
+        return (base + jax.numpy.where(((ids >= 0) & (ids < 3))[:, None], made, 0)).sum()
+
+    def ours(x, a, b, scale, base):
+        return bj.lora_matmul(x, a, b, ids, scale=scale, base=base).sum()
+
+    every = (0, 1, 2, 3, 4)
+    for run in (lambda f: f, jax.jit):
+        for got, want in zip(run(jax.grad(ours, every))(x, a, b, scale, base),
+                             jax.grad(plain, every)(x, a, b, scale, base), strict=True):  # fmt: skip
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
 
 
 def emulated(sms: int, element: str, *kernels: str, backward: bool = False, **arrays: np.ndarray) -> np.ndarray:

@@ -14,7 +14,9 @@ from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.core.tensor import View, dense_strides
 from baracuda_py.core.variant import Problem
 from baracuda_py.ops.loss.linear_cross_entropy import LinearCrossEntropyPlan
+from baracuda_py.ops.loss.linear_cross_entropy_backward import LinearCrossEntropyBackwardPlan
 from baracuda_py.schedules.linear_loss import chunk_rows
+from baracuda_py.testing.places import call
 
 RNG = np.random.default_rng(8)
 X, W, B = RNG.standard_normal((10, 6)), RNG.standard_normal((9, 6)), RNG.standard_normal(9)
@@ -87,6 +89,23 @@ def test_shards_of_a_vocabulary_add_up() -> None:
     np.testing.assert_allclose(np.concatenate(dweight), whole[2], rtol=1e-11, atol=1e-13)
     with pytest.raises(InvalidProblemError, match="a shard of the classes"):
         bc.linear_cross_entropy(X, W, T, class_start=0)
+
+
+@pytest.mark.parametrize("element", ["float32", "float64"])
+def test_equal_logits_of_any_size(element: str, place: str) -> None:
+    """Four classes have a quarter each, though an lse of 2e8, or 2e18, holds no digit of their sum."""
+    size = 1e4 if element == "float32" else 1e9
+    x, w, t = np.full((1, 2), size), np.full((4, 2), size), np.array([1])
+    desc = LinearCrossEntropyBackwardPlan.descriptor(rows=1, hidden=2, num_classes=4, element=element)
+    given: dict[str, Any] = {
+        "x": x,
+        "weight": w,
+        "targets": t,
+        "dloss": np.ones(()),
+        "lse": np.full(1, 2 * size * size),
+    }
+    made = call(LinearCrossEntropyBackwardPlan, desc, {"dweight"}, place, **given)["dweight"]
+    np.testing.assert_allclose(made, np.array([[0.25], [-0.75], [0.25], [0.25]]) * x, rtol=1e-6)
 
 
 def test_no_rows() -> None:

@@ -251,13 +251,18 @@ def test_matmul_int4_is_right_for_odd_widths_and_several_groups(n: int, groups: 
     got = bc.matmul_int4(a, packed, scales)
     assert got.dtype == np.float32 and np.allclose(got, a.astype(np.float64) @ w, rtol=1e-5, atol=1e-5)
     assert np.array_equal(bc.matmul_int4(a, packed.reshape(k // 8, n), scales), got)
+    unsigned = packed.view(np.uint32)  # KAIO's own type
+    assert np.array_equal(bc.matmul_int4(a, unsigned, scales), got)
+    assert np.array_equal(bc.matmul_int4(a, unsigned.reshape(k // 8, n), scales), got)
+    for y in bc.qkv_project_int4(a, *[unsigned] * 3, *[scales] * 3):
+        assert np.allclose(y, got, rtol=2**-10, atol=2**-10)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"packed": np.zeros((3, 5), np.int32)}, "words of shape"),
-        ({"packed": np.zeros((3, 4), np.int64)}, "int32"),
+        ({"packed": np.zeros((3, 4), np.int64)}, "int32 or uint32"),
         ({"a": np.zeros((2, 32), np.float32)}, "float16"),
         ({"scales": np.zeros((3, 3), np.float16)}, "groups of a multiple of 8"),
         ({"a": np.zeros((2, 36), np.float16)}, "multiple of 8"),

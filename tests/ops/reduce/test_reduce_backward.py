@@ -7,7 +7,7 @@ import pytest
 from run_emulated import laid_out, run
 
 import baracuda_py as bc
-from baracuda_py.core.element import ElementKind, cast
+from baracuda_py.core.element import FLOATS, ElementKind, cast
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.reduce.reduce_backward import ReduceBackwardDescriptor, ReduceBackwardPlan
 from baracuda_py.ops.reduce.reduce_gradients import GRADIENT
@@ -16,7 +16,7 @@ from baracuda_py.ops.reduce.reduce_pair import ReducePairKind
 from baracuda_py.ops.reduce.reduce_pair_backward import ReducePairBackwardDescriptor, ReducePairBackwardPlan
 
 K, P = ReduceKind, ReducePairKind
-F16, F32, F64 = ElementKind.F16, ElementKind.F32, ElementKind.F64
+F16, BF16, F32, F64 = ElementKind.F16, ElementKind.BF16, ElementKind.F32, ElementKind.F64
 NAN, INF = math.nan, math.inf
 
 
@@ -223,3 +223,49 @@ def test_products_on_the_way_stay_in_range():
     np.testing.assert_array_equal(bc.prod_backward(np.array(INF), x), np.full(60, INF))
     np.testing.assert_array_equal(bc.prod_backward(np.array(0.0), 1 / x), np.zeros(60))
     np.testing.assert_allclose(bc.prod_backward(np.array(1e-300), np.full(11, 1e31)), np.full(11, 1e10), rtol=1e-13)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("kind", [K.LOGSUMEXP, K.LOGMEANEXP], ids=lambda kind: kind.value)
+@pytest.mark.parametrize("element", FLOATS, ids=str)
+def test_shares_of_exponentials_far_from_zero(kind, element):
+    """y of such rows is rounded by more than the elements are apart; rows sum to dy."""
+    far = np.array([0, 1000, -3000] if element is not F64 else [0, 1e12, -1e15])[:, None]
+    x = (far + np.array([[0, 0, -0.5, -1.5, 0.75]]) * np.maximum(1, np.abs(far) / 100)).astype(element.dtype)
+    if element is F16:
+        x[2] = -2000
+    dy = np.array([1, -2, 3], element.dtype)
+    wide = x.astype(np.float64)
+    share = np.exp(wide - wide.max(1, keepdims=True))
+    wanted = dy.astype(np.float64)[:, None] * share / share.sum(1, keepdims=True)
+    rtol = {2: 2.0**-7, 4: 1e-6, 8: 1e-14}[element.itemsize]
+    for found in (
+        gradient(kind, laid_out(x), dy, axis=(1,)), gradient(kind, laid_out(x.T), dy, axis=(0,)).T,
+        getattr(bc, f"{kind.value}_backward")(dy, x, axis=1),
+    ):  # fmt: skip
+        np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=rtol, atol=1e-7)
+
+
+def test_bfloat16s_logsumexp_of_equal_elements_is_shared_equally():
+    torch = pytest.importorskip("torch")
+    bct = pytest.importorskip("baracuda_py.torch")
+    x = torch.full((2, 2), 1000.0, dtype=torch.bfloat16, requires_grad=True)
+    bct.logsumexp(x, axis=1).sum().backward()
+    assert x.grad.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("order", [3.0, 40.0, -25.0])
+@pytest.mark.parametrize("element", [F16, BF16, F32], ids=str)
+def test_a_high_power_of_a_norm_is_not_of_its_rounding(order, element):
+    x = np.array([[1.003, -1, 0.99, 1.011], [7, 6.9, -7.1, 6.8]]).astype(element.dtype)
+    dy = np.array([1, -2], element.dtype)
+    wide = np.abs(x.astype(np.longdouble))
+    y = (wide**order).sum(1, keepdims=True) ** (1 / np.longdouble(order))
+    wanted = (dy.astype(float)[:, None] * np.sign(x.astype(float)) * (wide / y) ** (order - 1)).astype(float)
+    rtol = {F16: 2.0**-10, BF16: 2.0**-7, F32: 1e-6}[element]
+    for found in (
+        gradient(K.P_NORM, laid_out(x), dy, axis=(1,), p=order), bc.norm_backward(dy, x, None, order, axis=1),
+        gradient(K.P_NORM, laid_out(np.ascontiguousarray(x.T)), dy, axis=(0,), p=order).T,
+    ):  # fmt: skip
+        np.testing.assert_allclose(found.astype(float), wanted, rtol=rtol)

@@ -85,6 +85,28 @@ def test_elements_at_one_place_spoil_only_the_slopes_that_read_them(place, edge_
     np.testing.assert_allclose(dx[5:], made[5:], rtol=1e-14)
 
 
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_several_elements_at_one_place(place, edge_order):
+    """A central slope between them is (x[2] - x[0]) / 0, which hands back as much with either sign."""
+    at = np.array([0.0, 1, 1, 1, 2, 3])
+    desc = FiniteGradientDescriptor(shape=at.shape, edge_order=edge_order, element="float64")
+    y = call(FiniteGradientPlan, desc, ("y",), place, x=np.array([0.0, 1, 4, 3, 5, 6]), places=at)["y"]
+    np.testing.assert_array_equal(y[1:4], [np.inf, np.inf, -np.inf])
+    dy = np.zeros(6)
+    dx = call(FiniteGradientBackwardPlan, desc, ("dx",), place, dy=dy + 1, places=at)["dx"]
+    first = -np.inf if edge_order == 1 else np.nan  # the slope at the end reads three, with both signs
+    np.testing.assert_array_equal(dx[1:4], [first, np.nan, np.inf])
+    same = FiniteGradientDescriptor(shape=(3,), edge_order=1, element="float64")
+    found = call(FiniteGradientBackwardPlan, same, ("dx",), place, dy=np.array([1.0, 2, 0.5]), places=np.ones(3))["dx"]
+    np.testing.assert_array_equal(found, [-np.inf, np.nan, np.inf])
+
+
+def test_a_distance_of_0(place):
+    desc = FiniteGradientDescriptor(shape=(4,), element="float32")
+    y = call(FiniteGradientPlan, desc, ("y",), place, x=np.array([1.0, 2, 5, 3]), spacing=0.0)["y"]
+    np.testing.assert_array_equal(y, [np.inf, np.inf, np.inf, -np.inf])
+
+
 @pytest.mark.parametrize("element", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("n", [3, 40, 300, 8192])
 def test_drawn_places_are_apart(element, n):

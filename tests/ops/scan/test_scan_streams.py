@@ -7,6 +7,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
+from baracuda_py.testing.places import call
 
 
 def chunks(n, reverse):
@@ -96,3 +97,17 @@ def test_an_empty_row_ends_in_what_it_began_with():
     _, _, carry, place = bc.cummax(none, return_carry=True, return_carry_indices=True)
     assert carry.tolist() == [-np.inf] * 2
     assert place.tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64", "uint64", "float16", "float64"])
+def test_the_extreme_of_an_empty_row_is_what_every_element_beats(place, dtype):
+    kind = np.dtype(dtype).kind
+    most = np.inf if kind == "f" else True if kind == "b" else np.iinfo(dtype).max
+    least = -np.inf if kind == "f" else False if kind == "b" else np.iinfo(dtype).min
+    for name, nothing in (("cummax", least), ("cummin", most)):
+        desc = bc.ScanExtremeDescriptor(shape=(2, 0), axis=1, kind=name, element=dtype)
+        found = call(
+            bc.ScanExtremePlan, desc, {"y", "indices", "carry", "carry_indices"}, place, x=np.zeros((2, 0), dtype)
+        )
+        assert found["carry"].tolist() == [np.dtype(dtype).type(nothing)] * 2
+        assert found["carry_indices"].tolist() == [-1, -1]

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.ops.segment.segment_reduce_backward import SegmentReduceBackwardPlan
+from baracuda_py.testing.places import call
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.segment.segment_reduce import SegmentReduceDescriptor, SegmentReducePlan
@@ -170,3 +172,21 @@ def test_truths(kind, combine):
     got = function(kind)(x, ids, num_segments=12)
     assert got.dtype == bool
     np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("element", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("initial", [None, 999.0])
+def test_shares_of_exponentials_far_from_zero(place, element, initial):
+    """The result is rounded by more than tokens are apart: the gradient sums to dy where nothing else was added."""
+    x = (1000 + np.arange(10.0).reshape(5, 2) % 3).astype(element).astype(np.float64)
+    ids, dy = np.array([0, 2, 0, 2, 0]), np.array([[1.0, 2], [3, 4], [-1, 0.5]])
+    desc = SegmentReduceBackwardPlan.descriptor(
+        kind="logsumexp", tokens=5, num_segments=3, row_shape=(2,), with_initial=initial is not None, element=element
+    )
+    dx = call(SegmentReduceBackwardPlan, desc, ("dx",), place, dy=dy, index=ids, x=x, initial=initial or 0.0)["dx"]
+    wanted = np.zeros((5, 2))
+    for segment in (0, 2):
+        e = np.exp(x[ids == segment] - 1000)
+        wanted[ids == segment] = dy[segment] * e / (e.sum(0) + (np.exp(-1) if initial else 0))
+    rtol = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-6, "float64": 1e-14}[element]
+    np.testing.assert_allclose(dx.astype(np.float64), wanted, rtol=rtol)

@@ -75,6 +75,34 @@ def test_between_points(left: Any, right: Any) -> None:
     assert np.isnan(bc.interp(np.array([np.nan]), xp, fp))
 
 
+@pytest.mark.parametrize("element", [np.float16, np.float32, np.float64])
+def test_beside_a_value_that_is_not_finite(element: Any) -> None:
+    """At a point its value; between an infinite one and a finite one infinite; of opposite infinities NaN."""
+    i, n = np.inf, np.nan
+    x, xp = np.array([-1, 0, 0.5, 1, 1.5, 2, 3, n], element), np.array([0, 1, 2], element)
+    for fp, want in (
+        ([0, i, 1], [0, 0, i, i, i, 1, 1, n]), ([i, 0, 1], [i, i, i, 0, 0.5, 1, 1, n]),
+        ([0, 1, -i], [0, 0, 0.5, 1, -i, -i, -i, n]), ([i, i, 1], [i, i, i, i, i, 1, 1, n]),
+        ([0, -i, i], [0, 0, -i, -i, n, i, i, n]), ([n, 0, 1], [n, n, n, 0, 0.5, 1, 1, n]),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(bc.interp(x, xp, np.array(fp, element)), np.array(want, element))
+    most = np.finfo(element).max
+    wide = np.array([-most, most])
+    np.testing.assert_array_equal(bc.interp(np.array([-most, 0, most], element), wide, wide), [-most, 0, most])
+    far = bc.interp(np.array([-i, 0, 5, i], element), np.array([-i, 1, i], element), np.array([3, 4, 5], element))
+    np.testing.assert_array_equal(far, [3, 4, 4, 5])
+
+
+def test_the_gradient_beside_a_value_that_is_not_finite() -> None:
+    torch = pytest.importorskip("torch")
+    x, xp, fp = (
+        torch.tensor(one, dtype=torch.float64, requires_grad=True)
+        for one in ([0.0, 0.25, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 4.0], [0.0, np.inf, 1.0, 5.0])
+    )
+    bc.interp(x, xp, fp).sum().backward()
+    assert fp.grad.tolist() == [1.75, 1.25, 1.5, 0.5] and x.grad.tolist() == [0, np.inf, 0, 2, 2]
+
+
 def test_between_points_of_a_period_and_beyond_them() -> None:
     xp, fp, x = RNG.standard_normal(6) * 5, RNG.standard_normal(6), RNG.standard_normal((3, 4)) * 9
     for period in (3.0, -3.0):

@@ -43,7 +43,7 @@ class FlashSdpaArgs(Args):
     sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
     y: Array = output("batch_size num_heads query_len d_v", layout="inner")
     lse: Array | None = output("batch_size num_heads query_len", element="acc", optional=True, layout="dense")
-    seed: Scalar = scalar(0, integer=True)
+    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 
@@ -154,7 +154,7 @@ _call = functional(FlashSdpaPlan, layouts=TURNED)
 def flash_sdpa(
     q: Any, k: Any, v: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "top_left", window_left: int | None = None,
-    window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = 0, offset: Any = 0,
+    window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = None, offset: Any = 0,
     score: Any = None, layout: str = "bhsd", return_lse: bool = False, out: Any = None, stream: Any = None,
     preference: Any = None, **unknown: Any,
 ) -> Any:  # fmt: skip
@@ -165,7 +165,8 @@ def flash_sdpa(
     Query i stands at key position i + shift, shift 0 or (causal_alignment "bottom_right") keys - queries, and sees the
     keys from window_left before to window_right after it. softcap: s = softcap tanh(s / softcap), on tensor cores by
     the hardware's tanh (2^-11). slopes [heads] or [batch, heads] (ALiBi): s -= slopes |i + shift - j|. sinks [heads]:
-    logits that join the sum without a value. dropout_p of the weights become 0, by the Philox stream (seed, offset).
+    logits that join the sum without a value. dropout_p of the weights become 0, by the Philox stream (seed, offset):
+    a seed is needed but for torch tensors, whose device's generator of torch gives one; in JAX key= stands for both.
     With return_lse also log Σ exp(s), [batch, heads, queries].
 
     score and mask may be formulas, as texts or Python functions, of the score s and of the numbers b, h, q, k of its

@@ -19,7 +19,7 @@ from .flash_sdpa import SCORES, FlashSdpaDescriptor, attention_case, formulas, t
 from .flash_sdpa import reference as forward
 from ..layouts import Layouts, asked
 from ..score_terms import (
-    batches, biases, distance, finite, give_forward, grouped, kept, replayed, restored, scores, shared,
+    batches, biases, distance, finite, give_forward, grouped, kept, replayed, restored, rests, scores, shared,
 )  # fmt: skip
 from ....core.benchmark import Benchmark, EAGER, FLOPS
 
@@ -57,7 +57,7 @@ class FlashSdpaBackwardArgs(Args):
     dmask: Array | None = output(SCORES, element="mask_elements", optional=True, like="mask")
     dslopes: Array | None = output("batch_size num_heads", element="acc", optional=True, like="slopes")
     dsinks: Array | None = output("num_heads", element="acc", optional=True, needs="sinks", layout="dense")
-    seed: Scalar = scalar(0, integer=True)
+    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 
@@ -68,23 +68,27 @@ def reference(
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: p = exp(s - lse), ds = p (dy vᵀ - rowsum(dy y)), groups summed by the product.
 
-    The weights are what `replayed` makes of the lse. change: as in `scores`.
+    The weights are what `replayed` makes of the lse, and under a mask of numbers or a formula of its `rests`.
+    change: as in `scores`.
     """
     inputs = {"q": q, "k": k, "v": v, "mask": mask, "slopes": slopes, "sinks": sinks}
     grads = {f"d{n}": np.zeros(x.shape, q.dtype) for n, x in inputs.items() if f"d{n}" in wanted}
     scale = q.dtype.type(desc.scale)
+    adds = change is not None or (mask is not None and mask.dtype != np.bool_)  # numbers of any size
     with np.errstate(invalid="ignore", over="ignore"):
         for b in batches(desc):
             made = scores(desc, b, q[b], k[b], mask, slopes, store, change)
-            p = replayed(made.s, lse[b][..., None], desc.acc)
+            own = lse[b][..., None]
+            rest = rests(made.s, own, sinks) if adds else None
+            p = replayed(made.s, own, desc.acc, rest)
             if made.seen is not None:
                 np.copyto(p, 0, where=~made.seen)  # whatever the lse is
             keep, rows = kept(desc, b, seed, offset), grouped(dy[b], desc)
             again = q.dtype.type(restored(desc))
             delta = (dy[b] * y[b]).sum(axis=-1)
             if "dsinks" in wanted:
-                logits = np.broadcast_to(sinks[:, None], lse[b].shape).astype(lse.dtype)
-                grads["dsinks"] -= (replayed(logits, lse[b], desc.acc) * delta).sum(axis=(0, 2))
+                logits = np.broadcast_to(sinks[:, None, None], own.shape).astype(lse.dtype)
+                grads["dsinks"] -= (replayed(logits, own, desc.acc, rest)[..., 0] * delta).sum(axis=(0, 2))
             if "dv" in wanted:
                 dropped = store(p if keep is None else p * keep)
                 grads["dv"][b] = (grouped(dropped, desc).swapaxes(-1, -2) @ rows) * again
@@ -94,7 +98,7 @@ def reference(
             if keep is not None:
                 ds *= keep * again
             ds -= delta[..., None]
-            ds *= shared(desc, p, lse[b][..., None])
+            ds *= shared(desc, p, own, rest)
             if made.seen is not None:
                 np.copyto(ds, 0, where=~made.seen)
             if "dmask" in wanted:
@@ -169,7 +173,7 @@ def flash_sdpa_backward(
     q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, mask: Any = None, slopes: Any = None, sinks: Any = None, *,
     scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left",
     window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0,
-    seed: Any = 0, offset: Any = 0, score: Any = None, layout: str = "bhsd", return_dq: bool = True,
+    seed: Any = None, offset: Any = 0, score: Any = None, layout: str = "bhsd", return_dq: bool = True,
     return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False,
     return_dsinks: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,

@@ -2,7 +2,8 @@
 
 softmax(q kᵀ / √d_k) v; a `_causal` one has query i see the keys j ≤ i whatever the lengths (top-left, as in KAIO).
 Arrays are [sequence, d], as KAIO takes them, or [batch, heads, sequence, d], key heads shared by groups of query heads;
-any lengths, d_k ≠ d_v, any strides with d dense. y is of the operands' element (KAIO's attention_tc: always float32).
+any lengths, d_k ≠ d_v, any strides with d dense. y is of the operands' element, or float32, in which KAIO's always is:
+by `out_element=` or where `out=` is; 16-bit operands are then cast, and their products are in float32.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ....core import ElementKind, TensorRef
+from ....core import ElementKind, TensorRef, registry
 from ....core.errors import InvalidProblemError, UnsupportedError
 from ....core.keywords import entry, unexpected
 from ....interop.arrays import read
@@ -41,21 +42,35 @@ def _lifted(array: Any, rank: int, name: str) -> Any:
     return array[None, None]
 
 
+def _wide(name: str, kind: ElementKind, out_element: Any, y: Any) -> bool:
+    """Whether the result of 16-bit operands is float32."""
+    wanted = kind if y is None else read(y, "out").element
+    wanted = wanted if out_element is None else ElementKind.of(out_element)
+    if wanted not in (kind, ElementKind.F32) or (kind not in HALVES and wanted is not kind):
+        held = f"{kind} or float32" if kind in HALVES else str(kind)
+        raise UnsupportedError(f"{name} of {kind} gives {held}, not {wanted}")
+    return wanted is not kind
+
+
 def _entry(name: str, doc: str, *, elements: tuple[ElementKind, ...], causal: bool = False,
            stats: bool = False) -> Callable[..., Any]:  # fmt: skip
     def function(
-        q: Any, k: Any, v: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-    ) -> Any:
+        q: Any, k: Any, v: Any, *, out_element: Any = None, out: Any = None, stream: Any = None,
+        preference: Any = None, **unknown: Any,
+    ) -> Any:  # fmt: skip
         if unknown:
             raise unexpected(function, unknown)
         kind, shape = (lead := read(q, "q")).element, lead.shape
         if kind not in elements:
             raise UnsupportedError(f"{name} takes {' or '.join(map(str, elements))}, got {kind}")
-        facts = {"is_causal": causal, "return_lse": stats, "stream": stream, "preference": preference}
-        if len(shape) != 2:
-            return flash_sdpa(q, k, v, out=out, **facts)
         names = ("y", "lse") if stats else ("y",)
         given = _given(out, names)
+        facts = {"is_causal": causal, "return_lse": stats, "stream": stream, "preference": preference}
+        if _wide(name, kind, out_element, given.get("y")):
+            cast = registry.public("cast")
+            q, k, v = (cast(a, ElementKind.F32, stream=stream, preference=preference) for a in (q, k, v))
+        if len(shape) != 2:
+            return flash_sdpa(q, k, v, out=out, **facts)
         views = {n: _lifted(a, 2 if n == "y" else 1, n) for n, a in given.items()}
         operands = [_lifted(a, 2, n) for n, a in (("q", q), ("k", k), ("v", v))]
         made = flash_sdpa(*operands, out=views or None, **facts)
@@ -68,7 +83,10 @@ def _entry(name: str, doc: str, *, elements: tuple[ElementKind, ...], causal: bo
 
 
 _SEEN = ", query i seeing the keys j ≤ i"
-_TC = "softmax(q kᵀ / √d_k) v on tensor cores{}: float16 or bfloat16, sums in float32."
+_TC = """softmax(q kᵀ / √d_k) v on tensor cores{}: float16 or bfloat16, sums in float32.
+
+    out_element: that of the operands, or float32, whose products are in float32 and not on tensor cores.
+    """
 _FLASH = "softmax(q kᵀ / √d_k) v{}, scores and sums in the operands' accumulator: float32, or float64."
 _STATS = " Also lse = log Σ exp(q kᵀ / √d_k), float32 [sequence] or [batch, heads, sequence]: (y, lse)."
 _FULL = (ElementKind.F32, ElementKind.F64)

@@ -12,6 +12,7 @@ from ....core.keywords import entry, unexpected
 from ....core.outputs import beside, each_of
 from ....core.views import broadcast, cut, permuted, reshaped, shape_of, transposed, with_axis, without_axes
 from ....interop.arrays import read
+from ....interop.streams import stream_of
 from ...elementwise.binary_functions import add, logical_and
 from ...elementwise.ternary_functions import where
 from ...elementwise.unary import logical_not  # type: ignore[attr-defined]
@@ -142,7 +143,7 @@ def multi_head_attention_forward(
     bias_v [1, 1, E] are one more key and value, add_zero_attn another of zeros. Masks are torch's: of bool True is
     hidden, floats are added; attn_mask [L, S] or [N · num_heads, L, S], key_padding_mask [N, S]. is_causal says of
     attn_mask that it is causal, and is refused without one. Dropout of the weights, where training, is by the Philox
-    stream (seed, offset), not torch's.
+    stream (seed, offset), which is drawn from torch's generator where it is not given.
 
     need_weights=False: by `flash_sdpa`, no scores in memory; weights are None. need_weights=True: products and a
     softmax, and the weights [N, L, S], their mean over the heads, or with average_attn_weights=False
@@ -178,7 +179,7 @@ def multi_head_attention_forward(
     _checked(operands, width, heads, weights_in | others)
     p = float(dropout_p) if training else 0.0
     if p and seed is None:
-        raise InvalidProblemError("seed is None with dropout_p above 0; give the stream to draw from, and an offset")
+        seed = stream_of("multi_head_attention_forward", p, (query,), stream)
     queries, batch, _ = shape_of(operands[0], "query")
     keys = shape_of(operands[1], "key")[0]
     shape, element = (batch, heads, queries, keys), read(query, "query").element

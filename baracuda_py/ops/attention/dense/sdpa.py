@@ -76,7 +76,7 @@ class SdpaArgs(Args):
     attn: Array | None = output(_SCORES, optional=True, layout="inner")
     scores: Array | None = output(_SCORES, optional=True, layout="inner")
     lse: Array | None = output("batch_size num_heads query_len", element="acc", optional=True, layout="dense")
-    seed: Scalar = scalar(0, integer=True)
+    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 
@@ -345,7 +345,7 @@ _call = functional(SdpaPlan, layouts=Layouts(("q", "k", "v", "y")))
 @entry(SdpaPlan)
 def sdpa(
     q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None = None, is_causal: bool = False,
-    causal_alignment: str = "top_left", softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = 0, offset: Any = 0,
+    causal_alignment: str = "top_left", softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = None, offset: Any = 0,
     scores_stage: str = "raw", layout: str = "bhsd", return_attn: bool = False, return_scores: bool = False,
     return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,

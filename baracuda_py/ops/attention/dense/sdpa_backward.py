@@ -47,7 +47,7 @@ class SdpaBackwardArgs(Args):
     dk: Array | None = output(_K, optional=True, layout="inner")
     dv: Array | None = output(_V, optional=True, layout="inner")
     dmask: Array | None = output("*mask_shape", element="mask_element", optional=True)
-    seed: Scalar = scalar(0, integer=True)
+    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 
@@ -220,7 +220,7 @@ _call = functional(SdpaBackwardPlan, layouts=Layouts(("q", "k", "v", "dy", "dq",
 @entry(SdpaBackwardPlan)
 def sdpa_backward(
     q: Any, k: Any, v: Any, attn: Any, dy: Any, *, scale: float | None = None, softcap: float = 0.0,
-    dropout_p: float = 0.0, seed: Any = 0, offset: Any = 0, mask_shape: Any = (), mask_element: Any = None,
+    dropout_p: float = 0.0, seed: Any = None, offset: Any = 0, mask_shape: Any = (), mask_element: Any = None,
     layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True, return_dv: bool = True,
     return_dmask: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
     **unknown: Any,

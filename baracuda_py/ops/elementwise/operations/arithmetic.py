@@ -26,13 +26,33 @@ def times_a(dy: Any, a: Any, b: Any, *_: Any) -> Any:
     return dy * a
 
 
+def _settled(a: Any, b: Any, more: Any) -> Any:
+    """The whole number (a - fmod(a, b)) / b, and `more`, rounded once, of floats.
+
+    A quotient of rounded numbers is near it; what a multiple of b leaves of a has the digits that the quotient lacks.
+    """
+    near, rest = a / b, np.fmod(a, b)
+    q = np.rint((a - rest) / b)
+    part = 1024 * np.maximum(np.spacing(np.abs(q)), q.dtype.type(1))
+    lacks = np.rint((np.fmod(a, part * b) - rest) / b) - np.fmod(q, part)
+    q = q + (lacks - part * np.rint(lacks / part) + more)
+    q = np.where(q == 0, np.copysign(q.dtype.type(0), near), q)
+    return np.where((b == 0) | (np.isinf(near) & np.isfinite(a)), near, q)
+
+
+def _floor_divide(a: Any, b: Any) -> Any:
+    """The quotient rounded down: NumPy's is off by one where a / b or a - fmod(a, b) is rounded."""
+    if a.dtype.kind != "f":
+        return np.floor_divide(a, b)
+    rest = np.fmod(a, b)
+    return _settled(a, b, np.where((rest != 0) & ((rest < 0) != (b < 0)), a.dtype.type(-1), a.dtype.type(0)))
+
+
 def _trunc_divide(a: Any, b: Any) -> Any:
-    """The quotient cut towards 0, from the exact remainder: a / b alone may round up to the next integer."""
+    """The quotient cut towards 0: a / b alone may round up to the next integer."""
     if a.dtype.kind != "f":
         return (a - np.fmod(a, b)) // np.where(b == 0, b.dtype.type(1), b) * (b != 0)
-    quotient = a / b
-    cut = np.copysign(np.rint((a - np.fmod(a, b)) / b), quotient)
-    return np.where(np.isfinite(quotient), cut, quotient)
+    return np.where(np.isinf(a), a / b, _settled(a, b, a.dtype.type(0)))
 
 
 def _whole_quotient(name: str) -> Any:
@@ -82,15 +102,15 @@ DIV = Operation(
     aliases=("divide", "true_divide"),
 )  # fmt: skip
 TRUNC_DIVIDE = Operation(
-    "TruncDivide", _trunc_divide, elements=WITH_INTEGERS, bound=ulps(2, 2), torch=_whole_quotient("trunc_divide"),
+    "TruncDivide", _trunc_divide, elements=WITH_INTEGERS, bound=ulps(0.51, 0.51), torch=_whole_quotient("trunc_divide"),
     smooth=_APART,
 )  # fmt: skip
 FLOOR_DIVIDE = Operation(
-    "FloorDivide", np.floor_divide, elements=WITH_INTEGERS, bound=ulps(2, 2), torch=_whole_quotient("floor_divide"),
+    "FloorDivide", _floor_divide, elements=WITH_INTEGERS, bound=ulps(0.51, 0.51), torch=_whole_quotient("floor_divide"),
     smooth=_APART,
 )  # fmt: skip
 REMAINDER = Operation(
-    "Remainder", np.remainder, (same, widened(lambda dy, a, b: -dy * np.floor_divide(a, b))),
+    "Remainder", np.remainder, (same, widened(lambda dy, a, b: -dy * _floor_divide(a, b))),
     elements=WITH_INTEGERS, bound=ulps(1, 1), torch=_whole_quotient("remainder"), smooth=_APART, aliases=("mod",),
 )  # fmt: skip
 FMOD = Operation(

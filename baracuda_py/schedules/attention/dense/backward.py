@@ -13,11 +13,12 @@ from typing import Any
 
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ....core.variant import Spills, aligned
-from ..score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
+from ..score_terms import LEVELS, RESTS, TERMS, level, refuse_terms, terms, window
 from ..spills import BACKWARD
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import MMA_KERNELS, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
+from .lse_rests import DENSE_RESTS, Rests
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
 _NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
@@ -66,7 +67,8 @@ class Arrangement:
     whether there are score terms besides a window. `apart`: dq has kernels of its own. `neighbours`: in place of the
     block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `spills`: of its kernels those that do,
     by name (`gradients_` left out). `level`: of the terms (terms.cuh) that kernels have where `terms` is False.
-    `after`: the steps behind all others, which use so many bytes of workspace, and the bytes in all.
+    `rests`: finds what rows' lse lack, where terms may be of any size. `after`: the steps behind all others, which use
+    so many bytes of workspace, given what they know of rests, and the bytes in all.
     """
 
     name: str
@@ -81,11 +83,16 @@ class Arrangement:
     rising: int = 0
     spills: Spills = field(default_factory=dict)
     level: int = 0
-    after: Callable[[Problem, int], tuple[Sequence[Step], int]] | None = None
+    rests: Rests | None = None
+    after: Callable[[Problem, int, Mapping[str, int]], tuple[Sequence[Step], int]] | None = None
 
     def params(self, name: str, fields: Mapping[str, str]) -> Params:
         """A kernel's parameters."""
         return Params(f"{name}{self.name}Params", **{**fields, **self.fields})
+
+    def find_rests(self, p: Problem, workspace: int) -> tuple[list[Step], dict[str, int], int]:
+        """As `Rests.steps`, nothing where there are none."""
+        return self.rests.steps(p, workspace) if self.rests else ([], {}, workspace)
 
 
 def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
@@ -95,7 +102,7 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement("", "attention::Dense", strides, dense_cut, terms=True, spills=BACKWARD)
+DENSE = Arrangement("", "attention::Dense", strides, dense_cut, terms=True, spills=BACKWARD, rests=DENSE_RESTS)
 
 
 def gradient_kernels(
@@ -111,6 +118,7 @@ def gradient_kernels(
     """
     prepare, gradients = form.params("FlashPrepare", _PREPARE), form.params("FlashGradients", _GRADIENTS)
     more = form.params("FlashGradientsTerms", _GRADIENTS | TERMS)
+    masks = form.params("FlashGradientsMasks", _GRADIENTS | TERMS | RESTS)
     made = []
     for d, masked in tilings.items():
         t = (pipelined or {}).get(d, masked)
@@ -134,7 +142,7 @@ def gradient_kernels(
             for of in dict.fromkeys((t, masked if form.terms else t))
             if not form.apart and (any_order or of.sides)
         ]
-        others = [(LEVELS[1], t, "1", more), (LEVELS[2], masked, "2", more)] if form.terms else []
+        others = [(LEVELS[1], t, "1", more), (LEVELS[2], masked, "2", masks)] if form.terms else []
         others += [("_rising", t, "0, true", gradients)] if t.rises and not form.apart else []
         made += [
             Kernel(
@@ -225,10 +233,11 @@ def gradient_steps(
     walk = _walk(p, d, t, form, cut, any_order, more)
     any_order = walk.any_order and bool(summed)
     elements = heads * padded * d if summed else 0
-    workspace = sums + aligned(4 * elements)
+    found, rests, workspace = form.find_rests(p, sums + aligned(4 * elements))
     common = {
         "stats": cut.start, "turns": turns, "sums": sums, **cut.sizes, **cut.listed(keys=True), "padded": padded,
         "num_heads": desc.num_heads, "d_k": desc.d_k, "d_v": desc.d_v, "tiles": tiles, **window(desc),
+        **({} if form.terms else rests),
     }  # fmt: skip
     rows = 512 // (4 if d <= 32 else 8 if d <= 64 else 16 if d <= 128 else 32)  # rows of a block of flash_prepare
     chunks = max(1, -(-padded // rows))
@@ -239,6 +248,7 @@ def gradient_steps(
     steps: list[Step] = []
     if heads:
         steps = [*cut.steps(walk.segment), Step(f"prepare_{name}_{d}", (chunks * heads, 1, 1), common | prepare)]
+    steps += found
     views = (p.q, p.k, p.v, p.dy, p.dq, p.dk, p.dv)
     if kv_heads * key_tiles and any(g is not None and g.size for g in views[5 if form.apart else 4 :]):
         gradients = {
@@ -251,16 +261,17 @@ def gradient_steps(
         kernel = f"gradients_{name}_{d}{'_rising' if walk.rises else LEVELS[more]}"
         params = common | gradients
         params |= terms(p, desc.scale) if more else {}
+        params |= rests if more == 2 else {}
         smem = t.smem(d) + (t.bias_smem() if more and p.mask is not None else 0)
         steps.append(Step(kernel, grid, params, {}, t.threads, smem))
         warps = heads * tiles * (t.queries // 16) * (d // 32)
         if warps and (any_order or (t.sides and summed)):
             steps.append(Step(f"{t.finish}_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
     if form.terms:
-        biases, workspace = bias_steps(p, workspace)
+        biases, workspace = bias_steps(p, workspace, rests)
         steps += biases
     if form.after is not None:
-        last, workspace = form.after(p, workspace)
+        last, workspace = form.after(p, workspace, rests)
         steps += last
     return Geometry(tuple(steps), workspace, layout(*views, p.y))
 
@@ -292,7 +303,12 @@ def _row(
         elements=HALVES,
         design=design,
         guarantee=ANY_ORDER if any_order else replace(IN_TURN, order=name),
-        kernels=(*kernels, *(MMA_KERNELS if form.terms else ()), *form.before),
+        kernels=(
+            *kernels,
+            *(MMA_KERNELS if form.terms else ()),
+            *(form.rests.kernels() if form.rests else ()),
+            *form.before,
+        ),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ....core import Geometry, Guarantee, Kernel, Problem, Relative, Step, Variant
 from ....core.variant import aligned
-from ..score_terms import LEVELS, TERMS, level, refuse_terms, terms, window
+from ..score_terms import LEVELS, RESTS, TERMS, level, refuse_terms, terms, window
 from .backward import Arrangement
 from .bias_gradients import DELTA, DELTA_THREADS, bias_steps, delta_step
 from .bias_gradients import SIMT_KERNELS as BIAS_KERNELS
@@ -41,8 +41,11 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
         if why := refuse_terms(desc):
             return why
         sizes |= terms(p, split_scale(desc)["scale"])
-    steps = list(cut.steps(0)) if heads else []
     summed = bool((p.dq is not None or p.dk is not None) and heads * count)
+    workspace = cut.start + (aligned(heads * count * size) if p.dq is not None or p.dk is not None else 0)
+    found, rests, workspace = form.find_rests(p, workspace)
+    sizes |= {} if suffix in ("", LEVELS[1]) and form.terms else rests
+    steps = [*(cut.steps(0) if heads else ()), *found]
     if summed:
         steps.append(delta_step(p, "delta", cut.start, form.strides(p.y, p.dy), heads, count))
     # Causal: the longest tiles of all heads go first; else the tiles of a head together.
@@ -55,12 +58,11 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
         params = {"stride": form.strides(*views_), "wide": wide(*views_), **sizes, **cut.listed(keys=True)}
         params["chunk"] = kv_heads if desc.is_causal else 1
         steps.append(Step(f"dkv{suffix}", (cut.key_tiles * kv_heads, 1, 1), params, {"D": d}, THREADS, smem))
-    workspace = cut.start + (aligned(heads * count * size) if p.dq is not None or p.dk is not None else 0)
     if form.terms:
-        more, workspace = bias_steps(p, workspace, cut.start if summed else None)
+        more, workspace = bias_steps(p, workspace, rests, cut.start if summed else None)
         steps += more
     if form.after is not None:
-        last, workspace = form.after(p, workspace)
+        last, workspace = form.after(p, workspace, rests)
         steps += last
     return Geometry(tuple(steps), workspace, layout(*views))
 
@@ -83,8 +85,9 @@ def simt_row(form: Arrangement) -> Variant:
     facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2}
     kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
     for n, suffix in LEVELS.items() if form.terms else ((form.level, ""),):
+        more, of = (TERMS if n else {}) | (RESTS if n > 1 else {}), ("", "Terms", "Masks", "")[n]
         for name, fields in (("dq", _DQ), ("dkv", _DKV)):
-            params = form.params(f"Flash{name.capitalize()}{'Terms' if n else ''}", fields | (TERMS if n else {}))
+            params = form.params(f"Flash{name.capitalize()}{of}", fields | more)
             template = f"flash_{name}<{{T}}, {{D}}, {form.work}, {n}>"
             kernel = name + suffix
             kernels.append(Kernel(kernel, template, params, spills=form.spills.get(kernel, False), **facts))
@@ -93,7 +96,12 @@ def simt_row(form: Arrangement) -> Variant:
         lambda p: _geometry(p, form),
         source="attention/dense/flash_sdpa_backward.cu",
         elements=SINGLES,
-        kernels=(*kernels, *(BIAS_KERNELS if form.terms else ()), *form.before),
+        kernels=(
+            *kernels,
+            *(BIAS_KERNELS if form.terms else ()),
+            *(form.rests.kernels() if form.rests else ()),
+            *form.before,
+        ),
         # One chain of multiply-adds makes each sum; NumPy's products, the yardstick, add several chains in the end.
         guarantee=Guarantee(Relative(3), batch_invariant=True),
     )

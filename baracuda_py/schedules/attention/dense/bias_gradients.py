@@ -6,12 +6,13 @@ A row of the backward appends `bias_steps(p, workspace)` to its steps, and SIMT_
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ....core import ElementKind, Kernel, Params, Problem, Step, View
 from ....core.variant import aligned
-from ..score_terms import KINDS, TERMS, terms, window
+from ..score_terms import KINDS, RESTS, TERMS, terms, window
 from .forward import THREADS, split_scale, strides, wide
 
 DELTA = Params(
@@ -24,8 +25,9 @@ _OWN |= dict.fromkeys(("query_len", "key_len", "splits"), "i64") | dict.fromkeys
 )
 GRADIENT = Params(
     "FlashBiasParams", **dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr"), delta="workspace", **_OWN, **TERMS,
-    stride="i64[4][3]", loops="i64[4]", steps="i64", each="i64", shift="i64", left="i64", right="i64", scale="f64",
-    sign="f64", signed_scale="f64", **dict.fromkeys(("num_heads", "group", "d_k", "d_v", "wide", "distance"), "i32"),
+    **RESTS, stride="i64[4][3]", loops="i64[4]", steps="i64", each="i64", shift="i64", left="i64", right="i64",
+    scale="f64", sign="f64", signed_scale="f64",
+    **dict.fromkeys(("num_heads", "group", "d_k", "d_v", "wide", "distance"), "i32"),
 )  # fmt: skip
 SUM = Params("FlashBiasSumParams", **_OWN, elements="i64")
 SINKS = Params(
@@ -36,6 +38,7 @@ SINKS = Params(
     delta="workspace",
     batch_size="i64",
     query_len="i64",
+    **RESTS,
 )
 DELTA_THREADS = 256
 SINK_THREADS = 1024
@@ -94,11 +97,13 @@ def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_
     return Step(kernel, (-(-rows * lanes // DELTA_THREADS), 1, 1), params, {}, DELTA_THREADS)
 
 
-def bias_steps(p: Problem, workspace: int, delta: int | None = None) -> tuple[tuple[Step, ...], int]:
+def bias_steps(
+    p: Problem, workspace: int, rests: Mapping[str, int], delta: int | None = None
+) -> tuple[tuple[Step, ...], int]:
     """The steps that write the wanted ones of dmask, dslopes and dsinks, and the workspace's size with theirs.
 
-    workspace: bytes that the row's other steps use. delta: its offset of rowsum(dy y) of all rows, dense in the
-    accumulator's element, if those steps leave it.
+    workspace: bytes that the row's other steps use. rests: what they know of them (lse_rests.py). delta: its offset of
+    rowsum(dy y) of all rows, dense in the accumulator's element, if those steps leave it.
     """
     desc, steps = p.desc, []
     wanted = [g for g in (p.dmask, p.dslopes, p.dsinks) if g is not None and g.size]
@@ -112,16 +117,18 @@ def bias_steps(p: Problem, workspace: int, delta: int | None = None) -> tuple[tu
     parts = workspace
     for name, view in (("dmask", p.dmask), ("dslopes", p.dslopes)):
         if view is not None and view.size:
-            made, end = _gradient(p, name, view, delta, parts)
+            made, end = _gradient(p, name, view, delta, parts, rests)
             steps += made
             workspace = max(workspace, end)
     if p.dsinks is not None and p.dsinks.size:
-        params = {"delta": delta, "batch_size": desc.batch_size, "query_len": desc.query_len}
+        params = {"delta": delta, "batch_size": desc.batch_size, "query_len": desc.query_len, **rests}
         steps.append(Step("bias_sinks", (desc.num_heads, 1, 1), params, {}, SINK_THREADS))
     return tuple(steps), workspace
 
 
-def _gradient(p: Problem, name: str, view: View, delta: int, parts: int) -> tuple[list[Step], int]:
+def _gradient(
+    p: Problem, name: str, view: View, delta: int, parts: int, rests: Mapping[str, int]
+) -> tuple[list[Step], int]:
     """The steps for dmask, or for dslopes, whose extents along queries and keys are 1; and the workspace's end."""
     desc = p.desc
     size, b = desc.element.acc.itemsize, block(desc.element)
@@ -146,7 +153,7 @@ def _gradient(p: Problem, name: str, view: View, delta: int, parts: int) -> tupl
         **split_scale(desc), "signed_scale": desc.scale, "num_heads": desc.num_heads,
         "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v,
         "wide": wide(*views), "distance": int(name == "dslopes"), **window(desc),
-        **terms(p, split_scale(desc)["scale"]),
+        **terms(p, split_scale(desc)["scale"]), **rests,
     }  # fmt: skip
     steps = [Step("bias_gradient", (math.prod(own) * splits, 1, 1), params, {}, b.threads, b.smem)]
     if splits == 1:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ....core import Geometry, Guarantee, Params, Problem, Variant
-from ..score_terms import LEVELS, TERMS, refuse_terms, terms
+from ..score_terms import LEVELS, RESTS, TERMS, refuse_terms, terms
 from .backward import Arrangement, Cut, dense_cut, mma_row
 from .backward_simt import simt_row as backward_simt_row
 from .forward import FIELDS, Form, dense, simt_row, sm80_row, sm89_row, split_scale, strides
+from .lse_rests import Rests
 from .table_gradients import Tables
 
 _RUNS, _FORMULA = 2, 3
@@ -92,7 +93,8 @@ def backward_rows(of: Embedded) -> tuple[Variant, ...]:
             return replace(made, sizes={**made.sizes, **terms(p, scale(p.desc)), **of.values(p)})
 
         return Arrangement(
-            "Formula", "attention::Dense", strides, cut, fields={**TERMS, **of.fields}, level=_FORMULA,
+            "Formula", "attention::Dense", strides, cut, fields={**TERMS, **RESTS, **of.fields}, level=_FORMULA,
+            rests=Rests(_FORMULA, "flash_lse_rests_formula", of.fields, of.values),
             before=of.gradients.kernels() if of.gradients else (), after=of.gradients.steps if of.gradients else None,
         )  # fmt: skip
 

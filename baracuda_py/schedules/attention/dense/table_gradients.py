@@ -9,13 +9,13 @@ from typing import Any
 
 from ....core import ElementKind, Kernel, Params, Problem, Step
 from ....core.variant import aligned
-from ..score_terms import KINDS, TERMS, terms, window
+from ..score_terms import KINDS, RESTS, TERMS, terms, window
 from .bias_gradients import DELTA, DELTA_THREADS, block, delta_step
 from .forward import THREADS, split_scale, strides, wide
 
 _SOURCE = "attention/dense/flash_table_gradients.cu"
 _GRADIENT = {
-    **dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr"), "delta": "workspace", **TERMS, "own": "i64[4]",
+    **dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr"), "delta": "workspace", **TERMS, **RESTS, "own": "i64[4]",
     "stride": "i64[4][3]", "loops": "i64[4]",
     **dict.fromkeys(("steps", "each", "splits", "query_len", "key_len", "shift", "left", "right"), "i64"),
     "scale": "f64", "sign": "f64", "signed_scale": "f64",
@@ -54,8 +54,11 @@ class Tables:
             Kernel("table_finish", "flash_table_finish<{T}>", _FINISH, {}, threads=256, source=_SOURCE),
         )
 
-    def steps(self, p: Problem, workspace: int) -> tuple[list[Step], int]:
-        """The steps that write those that are wanted, after others that use `workspace` bytes; and the bytes in all."""
+    def steps(self, p: Problem, workspace: int, rests: Mapping[str, int]) -> tuple[list[Step], int]:
+        """The steps that write those that are wanted, after others that use `workspace` bytes; and the bytes in all.
+
+        rests: what those know of them (lse_rests.py).
+        """
         wanted = {name: v for name in self.numbers if (v := p.views.get(f"d{name}")) is not None and v.size}
         if not wanted:
             return [], workspace
@@ -72,7 +75,7 @@ class Tables:
         heads = desc.batch_size * desc.num_heads
         if heads * desc.query_len * desc.key_len:
             steps.append(delta_step(p, "table_delta", workspace, strides(p.y, p.dy), heads, desc.query_len))
-            steps.append(self._gradient(p, workspace, sums))
+            steps.append(self._gradient(p, workspace, sums, rests))
             workspace += aligned(heads * desc.query_len * size)
         for name, view in wanted.items():
             more = 4 - len(view.shape)
@@ -83,7 +86,7 @@ class Tables:
             steps.append(Step("table_finish", (-(-view.size // 256), 1, 1), params, {}, 256))
         return steps, workspace
 
-    def _gradient(self, p: Problem, delta: int, sums: Mapping[str, int]) -> Step:
+    def _gradient(self, p: Problem, delta: int, sums: Mapping[str, int], rests: Mapping[str, int]) -> Step:
         desc, views = p.desc, (p.q, p.k, p.v, p.dy)
         tile = block(ElementKind.F64 if desc.element is ElementKind.F64 else ElementKind.F32)
         own = (desc.batch_size, desc.num_heads, -(-desc.query_len // tile.rows), 1)
@@ -95,6 +98,7 @@ class Tables:
             "shift": desc.shift, **split_scale(desc), "signed_scale": desc.scale, "num_heads": desc.num_heads,
             "group": desc.group, "d_k": desc.d_k, "d_v": desc.d_v, "wide": wide(*views), **window(desc),
             **terms(p, split_scale(desc)["scale"]), **self.values(p),
+            **rests,
         }  # fmt: skip
         for name, number in self.numbers.items():
             params |= {f"dt{number}": f"d{name}", f"dt{number}_sums": sums.get(name, 0)}
