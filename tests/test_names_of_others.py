@@ -141,7 +141,7 @@ def test_uniques_come_in_numpys_order_and_shape(name: str) -> None:
     number = int(ours[-1])
     for one, other in zip(ours[:-1], right if isinstance(right, tuple) else (np.sort(right),), strict=True):
         assert (one if one.shape == WHOLE.shape else one[:number]).tolist() == other.tolist()
-    to = tuple(np.empty_like(one.reshape(-1)) if one.shape == WHOLE.shape else np.empty_like(one) for one in ours)
+    to = tuple(np.empty_like(one) for one in ours)
     again = getattr(bc, name)(WHOLE, out=to)
     assert all(one.ravel().tolist() == other.ravel().tolist() for one, other in zip(again, ours, strict=True))
 

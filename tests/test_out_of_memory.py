@@ -90,7 +90,7 @@ def test_matrices_that_the_host_makes(name: str) -> None:
 @pytest.mark.parametrize("name", ["pascal", "invpascal", "invhilbert"])
 @pytest.mark.parametrize("n", [600, 10**9])
 def test_numbers_beyond_a_float(name: str, n: int) -> None:
-    with pytest.raises(bc.InvalidProblemError, match="^n "):
+    with pytest.raises(bc.InvalidProblemError, match=r"^n "):
         getattr(bc, name)(n)
     assert np.isfinite(getattr(bc, name)(50, element="float64")).all()
 
@@ -104,7 +104,7 @@ def test_the_largest_triangles_are_of_finite_numbers() -> None:
 
 def test_what_the_backend_computes_with() -> None:
     wide = np.broadcast_to(np.float32(1), (1 << 22, 1 << 22))
-    with pytest.raises(bc.OutOfMemoryError, match="bytes for what the NumPy backend computes reduce.reduce with"):
+    with pytest.raises(bc.OutOfMemoryError, match=r"bytes for what the NumPy backend computes reduce\.reduce with"):
         bc.sum(wide, axis=0)
 
 

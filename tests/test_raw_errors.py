@@ -45,6 +45,9 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "transpose": (lambda: bc.transpose(X, 0.5, 1), "axis must be an integer, got 0.5"),
     "exercise": (lambda: exercise("x"), "op must be a Plan class or a formula, got 'x'"),
     "exercise a check": (lambda: exercise(bc.RMSNormPlan, "x"), "check must be a function"),
+    "warm": (lambda: bc.warm(["rms_norm"]), "plans must be Plan classes, got 'rms_norm'"),
+    "warm a target": (lambda: bc.warm([bc.RMSNormPlan], ["hopper"]), "targets must be names such as"),
+    "warm workers": (lambda: bc.warm([bc.RMSNormPlan], workers=1.5), "workers must be an integer"),
     "gradient's spacing": (lambda: bc.gradient(X, spacing=2), "'spacing'; give it by position"),
 }
 
@@ -74,7 +77,7 @@ def test_a_trace_that_records_nothing_is_refused() -> None:
     torch = pytest.importorskip("torch")
     for x in (torch.ones(3, 4), torch.tensor(1.0)):
         for function in (bc.silu, bc.nn.functional.silu):
-            with pytest.raises(bc.UnsupportedError, match="torch.jit.trace records no op"):
+            with pytest.raises(bc.UnsupportedError, match=r"torch\.jit\.trace records no op"):
                 torch.jit.trace(function, x)
 
 
@@ -103,25 +106,39 @@ def test_there_are_functions_of_the_host() -> None:
 
 @pytest.mark.parametrize("name", HOST)
 def test_bad_arguments_of_functions_of_the_host(name: str) -> None:
+    _called_with_anything(name, HOST[name], CASES)
+
+
+def test_bad_arguments_of_all_other_functions() -> None:
+    """Those of plans, which the fuzz of `test_fuzz.py` calls with right problems that are changed: here with none."""
+    others = {n: f for n in bc.__all__ if inspect.isfunction(f := getattr(bc, n)) and n not in HOST and n != "warm"}
+    assert len(others) > 1000
+    for name, function in others.items():
+        _called_with_anything(name, function, 5)
+
+
+def _called_with_anything(name: str, function: Callable[..., Any], cases: int) -> None:
     """A result, or an error with words of ours; whatever is given, and in little time."""
-    function, rng = HOST[name], random.Random(zlib.crc32(name.encode()))
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    rng = random.Random(zlib.crc32(name.encode()))
+    parameters = list(inspect.signature(function).parameters.values())
     before = signal.signal(signal.SIGALRM, _late)
     try:
-        for _ in range(CASES):
+        for _ in range(cases):
             args = [rng.choice(VALUES) for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
             args = args[: rng.randint(0, len(args))] if rng.random() < 0.3 else args
+            args[:1] = [X for _ in args[:1]] if rng.random() < 0.5 else args[:1]
+            given = {p.name: rng.choice(VALUES) for p in parameters if p.kind is p.KEYWORD_ONLY and rng.random() < 0.2}
             signal.alarm(30)
             try:
-                function(*args)
+                function(*args, **given)
             except bc.BaracudaError as error:
                 assert str(error)
             except TypeError as error:
-                assert any(said in str(error) for said in BY_PYTHON), f"{name}{args!r}: {error}"
+                assert any(said in str(error) for said in BY_PYTHON), f"{name}{args!r}{given!r}: {error}"
             except Exception as error:
-                raise AssertionError(f"{name}{args!r}: {type(error).__name__}: {error}") from error
+                raise AssertionError(f"{name}{args!r}{given!r}: {type(error).__name__}: {error}") from error
             except _Late:
-                raise AssertionError(f"{name}{args!r}: hangs") from None
+                raise AssertionError(f"{name}{args!r}{given!r}: hangs") from None
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)

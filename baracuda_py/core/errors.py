@@ -89,7 +89,7 @@ class OutOfMemoryError(BaracudaError, MemoryError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The type that is a package's, too, is made while the program runs: it is sent as what it is here.
-        return OutOfMemoryError, (self.args[0], self.nbytes)
+        return OutOfMemoryError, (self.args[0], self.nbytes), dict(self.__dict__)
 
 
 class DeviceMismatchError(BaracudaError):

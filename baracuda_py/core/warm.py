@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,9 @@ from ..jit.compiler import compile_many
 from ..jit.cubin import Cubin
 from ..jit.source import Unit
 from . import registry
+from .checked import shown, whole
 from .element import ElementKind
-from .errors import CompileError
+from .errors import CompileError, InvalidProblemError
 from .plan import Plan
 from .sku import ArchSku
 from .variant import Instance, Variant
@@ -46,6 +48,25 @@ def serves_target(design: ArchSku, target: str) -> bool:
     return design.runs_on((int(digits[:-1]), int(digits[-1])))
 
 
+def _listed(name: str, values: Any, fits: Callable[[Any], bool], what: str) -> tuple[Any, ...]:
+    """Items of any number, each of which fits."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InvalidProblemError(f"{name} must be a list of {what}, got {shown(values)}")
+    items = tuple(values)
+    for item in items:
+        if not fits(item):
+            raise InvalidProblemError(f"{name} must be {what}, got {shown(item)}")
+    return items
+
+
+def _is_plan(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Plan)
+
+
+def _is_target(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"(sm_)?\d{2,3}[af]?", value) is not None
+
+
 def warm(
     plans: Iterable[type[Plan]] | None = None,
     targets: Iterable[str] | None = None,
@@ -57,10 +78,13 @@ def warm(
 
     Needs NVRTC, no GPU. Returns each job with its target and its cubin or error, in order.
     """
+    chosen = None if plans is None else _listed("plans", plans, _is_plan, "Plan classes")
+    named = None if targets is None else _listed("targets", targets, _is_target, 'names such as "sm_90a"')
+    workers = None if workers is None else whole("workers", workers, 1)
     wanted = [
         (job, target)
-        for job in jobs(plans)
-        for target in (targets or (job.variant.design.target,))
+        for job in jobs(chosen)
+        for target in (named or (job.variant.design.target,))
         if serves_target(job.variant.design, target)
     ]
 

@@ -43,7 +43,7 @@ def full_order(order: Shape, rank: int) -> Shape:
 def order_of(axes: tuple[Any, ...], rank: int) -> Shape:
     """What `transpose` takes: nothing or None for all axes backwards, two axes to exchange, or a tuple of all."""
     given = listed(axes)
-    if given is None or given == ():
+    if given is None or (isinstance(given, tuple) and not given):
         return tuple(reversed(range(rank)))
     if len(axes) == 2 and given is axes:
         first, second = (place(axis, rank) for axis in axes)

@@ -315,9 +315,11 @@ def unique_inverse(
     """`unique` with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
     if unknown:
         raise unexpected(unique_inverse, unknown)
-    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    to_values, to_inverse, to_number = each_of(out, 3)
+    to = None if out is None else (to_values, row_of(to_inverse, "inverse"), to_number)
+    options = {"size": size, "fill_value": fill_value, "out": to, "stream": stream, "preference": preference}
     values, inverse, number = unique(x, return_inverse=True, **options)
-    return values, inverse.reshape(shape_of(x, "x")) if out is None else inverse, number
+    return values, inverse.reshape(shape_of(x, "x")) if out is None else to_inverse, number
 
 
 @entry(UniqueConsecutivePlan)
@@ -332,11 +334,11 @@ def unique_all(
     if unknown:
         raise unexpected(unique_all, unknown)
     to_values, to_first, to_inverse, to_counts, to_number = each_of(out, 5)
-    to = None if out is None else (to_values, to_inverse, to_counts, to_first, to_number)
+    to = None if out is None else (to_values, row_of(to_inverse, "inverse"), to_counts, to_first, to_number)
     options = {"size": size, "fill_value": fill_value, "out": to, "stream": stream, "preference": preference}
     made = unique(x, return_inverse=True, return_counts=True, return_index=True, **options)
     values, inverse, counts, first, number = made
-    return values, first, inverse.reshape(shape_of(x, "x")) if out is None else inverse, counts, number
+    return values, first, inverse.reshape(shape_of(x, "x")) if out is None else to_inverse, counts, number
 
 
 def axis_of_slices(x: Any, axis: Any) -> int:

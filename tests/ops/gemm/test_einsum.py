@@ -112,7 +112,9 @@ def test_integers_and_complex_numbers(dtype: str) -> None:
     for equation in ("ij,jk->ik", "ij,jk->ki", "ij,jk->", "ij,jk->ijk"):
         got, want = bc.einsum(equation, a, b), np.einsum(equation, a, b)
         assert got.dtype == want.dtype and np.array_equal(got, want)
-    assert bc.einsum("ij->i", a).dtype == dtype and np.array_equal(bc.einsum("ij->i", a), np.einsum("ij->i", a))
+    wide = "int64" if a.dtype.kind in "iu" and dtype != "uint64" else dtype  # a sum of one operand is `sum`
+    got = bc.einsum("ij->i", a)
+    assert got.dtype == wide and np.array_equal(got, np.einsum("ij->i", a.astype(wide)))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
