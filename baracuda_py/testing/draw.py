@@ -346,7 +346,7 @@ def _repeat(spec: Operand, array: np.ndarray, rng: np.random.Generator) -> np.nd
     one = np.take(array, [0], axis)
     if spec.broadcast and rng.integers(2):
         lead = int(rng.integers(array.ndim + 1)) if axis == 0 else 0
-        if lead == array.ndim:
+        if lead == array.ndim and array.size:
             return np.array(array.reshape(-1)[0])
         return np.array(one[(0,) * lead] if all(n == 1 for n in one.shape[:lead]) and lead <= 1 else one)
     if callable(spec.values):

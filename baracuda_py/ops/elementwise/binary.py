@@ -146,7 +146,7 @@ def in_torch(torch: Any, desc: BinaryDescriptor, *, a: Any, b: Any, number: Any,
     left, right = (b, a) if desc.reverse else (a, b)
     more = [getattr(desc, name) if name != "alpha" else alpha for name in desc.kind.row.coefficients]
     if not desc.element.is_float and "alpha" in desc.kind.row.coefficients:
-        more = [int(alpha)]
+        more = [modulo(alpha, desc.element).item()]
     return torch.broadcast_to(desc.kind.row.in_torch(torch, left, right, *more), desc.shape)
 
 
