@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from . import build
 from .errors import ExpressionError, Span
-from .formula import MOST_NODES, RESULT, Formula, output_name
+from .formula import MOST_NODES, RESULT, Formula, fresh
 from .functions import CASTS, CONSTANTS
 from .nodes import Node, Work, constant, driven, named
 
@@ -96,11 +96,11 @@ class Parser:
     def _last(self, value: ast.expr) -> list[tuple[str, Node]]:
         if not isinstance(value, ast.Tuple):
             tree = self.node(value)
-            return [(output_name(RESULT, tuple(self.inputs)), tree)]
+            return [(fresh(RESULT, tuple(self.inputs)), tree)]
         if not value.elts:
             self.fail("a formula needs an output", value)
         trees = [self.node(item) for item in value.elts]
-        return [(output_name(f"{RESULT}{i}", tuple(self.inputs)), tree) for i, tree in enumerate(trees)]
+        return [(fresh(f"{RESULT}{i}", tuple(self.inputs)), tree) for i, tree in enumerate(trees)]
 
     def _bind(self, statement: ast.Assign) -> None:
         (target, *more) = statement.targets

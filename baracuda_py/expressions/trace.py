@@ -17,7 +17,7 @@ from ..core.element import ElementKind
 from ..core.errors import BaracudaError
 from . import build
 from .errors import ExpressionError
-from .formula import RESULT, Formula, output_name
+from .formula import RESULT, Formula, fresh
 from .functions import CASTS, CONSTANTS
 from .nodes import Node, constant, converted, named
 from .parse import refused
@@ -169,9 +169,9 @@ def _outputs(returned: Any, inputs: list[str]) -> tuple[tuple[str, Node], ...]:
             raise ExpressionError("a dict of outputs has names that are Python's")
         found = [(unicodedata.normalize("NFKC", name), symbol(value).node) for name, value in returned.items()]
     elif isinstance(returned, (tuple, list)):
-        found = [(output_name(f"{RESULT}{i}", inputs), symbol(value).node) for i, value in enumerate(returned)]
+        found = [(fresh(f"{RESULT}{i}", inputs), symbol(value).node) for i, value in enumerate(returned)]
     else:
-        found = [(output_name(RESULT, inputs), symbol(returned).node)]
+        found = [(fresh(RESULT, inputs), symbol(returned).node)]
     if not found:
         raise ExpressionError("a formula needs an output, the function returned none")
     for i, (name, _) in enumerate(found):

@@ -26,7 +26,7 @@ NAMES = (
     "int", "double", "register", "template", "auto", "struct", "x0", "y0", "s0", "v0", "u0", "Formula", "math",
     "threadIdx",
     # of formulas themselves: cotangents, gradients, surrogates
-    "dresult", "grad_x", "grad_grad_x", "result", "result_", "r_", "c_", "n_", "r", "v", "term", "factor", "dy", "kind",
+    "grad_x", "grad_grad_x", "result", "result_", "r_", "c_", "n_", "r", "v", "term", "factor", "dy", "kind",
     "axis", "formula", "seed", "offset", "name", "plan", "store", "match", "_0", "_x", "Σ",
 )  # fmt: skip
 
@@ -167,7 +167,7 @@ def test_launches_take_any_name(name: str) -> None:
 
 def test_torch_and_jax_take_any_name() -> None:
     torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
-    for name in ("self", "x_element", "type", "Tensor", "int", "dresult", "op", "func", "seed", "Σ"):
+    for name in ("self", "x_element", "type", "Tensor", "int", "op", "func", "seed", "Σ"):
         f, x = bc.elementwise(f"x * {name}"), torch.from_numpy(X).requires_grad_()
         f(x, torch.from_numpy(X)).sum().backward()
         close(x.grad, WIDE)
