@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ..core.errors import InvalidProblemError
 from .arrays import located, package_name
 from .torch_rules import transformed
@@ -23,9 +25,9 @@ def stream_of(name: str, needed: Any, arrays: Iterable[Any], stream: Any = None)
     """The seed of a call of `name` that names none, of which `arrays` are the operands; raises where there is none.
 
     stream: CUDA's, on which the call is to run: a seed is drawn there. needed: whether it draws at all, or the
-    probability of which 0 says that it does not.
+    probability of what it drops: of all or nothing it draws nothing.
     """
-    if needed is False or (needed is not True and _is_zero(needed)):
+    if needed is not True and not _is_drawn(needed):
         return 0
     packages = set()
     for value in arrays:
@@ -39,14 +41,16 @@ def stream_of(name: str, needed: Any, arrays: Iterable[Any], stream: Any = None)
     )
 
 
-def _is_zero(value: Any) -> bool:
-    """Whether a probability is 0; what is none the plan refuses."""
+def _is_drawn(needed: Any) -> bool:
+    """Whether a flag is set, or a probability is between 0 and 1; what is neither the plan refuses."""
+    if isinstance(needed, (bool, np.bool_)):
+        return bool(needed)
     try:
-        return bool(value == 0)
+        return bool(0 < needed < 1)
     except MemoryError:
         raise
     except Exception:
-        return True
+        return False
 
 
 def _torch_seed(name: str, tensor: Any, stream: Any) -> Any:

@@ -128,14 +128,16 @@ def test_gradients_take_the_seed_of_the_forward_call() -> None:
             call()
 
 
-@pytest.mark.parametrize("p", [0.5, np.float32(0.5), np.float64(0.5), 1, np.array(0.5)])
+@pytest.mark.parametrize("p", [0.5, np.float32(0.5), np.float64(0.5), np.array(0.5)])
 def test_a_probability_of_any_kind_draws(p: Any) -> None:
     with pytest.raises(bc.InvalidProblemError, match="seed is None"):
         bc.flash_sdpa(*[X.numpy()] * 3, dropout_p=p)
     first, second = (bc.flash_sdpa(X, X, X, dropout_p=p) for _ in range(2))
-    assert (p == 1) == torch.equal(first, second)
-    with pytest.raises(bc.InvalidProblemError, match="dropout_p"):
-        bc.flash_sdpa(*[X.numpy()] * 3, dropout_p="half", seed=1)
+    assert not torch.equal(first, second)
+    for wrong in ("half", 1.5, -0.5, float("nan")):
+        with pytest.raises(bc.InvalidProblemError, match="dropout_p"):
+            bc.flash_sdpa(*[X.numpy()] * 3, dropout_p=wrong)
+    assert not bc.flash_sdpa(*[X.numpy()] * 3, dropout_p=1).any()
 
 
 def test_where_nothing_is_drawn_no_seed_is_asked_for() -> None:
