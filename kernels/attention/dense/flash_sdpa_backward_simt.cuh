@@ -103,15 +103,15 @@ template <class Pairs, class P, class A>
 BARACUDA_D A weight_of(const Pairs& pairs, const P& p, A& of_ds, A& through, A x, int i, int j, const RowBase<A>& row) {
   const A before = pairs.before(through, x, i, j), product = before * pairs.out;
   const bool resummed = is_resummed(p, row.base);
+  const A rounds = resummed && !pairs.adds_to_product ? A(0) : product;  // what may have been summed in another order
   A above;
-  if (resummed)
-    above = above_sum(pairs.biased(product, i, j) - row.base, row.rest, pairs.adds_to_product ? product : A(0));
+  if (resummed) above = above_sum(pairs.biased(product, i, j) - row.base, row.rest, rounds);
   else above = pairs.above(row.base, before, i, j);
   if (above == -numeric<A>::infinity() && pairs.hides(i, j)) {
     through = A(1);
     return of_ds = A(-0.0);
   }
-  return replayed(of_ds, above, product, resummed ? A(0) : row.base, pairs.drops() || is_far_base(row.base));
+  return replayed(of_ds, above, rounds, resummed ? A(0) : row.base, pairs.drops() || is_far_base(row.base));
 }
 
 // The weights of pairs of one head. scale multiplies a product on its way to a score, and a score's gradient on its way
