@@ -256,22 +256,6 @@ template <class A> BARACUDA_D A replayed_weight(A above) { return exp2_fast(math
 // changes a 16-bit weight by more than 1 in its last place.
 template <class A> constexpr A far_powers = A(0x1p10);
 template <class A> BARACUDA_D bool is_far_base(A base) { return math::abs(base) >= far_powers<A> * ln_2<A>; }
-// Whether kernels with parameters P may be given rests.
-template <class P, class = void> constexpr bool takes_rests = false;
-template <class P> constexpr bool takes_rests<P, decltype(static_cast<void>(&P::rests))> = true;
-// Whether a row has a rest: all far ones that see a key do, and as the test for them rounds, some that nearly are.
-template <class A> BARACUDA_D bool has_rest(A lse) {
-  return !(math::abs(lse) < A(0x1p9)) && lse != -numeric<A>::infinity();
-}
-// How far a score that lies `above` its row's lse lies above the log of the row's sum, given the rest. Huge products
-// were summed in another order there, and may have come out as far below as replay_base says.
-template <class A> BARACUDA_D A above_sum(A above, A rest, A product) {
-  constexpr A room = static_cast<A>(sizeof(A) == 8 ? 0x1p-48 : 0x1p-19);
-  const A size = math::abs(product);
-  above -= rest;
-  if (size >= coarse<A> && size <= numeric<A>::max()) above = math::fma(size, room, above);
-  return math::minimum(above, A(0));
-}
 // Whether a weight rounds to 1 as an element of T (16 bits).
 template <class T> BARACUDA_D bool rounds_to_one(float weight) {
   return weight >= (is_same<T, f16> ? 1 - 0x1p-12f : 1 - 0x1p-9f);

@@ -124,13 +124,6 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     }
     return x * out + rest;
   }
-  // The score of x, which is multiplied out, with its biases, rounded as add_biases rounds it.
-  BARACUDA_D A biased(A x, int i, int j) const {
-    static_assert(!FAST, "x is multiplied out");
-    if (sloped()) x = math::fma(-slope, math::abs(static_cast<A>(i + shift - j)), x);
-    if (masked()) add_mask(x, mask_at(i, j));
-    return x;
-  }
   BARACUDA_D bool hides(int i, int j) const { return masked() && mask_at(i, j) == -numeric<A>::infinity(); }
 
   // Whether dropout keeps a weight.

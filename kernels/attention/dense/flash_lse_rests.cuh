@@ -2,7 +2,7 @@
 // flash_lse_rests    rest[i] = log (exp(sinks[h] - lse[i]) + sum_j exp(s[i,j] - lse[i])), of rows with a large lse
 //
 // What a row's lse lacks of the log of its sum: biases such as the lowest float take all digits of it, and the sum is
-// then only known from the scores (above_sum in attention.cuh). A block takes a tile of queries of one head, in the
+// then only known from the scores (above_sum in lse_rests.cuh). A block takes a tile of queries of one head, in the
 // accumulator whatever the element, and ends at once where no row of them has such an lse. Else it walks the keys in
 // tiles of 64 with the online softmax (Milakov and Gimelshein 2018). A score is chains of fma over 32 columns, added in
 // order; a sum is that of a thread's four keys of each tile, then over tiles, then over 16 threads: the order is fixed

@@ -2,7 +2,7 @@
 // flash_sdpa_backward.cuh    what the tensor-core kernels of the backward share: flash_prepare, the mask, the sums of
 // dq.
 #include "attention/block_pattern.cuh"
-#include "attention/terms.cuh"
+#include "attention/dense/lse_rests.cuh"
 #include <baracuda/index.cuh>
 #include <baracuda/mma_tile.cuh>
 #include "attention/ragged.cuh"

@@ -4,7 +4,7 @@
 //
 // The weight of a pair that mask or window hides is -0, which exp2 never gives; such a pair adds nothing, even if dy v
 // is infinite or NaN.
-#include "attention/terms.cuh"
+#include "attention/dense/lse_rests.cuh"
 
 namespace baracuda {
 namespace attention {
@@ -105,7 +105,7 @@ BARACUDA_D A weight_of(const Pairs& pairs, const P& p, A& of_ds, A& through, A x
   const bool resummed = is_resummed(p, row.base);
   const A rounds = resummed && !pairs.adds_to_product ? A(0) : product;  // what may have been summed in another order
   A above;
-  if (resummed) above = above_sum(pairs.biased(product, i, j) - row.base, row.rest, rounds);
+  if (resummed) above = above_sum(biased(pairs, before, i, j) - row.base, row.rest, rounds);
   else above = pairs.above(row.base, before, i, j);
   if (above == -numeric<A>::infinity() && pairs.hides(i, j)) {
     through = A(1);
@@ -135,7 +135,7 @@ template <int LEVEL, class A, class P> struct Pairs : Terms<LEVEL, A, false, P> 
   // The score: -inf where the mask hides it.
   BARACUDA_D A score(A x, int i, int j) const {
     A through;
-    return this->biased(before(through, x, i, j) * this->out, i, j);
+    return biased(*this, before(through, x, i, j), i, j);
   }
   // The pair's weight. Sets of_ds, the weight that ds is made of, and through.
   BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, const RowBase<A>& row) const {

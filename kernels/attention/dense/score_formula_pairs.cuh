@@ -24,7 +24,7 @@ template <class A, class P> struct Pairs<3, A, P> : FormulaTerms<A, P> {
   BARACUDA_D A score(A x, int i, int j) const {
     A through;
     const A found = before(through, x, i, j);
-    return this->sees(i, j) ? this->biased(found, i, j) : -numeric<A>::infinity();
+    return this->sees(i, j) ? biased(*this, found, i, j) : -numeric<A>::infinity();
   }
   BARACUDA_D A weight(A& of_ds, A& through, A x, int i, int j, const RowBase<A>& row) const {
     const A found = weight_of(*this, this->p, of_ds, through, x, i, j, row);
