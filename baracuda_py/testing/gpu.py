@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,10 @@ class Truth:
 
     @cached_property
     def _scale(self) -> dict[str, Any]:
-        return evaluate(self.case, self._wide, np.abs)
+        """On absolute values, those of the numbers too: a negative coefficient takes nothing from a bound."""
+        given, numbers = self.case.arrays, [spec.name for spec in scalars_of(self.case.plan.args)]
+        sizes = {name: abs(given[name]) for name in numbers if isinstance(given[name], (int, float))}
+        return evaluate(replace(self.case, arrays={**given, **sizes}), self._wide, np.abs)
 
     def _wanted(self, actual: np.ndarray, item: Callable[[Any], Any]) -> np.ndarray:
         """The truth. NaN serves for an infinity times a factor that is 0 in the dtypes of the op: where (of real

@@ -165,7 +165,7 @@ def test_a_lock_that_the_parent_held_is_not_waited_for() -> None:
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with chosen.runner._lock:
+        with chosen.runner._lock():
             held.set()
             release.wait(30)
 

@@ -137,7 +137,7 @@ def test_a_forked_child_waits_for_no_lock_or_compile_of_its_parent(
     held, release = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with module._lock:
+        with module._lock():
             held.set()
             release.wait(30)
 

@@ -90,8 +90,13 @@ def random_scales(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
 
 
 def random_bytes(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
-    """Test data: any codes."""
-    return rng.integers(0, 256, shape)
+    """Test data: any codes. Of the scale of Q8_K, a float32 where other blocks have float16, exponents near 0: sums of
+    products of the largest floats are infinite in one order and finite in another."""
+    codes = rng.integers(0, 256, shape)
+    if getattr(desc, "kind", None) is FormatKind.Q8_K:
+        highest = codes[..., 3::292]  # the byte of the sign and the upper seven bits of the exponent, little-endian
+        highest[...] = highest & 0x80 | 0x30 + highest % 0x20
+    return codes
 
 
 def random_zeros(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
