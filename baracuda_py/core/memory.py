@@ -26,7 +26,8 @@ def lacking(error: BaseException, what: str, nbytes: int | None = None) -> OutOf
     size = "memory" if asked is None else f"{asked} bytes"
     text = " ".join(str(error).split())
     told = f"{size} for {what} cannot be allocated{f' ({text})' if text else ''}; free memory, or split the problem"
-    return _typed(type(error))(told, asked)
+    made: OutOfMemoryError = _typed(type(error))(told, asked)
+    return made
 
 
 def _said(error: BaseException) -> bool:

@@ -73,10 +73,10 @@ def _refused(annotation: Any, name: str, value: Any) -> InvalidProblemError | No
     return InvalidProblemError(f"{name} must be {' or '.join(_TAKES[one][0] for one in said)}, got {shown(value)}")
 
 
-def _is(kind: type) -> Callable[[str, Any], None]:
+def _is(*kinds: type) -> Callable[[str, Any], None]:
     def check(name: str, value: Any) -> None:
-        if not issubclass(type(value), kind):
-            raise InvalidProblemError(f"{name} must be a {kind.__name__}, got {shown(value)}")
+        if not issubclass(type(value), kinds):
+            raise InvalidProblemError(f"{name} must be a {kinds[0].__name__}, got {shown(value)}")
 
     return check
 
@@ -121,5 +121,5 @@ _TAKES: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "DType": ("an element", lambda name, value: ElementKind.of(value)),
     "Out": ("an array", _out),
     "Stream": ("a stream", lambda name, value: stream_pointer(value)),
-    "PlanPreference": ("a PlanPreference", _is((PlanPreference, Routed))),
+    "PlanPreference": ("a PlanPreference", _is(PlanPreference, Routed)),
 }
