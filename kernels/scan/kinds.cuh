@@ -132,12 +132,18 @@ template <class T> using Nancumprod = Prefixes<T, RunningProduct<T>, true>;
 // The extreme so far and its place: NaN wins, and of equals the last, as in PyTorch.
 template <class T> struct LastMax {
   using A = acc_t<T>;
-  static BARACUDA_D A none() { return to_acc(numeric<T>::bottom()); }
+  static BARACUDA_D A none() {
+    if constexpr (is_floating<T>) return numeric<A>::bottom();
+    else return to_acc(numeric<T>::bottom());
+  }
   static BARACUDA_D bool wins(A b, A a) { return b != b || b >= a; }  // nothing is >= NaN but NaN
 };
 template <class T> struct LastMin {
   using A = acc_t<T>;
-  static BARACUDA_D A none() { return to_acc(numeric<T>::top()); }
+  static BARACUDA_D A none() {
+    if constexpr (is_floating<T>) return numeric<A>::top();
+    else return to_acc(numeric<T>::top());
+  }
   static BARACUDA_D bool wins(A b, A a) { return b != b || b <= a; }
 };
 

@@ -43,8 +43,8 @@ BACKWARD: Spills = {
     **dict.fromkeys(("wgmma_64", "wgmma_64_terms", "wgmma_256_rising"), True),
     **dict.fromkeys(("wide_96_terms", "wide_192_terms", "narrow_192_terms", "wide_192_masks"), True),
     "dkv_terms": where(element=F32, D=(96, 192)) | where(element=F64, D=(64, 192)),
-    "dq_masks": where(element=F32, D=128) | where(element=F64, D=64),
-    "dkv_masks": where(element=F32, D=(96, 128, 192, 256)) | where(element=F64, D=(64, 96, 128, 192, 256)),
+    "dq_masks": where(element=F32, D=(32, 64, 96, 128)) | where(element=F64, D=(32, 64)),
+    "dkv_masks": where(element=F32, D=(64, 96, 128, 192, 256)) | where(element=F64, D=(32, 64, 192, 256)),
 }
 PACKED_BACKWARD: Spills = dict.fromkeys(
     ("wgmma_64", "wgmma_128", "wgmma_256", "wgmma_256_rising", "wide_32", "wide_64", "wide_128", "wide_192",
