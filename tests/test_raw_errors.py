@@ -33,7 +33,7 @@ def test_where_takes_two_numbers(name: str) -> None:
 
 
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
-    "where": (lambda: bc.where(CONDITION, 2**70, 2), "a must fit int64"),
+    "where": (lambda: bc.where(CONDITION, 2**70, 2), r"a must lie in \[-\d+, \d+\] as it meets int64"),
     "arange to inf": (lambda: bc.arange(0, math.inf), "stop must be finite, got inf"),
     "arange of nan": (lambda: bc.arange(math.nan, 2.0), "start must be finite"),
     "arange of tiny steps": (lambda: bc.arange(0, 10, 1e-320), "more than an array has elements"),

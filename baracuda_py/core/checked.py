@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..interop.torch_rules import recorded, requires_grad
 from .errors import BaracudaError, InvalidProblemError, UnsupportedError
 from .memo import PLANS_KEPT, memo
 
@@ -72,14 +73,11 @@ def whole(name: str, value: Any, minimum: int = -INT64 - 1, maximum: int = INT64
 
 def learned(name: str, value: Any) -> None:
     """Refuses a number that autograd follows where a Python number is made of it: no gradient would reach it."""
-    if getattr(value, "requires_grad", False):
-        from ..interop.torch_rules import recorded
-
-        if recorded(value):
-            raise UnsupportedError(
-                f"{name}: it requires grad, and a number of this call has no gradient; give its .detach(), or call "
-                "under torch.no_grad()"
-            )
+    if requires_grad((value,)) and recorded(value):
+        raise UnsupportedError(
+            f"{name}: it requires grad, and a number of this call has no gradient; give its .detach(), or call under "
+            "torch.no_grad()"
+        )
 
 
 def real(name: str, value: Any) -> float:

@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from ..interop.dynamo import opaque
+from .misfits import explained
 
 T = TypeVar("T")
 MARK = "exported"
@@ -34,8 +35,6 @@ def _explaining(function: Any) -> Any:
         try:
             return function(*args, **given)
         except Exception as error:
-            from .misfits import explained  # which knows arrays, as pages do that are read before it
-
             refused = explained(error, shown, args, given)
             if refused is None:
                 raise

@@ -226,7 +226,7 @@ class _Writer:
             if name in self.given:
                 named = one.kind is one.KEYWORD_ONLY or len(arguments) < list(self.shown).index(name)
                 arguments.append(f"{name}={name}" if named else name)
-            elif one.default is one.empty and one.kind is not one.VAR_KEYWORD:
+            elif one.kind is not one.VAR_KEYWORD and (one.default is one.empty or name == "seed"):
                 if name in {s.name for s in scalars_of(self.plan.args)}:
                     arguments.append(f"{name}={arrays[name]!r}")
                 elif hasattr(self.desc, name):

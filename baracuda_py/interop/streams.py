@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InvalidProblemError
+from ..core.intake import stream_pointer
 from .arrays import located, package_name
-from .torch_rules import transformed
+from .ordinals import ordinal
+from .torch_rules import on_stream, transformed
 
 _NUMBERS = 2**63 - 1
 
@@ -55,13 +57,12 @@ def _is_drawn(needed: Any) -> bool:
 
 def _torch_seed(name: str, tensor: Any, stream: Any) -> Any:
     """A 0-d tensor beside `tensor`, from the generator of its device."""
-    from ..core.outputs import beside
-
     if transformed(tensor):
         located(tensor, name)  # raises
-    torch = sys.modules["torch"]
+    torch, device = sys.modules["torch"], ordinal(tensor)
+    current = stream is None or device < 0
     try:
-        with contextlib.nullcontext() if stream is None else beside(tensor, stream):
+        with contextlib.nullcontext() if current else on_stream(stream_pointer(stream), device):
             return torch.randint(_NUMBERS, (), dtype=torch.int64, device=tensor.device)
     except RuntimeError as error:  # while a graph is captured that is not torch's own
         raise InvalidProblemError(

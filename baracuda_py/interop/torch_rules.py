@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, RecordedError
 
 
@@ -122,8 +121,10 @@ def refuse(tensor: Any) -> None:
         raise RecordedError("the torch tensor has a forward-mode tangent, which would be lost; give its .detach()")
 
 
-def may_be_lazy(shape: tuple[int, ...], strides: tuple[int, ...], element: ElementKind) -> bool:
+def may_be_lazy(shape: tuple[int, ...], strides: tuple[int, ...], element: Any) -> bool:
     """Whether a tensor of this layout may have its negative or conjugate bit set: asking each tensor costs 0.1 µs.
+
+    element: its ElementKind, which is a floor above this module.
 
     The conjugate bit is of complex tensors, the negative bit of what `.imag` makes of a conjugate one: a view that
     steps over every second real number, as do all views of it (short of `as_strided`, which names its own strides).

@@ -119,13 +119,12 @@ def test_null_pointers_in_lists() -> None:
     plan = bc.GlobalNormPlan.select(desc, device=H100)
     items = [pointer_view(np.ones(4, F32)), null((0,)), pointer_view(np.ones(5, F32))]
     norm = pointer_view(np.zeros((), F32))
-    grads, result = list(bc.GlobalNormArgs.__dataclass_fields__)[:2]
     with recording() as record:
-        plan.run(bc.GlobalNormArgs(**{grads: items, result: norm}))
+        plan.run(bc.GlobalNormArgs(tensors=items, norm=norm))
         count = len(record.launches)
         assert count
         with pytest.raises(InvalidProblemError, match="null pointer"):
-            plan.run(bc.GlobalNormArgs(**{grads: [null((4,)), *items[1:]], result: norm}))
+            plan.run(bc.GlobalNormArgs(tensors=[null((4,)), *items[1:]], norm=norm))
         assert len(record.launches) == count
 
 

@@ -124,6 +124,8 @@ _plain_add = _caller(K.ADD)
 
 def _scaled(name: str, kind: BinaryKind, a: Any, b: Any, alpha: Any, sign: int, more: dict[str, Any]) -> Any:
     """a ± b, or a + (± alpha) b in one launch."""
+    if (type(alpha) is int and alpha == 1) or (type(a) in NUMBERS and type(b) in NUMBERS):
+        return _call(kind, name, a, b, **more)  # which refuses two numbers
     if type(alpha) not in NUMBERS:
         if sign < 0:
             raise UnsupportedError(f"{name}: alpha on the device is for add; give it the negative of alpha there")
