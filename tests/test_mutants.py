@@ -16,7 +16,7 @@ import scripts
 from baracuda_py.core import registry
 from baracuda_py.jit import source
 from baracuda_py.testing import emulate, emulator
-from baracuda_py.testing.coverage import Problem, search, targets
+from baracuda_py.testing.coverage import Problem, Target, search, targets
 from baracuda_py.testing.emulator import EmulationError
 
 pytestmark = pytest.mark.usefixtures("emulation")
@@ -99,8 +99,9 @@ def _forget() -> None:
 
 def problems_for(mutant: Mutant) -> tuple[Problem, ...]:
     plan = registry.plans()[mutant.plan]
-    wanted = [target for target in targets(plan) if re.fullmatch(mutant.kernels, target.kernel)]
-    assert wanted, f"{mutant.plan} has no kernel {mutant.kernels}: {sorted({t.kernel for t in targets(plan)})}"
+    kernels = [target for target in targets(plan) if isinstance(target, Target)]
+    wanted = [target for target in kernels if re.fullmatch(mutant.kernels, target.kernel)]
+    assert wanted, f"{mutant.plan} has no kernel {mutant.kernels}: {sorted({t.kernel for t in kernels})}"
     return search(plan, wanted[:PROBLEMS]).problems
 
 

@@ -132,6 +132,7 @@ def _normal(rng: np.random.Generator, like: Any) -> Any:
         (lambda x: bj.softmax(x, axis=-1), [(3, 8)]),
         (lambda a, b: bj.mul(a, b), [(3, 1), (8,)]),
         (lambda x: bj.cumsum(x, axis=0), [(4, 3)]),
+        (lambda x, y, a, b: bj.axpby(x, y, a, b), [(3, 4), (3, 4), (), ()]),
     ],
 )
 def test_gradients_are_differences(function: Any, shapes: list[Any]) -> None:
@@ -182,7 +183,7 @@ def test_kinds_whose_derivative_is_0_have_the_gradient_0() -> None:
         (lambda x: bj.rms_norm(x, return_rstd=True)[1], r"norm\.rms_norm has no gradient through its output rstd"),
         (lambda x: jax.grad(lambda x: bj.rms_norm(x).sum())(x), r"norm\.rms_norm_backward has no gradient"),
         (lambda x: bj.dropout(np.ones(8), seed=x[0, 0], p=0.5), r"random\.dropout has no gradient for seed"),
-        (lambda x: bj.axpby(x, x, x[0, 0], 1.0), r"has no gradient for alpha"),
+        (lambda x: bj.gemm(x, x, alpha=x[0, 0]), r"gemm\.gemm has no gradient for alpha"),
         (lambda x: bj.rope(np.ones((1, 2, 4, 8)), cos=x, sin=x), r"attention\.rope has no gradient for cos and sin"),
     ],
     ids=["op", "plain", "output", "second", "seed", "number", "operand"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -119,7 +120,7 @@ SCALARS = [n for n in NAMES if isinstance(p := getattr(bc, n).plan, type) and sc
 
 
 @pytest.mark.parametrize("name", SCALARS)
-def test_a_number_that_requires_a_gradient_is_refused_after_one_that_does_not(name: str) -> None:
+def test_a_number_that_requires_a_gradient_has_it_or_is_refused_after_one_that_does_not(name: str) -> None:
     """A 0-d tensor in place of a number, in calls that a prepared one would be taken for."""
     operands, facts = call_of(name)
     for leaf in results([*operands, *facts.values()]):
@@ -137,8 +138,19 @@ def test_a_number_that_requires_a_gradient_is_refused_after_one_that_does_not(na
             continue  # it takes no gradient, or no tensor, at all
         if not list(results(made)):
             continue
-        with pytest.raises(bc.UnsupportedError, match=rf"{spec.name}: .*requires grad"):
-            function(*operands, **held, **{spec.name: number.clone().requires_grad_()})
+
+        def total(value: Any, held: dict[str, Any] = held, word: str = spec.name) -> Any:
+            made = function(*operands, **held, **{word: value})
+            return sum((one.double() ** 2).sum() for one in results(made))
+
+        leaf = number.clone().requires_grad_()
+        try:
+            (got,) = torch.autograd.grad(total(leaf), leaf)
+        except bc.UnsupportedError as error:
+            assert re.match(rf"{spec.name}: .*requires grad", str(error)), error
+            continue
+        want = total(number + 0.5) - total(number - 0.5)  # of results that are linear in it
+        torch.testing.assert_close(got.double(), want.detach(), rtol=1e-3, atol=1e-4)
 
 
 BEYOND = {"zeta": 1.0, "orpo_loss": -1.0}  # where other numbers have no value

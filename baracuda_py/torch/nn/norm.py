@@ -6,7 +6,6 @@ from typing import Any
 
 import baracuda_py.torch as bct
 
-from ...core.element import ElementKind
 from ..untyped import torch
 
 
@@ -15,7 +14,8 @@ class RMSNorm(torch.nn.RMSNorm):  # type: ignore[misc]
 
     def forward(self, x: Any, residual: Any = None) -> Any:
         """y, of x's shape; given `residual`, (y, h) of h = x + residual, which the next layer adds to."""
-        eps = ElementKind.of(x.dtype).acc.limits.eps if self.eps is None else self.eps
+        wide = torch.float64 if x.dtype is torch.float64 else torch.float32  # as torch has it, and as compile traces it
+        eps = torch.finfo(wide).eps if self.eps is None else self.eps
         shape = self.normalized_shape
         return bct.rms_norm(x, self.weight, residual, normalized_shape=shape, eps=eps, return_h=residual is not None)
 
