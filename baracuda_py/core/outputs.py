@@ -15,6 +15,7 @@ from ..interop.arrays import package_name
 from ..interop.ordinals import ordinal
 from ..jit.launch import on_stream
 from .checked import shown
+from .device import cuda_device, driver_device_count
 from .dispatch import dense_view
 from .element import ElementKind
 from .errors import InvalidProblemError
@@ -144,7 +145,10 @@ def beside(like: Any, stream: Any = None) -> Iterator[None]:
         with jax_arrays.beside(like):
             yield
     else:
-        with allocating(package, ordinal(like), stream):
+        device = ordinal(like)
+        if device >= driver_device_count():
+            cuda_device(device)  # says that it is not there
+        with allocating(package, device, stream):
             yield
 
 
