@@ -190,7 +190,10 @@ def _results(op: Operation, call: Call, made: Mapping[str, Any], arrays: Mapping
     """What a functional entry returns: the outputs wanted, else what was updated in place."""
     values = [made[s.name] for s in op.outputs if s.name in call.wanted]
     if not op.outputs:
-        values = [arrays[s.name] for s in arrays_of(op.plan.args) if s.role == "inout"]
+        held = [arrays[s.name] for s in arrays_of(op.plan.args) if s.role == "inout"]
+        values = [one for one in held if one is not None]
+        if len(held) > 1:
+            return tuple(values)
     return values[0] if len(values) == 1 else tuple(values)
 
 

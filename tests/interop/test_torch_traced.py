@@ -86,7 +86,7 @@ def call_with(problem: Problem, axis: int | None) -> tuple[Callable[..., Any], l
     return call, held
 
 
-@pytest.mark.parametrize(("plan", "kind", "element"), sample())
+@pytest.mark.parametrize(("plan", "kind", "element"), {item.values[0]: item for item in sample()}.values())
 def test_views_of_wider_tensors_are_traced_with_symbols(plan: type[Plan], kind: Any, element: ElementKind) -> None:
     """Rows, and matrices, a symbol apart; the op refuses what it refuses of memory."""
     problem = next(problems(plan, kind, element), None)
