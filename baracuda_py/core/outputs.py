@@ -15,10 +15,9 @@ from ..interop.arrays import package_name
 from ..interop.ordinals import ordinal
 from ..jit.launch import on_stream
 from .checked import shown
-from .device import cuda_device, driver_device_count
 from .dispatch import dense_view
 from .element import ElementKind
-from .errors import InvalidProblemError
+from .errors import DeviceMismatchError, InvalidProblemError
 from .intake import stream_pointer
 from .memory import lacking
 
@@ -146,9 +145,13 @@ def beside(like: Any, stream: Any = None) -> Iterator[None]:
             yield
     else:
         device = ordinal(like)
-        if device >= driver_device_count():
-            cuda_device(device)  # says that it is not there
-        with allocating(package, device, stream):
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(allocating(package, device, stream))
+            except RuntimeError as error:  # CUDA's own
+                raise DeviceMismatchError(
+                    f"cuda:{device}, where an array says it is, cannot be used ({error})"
+                ) from error
             yield
 
 

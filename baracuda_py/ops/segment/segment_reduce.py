@@ -135,8 +135,9 @@ def _geometry(p: Problem) -> Geometry | str:
     if isinstance(last, str):
         return last
     numbers = exactly(not desc.element.is_float, "initial", "empty")
-    every = [*(_with(step, exactly(False, "initial", "empty")) for step in steps), *(_with(s, numbers) for s in last)]
-    return together(every, segments.workspace, columns, (p.x, p.y))
+    none = exactly(False, "initial", "empty")  # of the launches before; those of a radix sort know no such numbers
+    before = [_with(step, none) if "initial_value" in step.params else step for step in steps]
+    return together([*before, *(_with(step, numbers) for step in last)], segments.workspace, columns, (p.x, p.y))
 
 
 def _with(step: Any, params: Mapping[str, Any]) -> Any:
