@@ -131,7 +131,8 @@ class Logits:
         if eps:
             g -= each * up[:, None] * self.weights
         if desc.softcap:
-            g *= 1 - np.square(self.all / self.all.dtype.type(desc.softcap))
+            slope = 1 - np.square(self.all / self.all.dtype.type(desc.softcap))
+            g = np.where(live[:, None], g * slope, 0)  # of a row that is left out 0, whatever its logits are
         return np.asarray(g, self.all.dtype)
 
 

@@ -115,7 +115,7 @@ A, B = np.ones((3, 4)), np.ones((4, 5))
         (lambda: bc.product("sillu(x)"), "did you mean silu", "sillu"),
         (lambda: bc.product("y * 2"), "this one has no x", None),
         (lambda: bc.product("x * alpha"), "alpha is a word of products", "alpha"),
-        (lambda: bc.product(lambda x, out: x * out), "word of its own", None),
+        (lambda: bc.product(lambda x, out: x * out), "out is a word of every function here", None),
         (lambda: bc.product("u = x; v = x + 1"), "one value", None),
         (lambda: bc.product("x + r", s=1), "keyword", None),
         (lambda: bc.product("x > 0")(A, B), "gives floats, got bool", "x > 0"),

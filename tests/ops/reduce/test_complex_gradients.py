@@ -26,7 +26,7 @@ def forward(kind, x, axis=None, **options):
 def backward(kind, dy, x, y, axis=None, **options):
     desc = ReduceBackwardDescriptor(kind=kind, shape=x.shape, axis=axis, element=ElementKind.of(x.dtype), **options)
     given = {"dy": laid_out(np.asarray(dy)), "x": laid_out(x), "y": laid_out(np.asarray(y))}
-    reads = {"x": kind not in (K.SUM, K.MEAN), "y": kind in (K.L2_NORM, K.P_NORM, K.STD), "dy": True}
+    reads = {"x": kind not in (K.SUM, K.MEAN), "y": kind in (K.L2_NORM, K.STD), "dy": True}
     return run(ReduceBackwardPlan, desc, **{n: given[n] if used else None for n, used in reads.items()})["dx"]
 
 
