@@ -134,8 +134,10 @@ def _geometry(p: Problem) -> Geometry | str:
     )  # fmt: skip
     if isinstance(last, str):
         return last
-    numbers = exactly(not desc.element.is_float, "initial", "empty")
-    every = [*(_with(step, exactly(False, "initial", "empty")) for step in steps), *(_with(s, numbers) for s in last)]
+    numbers, none = exactly(not desc.element.is_float, "initial", "empty"), exactly(False, "initial", "empty")
+    # Passes of a radix sort have parameters of their own.
+    found = [_with(step, none) if "initial_value" in step.params else step for step in steps]
+    every = [*found, *(_with(step, numbers) for step in last)]
     return together(every, segments.workspace, columns, (p.x, p.y))
 
 
