@@ -30,7 +30,9 @@ CLASSES = {"batch_shape": (3,), "num_classes": 40}
 
 def problem(plan: type[Plan], desc: Any, **given: np.ndarray) -> Operands:
     """Operands that are needed, all results; targets are class 7, and gradients of losses 1."""
-    case = fill(plan, desc, np.random.default_rng(0), {s.name: s.role == "out" for s in arrays_of(plan.args)})
+    case = fill(
+        plan, desc, np.random.default_rng(0), {s.name: s.role == "out" for s in arrays_of(plan.args)}, usual=True
+    )
     case.arrays |= {name: stored(x, desc.element) for name, x in given.items()}
     for name, value in ("targets", 7), ("dloss", 1):
         if name in case.arrays:

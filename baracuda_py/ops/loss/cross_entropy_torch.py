@@ -12,7 +12,9 @@ def in_torch(torch: Any, desc: Any, *, logits: Any, targets: Any, weight: Any, w
     differentiated, mean = "dlogits" in wanted, desc.reduction == "mean"
     if differentiated or "total_weight" in wanted:
         counted = t != desc.ignore_index
-        own = counted.to(wide) if weight is None else torch.where(counted, weight.to(wide)[t.clamp(min=0)], 0)
+        own = (
+            counted.to(wide) if weight is None else torch.where(counted, weight.to(wide)[torch.where(counted, t, 0)], 0)
+        )
         total = own.sum()
     with torch.set_grad_enabled(differentiated or torch.is_grad_enabled()):
         leaf = logits.detach().requires_grad_() if differentiated else logits

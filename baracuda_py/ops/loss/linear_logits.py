@@ -125,7 +125,7 @@ class Logits:
         up = np.where(self.counts, up, 0)
         each = eps / desc.num_classes
         spread = up * ((1 - eps) * self.own + each * (self.weights.sum() if eps else 0) + 2 * desc.z_loss * lse) + dlse
-        live = self.counts | (np.asarray(dlse) != 0)
+        live = self.counts | (np.ndim(dlse) > 0)  # lse of a row that is left out has a gradient, too
         g = np.where(live[:, None], self._probabilities(lse) * spread[:, None], 0)
         g[rows, self.index] -= np.where(self.counts, up * (1 - eps) * self.own - dtarget, 0)
         if eps:

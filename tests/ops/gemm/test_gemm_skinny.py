@@ -94,6 +94,7 @@ def test_rows_have_the_bits_that_they_have_among_many(across: bool, gated: bool)
         ready = problem(some, *names[1:], **places)
         for name in names:
             ready.case.arrays[name], ready.laid[name] = whole.case.arrays[name], whole.laid[name]
+        ready.case.arrays |= {name: whole.case.arrays[name] for name in ("alpha", "beta")}
         ready.case.arrays["a"] = np.array(whole.case.arrays["a"][first : first + m])
         ready.laid["a"] = lay_out(ready.case.arrays["a"], Placement())
         skinny(some, ready)
