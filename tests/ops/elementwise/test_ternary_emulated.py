@@ -111,8 +111,8 @@ def test_numbers_are_exact(element):
     mask = x % 3 == 0
     got = run("where", element, mask, None, x, b_number=0.1, b_whole=high)
     np.testing.assert_array_equal(got, np.where(mask, element.dtype.type(high if element.is_integer else 0.1), x))
-    whole = run("clamp", element, x, None, None, b_number=3, c_number=9, b_whole=3, c_whole=2**63 - 1)
-    np.testing.assert_array_equal(whole, x.clip(3, 9) if not element.is_integer else x.clip(3))
+    whole = run("clamp", element, x, None, None, b_number=3, c_number=9, b_whole=3, c_whole=high)
+    np.testing.assert_array_equal(whole, x.clip(3, high if element.is_integer else 9))
 
 
 def test_where_keeps_the_payload_of_nan():

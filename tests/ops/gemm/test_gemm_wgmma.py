@@ -10,7 +10,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core import PlanPreference
-from baracuda_py.core.args import arrays_of
+from baracuda_py.core.args import arrays_of, scalars_of
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.tensor import View
@@ -177,6 +177,7 @@ def test_rows_have_the_bits_they_have_alone() -> None:
             part = whole.laid[name].view[row : row + 1] if name == "a" else whole.laid[name].view
             ready.case.arrays[name] = np.array(part)
             ready.laid[name] = lay_out(np.array(part), Placement())
+        ready.case.arrays.update({s.name: whole.case.arrays[s.name] for s in scalars_of(bc.GemmPlan.args)})
         emulate(plan_for(alone), ready)
         assert (ready.laid["y"].view.view(np.uint16)[0] == whole.laid["y"].view.view(np.uint16)[row]).all()
 
