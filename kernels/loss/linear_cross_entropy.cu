@@ -163,7 +163,7 @@ template <class T, class L> BARACUDA_D void linear_cross_entropy_rows(const Line
     const i64 col = column(slab);
     if (col >= cols) continue;
     Vec<A, V> g;
-    if (wanted) {
+    if (counts || p.dlse != nullptr) {  // else it is 0 whatever the logits: those of a left-out row may be NaN
       RowChunk<L> raw;
       if (!p.backward && slab < stage) copy_chunk(raw, held[slab * G + lane]);
       else raw = read_logits(z, col, cols);

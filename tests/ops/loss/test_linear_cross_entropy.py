@@ -108,6 +108,22 @@ def test_equal_logits_of_any_size(element: str, place: str) -> None:
     np.testing.assert_allclose(made, np.array([[0.25], [-0.75], [0.25], [0.25]]) * x, rtol=1e-6)
 
 
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+@pytest.mark.parametrize(
+    "outputs", [{"loss", "dx"}, {"loss", "dx", "lse"}, {"loss", "dx", "dweight", "lse", "target_logit"}]
+)
+def test_left_out_rows_have_no_gradient_whatever_their_logits(outputs: set[str], softcap: float, place: str) -> None:
+    x, left_out = X.astype(np.float32), T < 0
+    x[left_out] *= 1e38 if "dweight" in outputs else np.inf  # 0 · inf would reach dweight
+    desc = LinearCrossEntropyPlan.descriptor(rows=10, hidden=6, num_classes=9, softcap=softcap, element="float32")
+    given = {"weight": 3 * W.astype(np.float32), "targets": T}
+    made = call(LinearCrossEntropyPlan, desc, outputs, place, x=x, **given)
+    want = call(LinearCrossEntropyPlan, desc, outputs, place, x=X.astype(np.float32), **given)
+    assert not made["dx"][left_out].any()
+    for name in outputs & {"dx", "dweight"}:
+        np.testing.assert_array_equal(made[name], want[name])
+
+
 def test_no_rows() -> None:
     empty = X[:0], W, T[:0]
     loss, dweight = bc.linear_cross_entropy(*empty, return_dweight=True)
