@@ -392,6 +392,12 @@ from .ops.layout.view_scatter import ViewScatterBackwardDescriptor as ViewScatte
 from .ops.layout.view_scatter import ViewScatterBackwardPlan as ViewScatterBackwardPlan
 from .ops.layout.view_scatter import ViewScatterDescriptor as ViewScatterDescriptor
 from .ops.layout.view_scatter import ViewScatterPlan as ViewScatterPlan
+from .ops.linalg.cholesky import CholeskyArgs as CholeskyArgs
+from .ops.linalg.cholesky import CholeskyDescriptor as CholeskyDescriptor
+from .ops.linalg.cholesky import CholeskyPlan as CholeskyPlan
+from .ops.linalg.cholesky_backward import CholeskyBackwardArgs as CholeskyBackwardArgs
+from .ops.linalg.cholesky_backward import CholeskyBackwardDescriptor as CholeskyBackwardDescriptor
+from .ops.linalg.cholesky_backward import CholeskyBackwardPlan as CholeskyBackwardPlan
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLossDescriptor
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
@@ -1272,6 +1278,10 @@ def chisquare(df: Array | float, *, shape: int | Sequence[int] | None = None, se
     """Draws of the distribution chi square of df, numbers or arrays."""
 def choice(a: Array | int, shape: int | Sequence[int] = ..., *, replace: bool = True, p: Any = None, axis: int = 0, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice)."""
+def cholesky_backward(y: Array, dy: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., upper: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """da from the factor and its gradient, Hermitian: of a Hermitian change δ of A the loss changes by ⟨da, δ⟩."""
+def cholesky_ex(a: Array, *, upper: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, info): the Cholesky factors of matrices, and where there is none (torch.linalg.cholesky_ex)."""
 def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
 def choose_qparams(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = False, to_element: DType = 'uint8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

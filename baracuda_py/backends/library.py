@@ -14,8 +14,9 @@ import re
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,20 @@ from baracuda_py.jit.toolkit import cupy_major
 
 from .._forking import in_child
 from ..core.memo import cached_property
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a row's library step prepares: `run(pointers, scalars, workspace, nbytes, stream)`.
+
+    workspace: the bytes of the plan's workspace that it needs, as the library says, kernels' pieces before its own.
+    """
+
+    run: Callable[..., None]
+    workspace: int
+
+    def __call__(self, *given: Any) -> None:
+        self.run(*given)
 
 
 class LibraryError(BaracudaError):
@@ -49,10 +64,11 @@ class Library:
         self.name = name
         self._bindings, self._package = bindings, package
         self._error, self._unsupported = error, unsupported
-        self._renew()
-        in_child(self._renew)  # a child cannot use its parent's handles
+        self.forget()
+        in_child(self.forget)  # a child cannot use its parent's handles
 
-    def _renew(self) -> None:
+    def forget(self) -> None:
+        """Lend none of the handles that there are."""
         self._free: dict[int, deque[int]] = {}
         self._leases = _Leases()
 

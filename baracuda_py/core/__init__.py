@@ -19,7 +19,7 @@ from .descriptor import (
     spread,
 )  # fmt: skip
 from .element import FLOATS, ElementKind
-from .error_bound import Exact, Forward, PerOutput, Relative, Ulp
+from .error_bound import Backward, Exact, Forward, PerOutput, Relative, Ulp
 from .errors import (
     BaracudaError,
     BufferTooSmallError,
@@ -44,6 +44,7 @@ __all__ = [
     "Args",
     "Array",
     "BackendKind",
+    "Backward",
     "BaracudaError",
     "BufferTooSmallError",
     "Descriptor",

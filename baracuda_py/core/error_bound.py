@@ -81,7 +81,25 @@ class Forward:
         return f"{self.c:g} eps(acc) of the absolute sum"
 
 
-OneBound: TypeAlias = Exact | Ulp | Relative | Forward
+@dataclass(frozen=True)
+class Backward:
+    """`Plan.residual` of the operands and the results <= c eps(element): they are exact for operands so near.
+
+    For factorisations and solves, whose results may be far from the truth where the operands are badly conditioned.
+    """
+
+    c: float
+
+    @property
+    def looseness(self) -> tuple[int, float]:
+        """Orders bounds from the tightest to the loosest."""
+        return (4, self.c)
+
+    def __str__(self) -> str:
+        return f"backward error {self.c:g} eps"
+
+
+OneBound: TypeAlias = Exact | Ulp | Relative | Forward | Backward
 
 
 @dataclass(frozen=True)

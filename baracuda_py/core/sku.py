@@ -77,16 +77,26 @@ class ArchSku(enum.Enum):
 
 
 class BackendKind(enum.Enum):
-    """Who implements a row."""
+    """Who implements a row: a kernel of ours, a CUDA library, or NumPy."""
 
     BESPOKE = "bespoke"
     CUBLAS = "cublas"
+    CUDNN = "cudnn"
+    CUFFT = "cufft"
+    CUSOLVER = "cusolver"
+    CUSPARSE = "cusparse"
+    NCCL = "nccl"
     NUMPY = "numpy"
 
     @property
     def device(self) -> str:
         """The kind of device that its rows run on."""
         return "cpu" if self is BackendKind.NUMPY else "cuda"
+
+    @property
+    def is_library(self) -> bool:
+        """Whether a CUDA library does it, which chooses by itself what it launches."""
+        return self not in (BackendKind.BESPOKE, BackendKind.NUMPY)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
+import numpy as np
+
 from .args import Args, arrays_of
 from .benchmark import Benchmark
 from .descriptor import Descriptor
@@ -23,14 +25,17 @@ class Spec:
     for table ops. reference(desc, **arrays) → dict of outputs: NumPy; float operands arrive in the compute dtype
     (float64, or what the tests ask), absent ones as None; in-outs may be mutated or returned; where the formula keeps
     intermediates in the element, they pass through a keyword `store` (default `unrounded`). With `raw = True`
-    operands arrive as stored. With `apart = True` its bits may depend on what else is in a batch, and a keyword `apart`
-    asks for those that an item has alone. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its
-    backward. bytes(desc), flops(desc): the least work. value_policy: what happens to bad values on the device.
-    benchmarks: the problems to time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference`
-    is and returning a dict of outputs, one output, or several in their order; tests compare it with the reference and
-    benchmarks time it. It returns NotImplemented for descriptors that it does not serve. A backward op without one is
-    differentiated: autograd of the forward's. autocast: what torch.autocast does to the operands, "lower", "float32" or
-    "widest" (see `baracuda_py.torch.autocast`); "" is what the family says.
+    operands arrive as stored. widest: the widest dtype that it computes in, float64 where it is LAPACK's.
+    residual(desc, name, **values) → array: the backward error of output `name`, where rows promise one (`Backward`).
+    With `apart = True` its bits may depend on what else is in a batch, and a keyword `apart` asks for those that one
+    item has alone. variants: the dispatch table. case(draw): a descriptor for tests. vjp: its backward; tangent(desc,
+    name, v): v as a change of an input that the gradient is for, Hermitian of a Hermitian one. bytes(desc),
+    flops(desc): the least work. value_policy: what happens to bad values on the device. benchmarks: the problems to
+    time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference` is and returning a dict of
+    outputs, one output, or several in their order; tests compare it with the reference and benchmarks time it. It
+    returns NotImplemented for descriptors that it does not serve. A backward op without one is differentiated: autograd
+    of the forward's. autocast: what torch.autocast does to the operands, "lower", "float32" or "widest" (see
+    `baracuda_py.torch.autocast`); "" is what the family says.
 
     `class ReluPlan(UnaryPlan, kind=UnaryKind.RELU)` is a name for one kind (or a tuple of kinds) of a table op: its
     descriptor and args, its kernels, no other kind. made: whether the class was made at run time, and so is in no
@@ -45,8 +50,10 @@ class Spec:
     pinned: ClassVar[bool] = False
     made: ClassVar[bool] = False
     raw: ClassVar[bool] = False
+    widest: ClassVar[Any] = np.longdouble
     apart: ClassVar[bool] = False
     reference: ClassVar[Callable[..., Mapping[str, Any]]]
+    residual: ClassVar[Callable[..., Any]]
     variants: ClassVar[tuple[Variant, ...]] = ()
     case: ClassVar[Callable[..., Any]]
     vjp: ClassVar[Vjp | None] = None
@@ -120,6 +127,11 @@ class Spec:
                     count *= extent
                 total += count * spec.elements(desc)[0].itemsize * (2 if spec.role == "inout" else 1)
         return total
+
+    @staticmethod
+    def tangent(desc: Any, name: str, v: Any) -> Any:
+        """Every change is one."""
+        return v
 
     @classmethod
     def flops(cls, desc: Any) -> int:

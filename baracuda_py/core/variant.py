@@ -114,7 +114,9 @@ class LibraryStep:
     """A call into a library: `prepare(device)` does all that may allocate or search, once a layout.
 
     It returns `call(pointers, scalars, workspace, nbytes, stream)`, where `pointers` and `scalars` follow the
-    Args class's arrays and scalars; a scalar is (device pointer or 0, value).
+    Args class's arrays and scalars; a scalar is (device pointer or 0, value). Choosing a row asks no library, so its
+    geometry has a bound of the workspace; where the call has an attribute `workspace`, it is what the plan needs by
+    what the library said when the step was prepared, and so much is allocated.
     """
 
     prepare: Callable[[Device], Callable[..., None]]
@@ -222,7 +224,8 @@ class Variant:
     contract a*b+c (then the guarantee must not rest on bits being equal across load widths). prelude: (element, kind) →
     C++ made at run time that stands between the kernel file and the kernel, for templates to name. refuses: why the row
     serves a descriptor in no layout at all, or None. first: the problems that it is faster for than the rows above it:
-    of those it is asked before them.
+    of those it is asked before them. missing: why what the row calls cannot be used on this machine, with what to
+    install, or "" (`Library.unavailable`); asked on real devices only.
     """
 
     name: str
@@ -238,6 +241,7 @@ class Variant:
     prelude: Callable[[ElementKind, Any], str] | None = None
     refuses: Callable[[Any], str | None] | None = None
     first: Callable[[Problem], bool] | None = None
+    missing: Callable[[], str] | None = None
 
     def elements_for(self, kind: Any) -> tuple[ElementKind, ...]:
         return self.elements(kind) if callable(self.elements) else self.elements

@@ -54,6 +54,7 @@ class Runtime(Protocol):
     def use_device(self, ordinal: int) -> None: ...
     def device_count(self) -> int: ...
     def library(self, prepare: Callable[[Device], Callable[..., None]], device: Device) -> Callable[..., None]: ...
+    def clear(self, pointer: int, nbytes: int, stream: int) -> None: ...
     def capturing(self, stream: int) -> bool: ...
     def allocate(self, nbytes: int, stream: int, package: str) -> Any: ...
     def on_stream(self, stream: int) -> Any: ...
@@ -109,6 +110,10 @@ class Cuda:
     def library(self, prepare: Callable[[Device], Callable[..., None]], device: Device) -> Callable[..., None]:
         """A library step's call, made ready on the device."""
         return prepare(device)
+
+    def clear(self, pointer: int, nbytes: int, stream: int) -> None:
+        """Zeros in memory, ordered on a stream."""
+        self._runtime.memsetAsync(pointer, 0, nbytes, stream)
 
     def capturing(self, stream: int) -> bool:
         return bool(stream and self._runtime.streamIsCapturing(stream))  # the default stream cannot be captured
@@ -320,10 +325,14 @@ class Launch:
 
 
 class LibraryLaunch:
-    """A library call as a step: pointers and scalars by declaration order, then workspace and stream."""
+    """A library call as a step: pointers and scalars by declaration order, then workspace and stream.
 
-    def __init__(self, run: Callable[..., None], starts: dict[str, int], nbytes: int) -> None:
+    bound: the workspace by the geometry, and `workspace` by what the library said when `run` was prepared.
+    """
+
+    def __init__(self, run: Callable[..., None], starts: dict[str, int], bound: int) -> None:
         workspace = starts["@workspace"]
+        nbytes = self.workspace = getattr(run, "workspace", bound)
 
         def call(flat: tuple[int, ...], values: tuple[Any, ...], stream: int) -> None:
             arrays = workspace - len(values)

@@ -76,7 +76,7 @@ def _run(chosen: Plan, ready: Operands, results: dict[str, Any]) -> None:
 
 
 def check_dtypes(plan: type[Plan], draw: Draw) -> None:
-    """The reference computes in the dtype it is given: float32 stays float32, longdouble stays longdouble.
+    """The reference computes in the dtype it is given: float32 stays float32, its widest stays that (`Plan.widest`).
 
     A complex result has parts of that dtype.
     """
@@ -85,7 +85,7 @@ def check_dtypes(plan: type[Plan], draw: Draw) -> None:
     case = make_case(plan, draw)
     floats = {s.name for s in arrays_of(plan.args) if s.writes and all(e.is_inexact for e in s.elements(case.desc))}
     reads_floats = any(e.is_inexact for s in arrays_of(plan.args) if s.reads for e in s.elements(case.desc))
-    for compute in (np.float32, np.longdouble):
+    for compute in (np.float32, plan.widest):
         for name, result in evaluate(case, compute).items() if reads_floats else ():
             for one in result if isinstance(result, (list, tuple)) else [result]:
                 if name in floats and np.asarray(one).real.dtype != compute:

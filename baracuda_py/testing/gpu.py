@@ -11,16 +11,15 @@ import numpy as np
 
 from ..core.args import arrays_of, scalars_of
 from ..core.element import ElementKind, joined
-from ..core.error_bound import ErrorBound, Exact, Forward, PerOutput, Relative
+from ..core.error_bound import Backward, ErrorBound, Exact, Forward, PerOutput, Relative
 from ..core.errors import UnsupportedError
 from ..core.memo import cached_property
 from ..core.plan import Plan
-from ..core.sku import BackendKind
 from ..core.tensor import TensorRef
 from .draw import Case, Draw, fill, make_case
 from .layouts import Laid
 from .operands import Operands, operands
-from .reference import element_of, evaluate, yardstick
+from .reference import element_of, evaluate, values, yardstick
 from .tolerance import check
 
 _WIDER = {ElementKind.F64: np.longdouble, ElementKind.C128: np.longdouble}
@@ -82,7 +81,7 @@ class Truth:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self._wide = _WIDER.get(case.desc.element, np.float64)
+        self._wide = _WIDER.get(case.desc.element, np.float64) if case.plan.widest is np.longdouble else np.float64
         self._limits = case.desc.element.limits
         self._truth = evaluate(case, self._wide)
         self._narrow = np.float64 if self._wide is np.longdouble else np.float32
@@ -135,12 +134,31 @@ class Truth:
 
             element = element_of(spec, self.case.desc, actual)
             own = Exact() if not element.is_inexact else bound.of(name) if isinstance(bound, PerOutput) else bound
+            if isinstance(own, Backward):
+                if message := self._residual(got, name, element, own):
+                    return f"{name}: {message}"
+                continue
             low = self._low if isinstance(own, Relative) else None
             scale = self._scale if isinstance(own, Forward) else None
             message = check(own, actual, self._wanted(actual, item), element=element, low=item(low), scale=item(scale))
             if message:
                 return f"{name}{f'[{i}]' if spec.many else ''}: {message}"
         return None
+
+    def _residual(
+        self, got: dict[tuple[str, int], np.ndarray], name: str, element: ElementKind, bound: Backward
+    ) -> str:
+        """How far the backward error of an output is beyond its bound, or ""."""
+        wide = _WIDER.get(element, np.float64)
+        results = {
+            spec: one.astype(np.result_type(wide, np.complex64) if one.dtype.kind == "c" else wide)
+            for (spec, _), one in got.items()
+        }
+        given = {operand: x for operand, x in values(self.case, wide).items() if x is not None}
+        found = np.asarray(self.case.plan.residual(self.case.desc, name, **(given | results)))
+        worst = found.max(initial=0.0)
+        allowed = bound.c * element.limits.eps
+        return "" if worst <= allowed else f"{element}, {bound}: {float(worst):.4g}, allowed {float(allowed):.4g}"
 
 
 def wrong_plan(case: Case | Operands, plans: Iterable[Plan]) -> str | None:
@@ -253,7 +271,7 @@ def gpu_layout_bits(plan: type[Plan], draw: Draw) -> None:
     _sync()
     (dense, a), (strided, b) = results
     assert a is not None and b is not None
-    library = BackendKind.CUBLAS in (a.backend, b.backend)  # picks its algorithm by layout
+    library = a.backend.is_library or b.backend.is_library  # picks its algorithm by layout
     same = a.precision_guarantee == b.precision_guarantee
     if not library and same and a.precision_guarantee.bit_stable_on_same_hardware:
         _equal(f"{strided.ready}\n{a} and {b} promise the same", dense.written(), strided.written())

@@ -74,7 +74,8 @@ def check_gradients(plan: type[Plan], draw: Draw) -> None:
         grads = {n: _map(np.zeros_like, point[n]) for n in names}
     else:
         grads = _gradients(plan, twin, case.arrays, point, results, cotangents, names)
-    directions = {n: _map(lambda g: _normal(rng, g) / np.maximum(1, np.abs(g)), grads[n]) for n in names}
+    drawn = {n: _map(lambda g: _normal(rng, g) / np.maximum(1, np.abs(g)), grads[n]) for n in names}
+    directions = {n: _map(lambda v, n=n: plan.tangent(desc, n, v), drawn[n]) for n in names}
     found = sum(_dot(grads[n], directions[n]) for n in names)
     size = 1 + sum(_dot(_map(np.abs, grads[n]), _map(np.abs, directions[n])) for n in names)
     base = _objective(plan, desc, case, {}, cotangents, 0.0)

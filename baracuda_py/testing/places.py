@@ -19,7 +19,11 @@ from .layouts import Placement, lay_out
 from .operands import operands
 from .recording import pointer_view
 
-_OURS = PlanPreference(prefer_backend=BackendKind.BESPOKE)
+
+def emulated(plan: type[Plan]) -> PlanPreference:
+    """What the emulator runs of a plan: its kernels, or where it has none of its own, libraries' stand-ins."""
+    own = any(row.backend is BackendKind.BESPOKE for row in plan.variants)
+    return PlanPreference(prefer_backend=BackendKind.BESPOKE if own else None)
 
 
 def call(
@@ -30,7 +34,7 @@ def call(
 
     given: operands and scalars by name, floats in any dtype; those left out are None, or the scalar's default.
     wanted: the outputs to be written; one that is given, too, tells its element.
-    place: "numpy", "gpu", or "emulator", where no library's row can be taken.
+    place: "numpy", "gpu", or "emulator", which takes a library's row only of a plan that has no others.
     """
     scalars = {spec.name: default_of(plan, spec) for spec in scalars_of(plan.args)}
     scalars |= {name: given[name] for name in scalars.keys() & given.keys()}
@@ -50,7 +54,8 @@ def call(
             plan.select(desc, device="cpu").run(ready.args())
         else:
             with emulating():
-                plan.select(desc, preference or _OURS, device=emulated_device(9.0)).run(ready.args(pointer_view))
+                chosen = plan.select(desc, preference or emulated(plan), device=emulated_device(9.0))
+                chosen.run(ready.args(pointer_view))
         written = {(s.name, i): np.array(one.view, order="C") for s, i, one in ready.items() if s.writes}
     results: dict[str, Any] = {}
     for spec in arrays_of(plan.args):

@@ -187,6 +187,9 @@ class Recorder:
         """Two, so that the check for the current device is on the way."""
         return 2
 
+    def clear(self, pointer: int, nbytes: int, stream: int) -> None:
+        """Nothing is written here."""
+
     def capturing(self, stream: int) -> bool:
         """What the record says."""
         return self.record.capturing

@@ -192,6 +192,8 @@ from baracuda_py import chi2 as chi2
 from baracuda_py import chi_square as chi_square
 from baracuda_py import chisquare as chisquare
 from baracuda_py import choice as choice
+from baracuda_py import cholesky_backward as cholesky_backward
+from baracuda_py import cholesky_ex as cholesky_ex
 from baracuda_py import choose as choose
 from baracuda_py import choose_qparams as choose_qparams
 from baracuda_py import circulant as circulant

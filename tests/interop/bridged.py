@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,11 @@ class Problem:
     def leaves(self) -> list[Any]:
         """Copies of the operands `names` that require a gradient."""
         return [t.clone().requires_grad_() for n in self.names for t in flat(self.call.arrays[n])]
+
+    def tangents(self, leaves: Sequence[Any]) -> list[Any]:
+        """The leaves, changes of which are those that gradients are for (`Spec.tangent`)."""
+        names = [n for n in self.names for _ in flat(self.call.arrays[n])]
+        return [self.op.plan.tangent(self.desc, n, x) for n, x in zip(names, leaves, strict=True)]
 
     def tame(self) -> bool:
         """Whether all results are finite and of ordinary size, so that differences say something."""

@@ -172,7 +172,8 @@ class Layouts:
         steps = [self._step(variant, step, starts, geometry, functions) for step in geometry.steps]
         spans = tuple(b for view in flat_views for b in (view.span if view is not None else (0, 0)))
         lazy = any(view is not None and may_be_lazy(view.shape, view.strides, view.element) for view in flat_views)
-        return Prepared(steps, geometry.workspace, lazy), Layout(spans)
+        asked = (step.workspace for step in steps if isinstance(step, LibraryLaunch))
+        return Prepared(steps, max(asked, default=geometry.workspace), lazy), Layout(spans)
 
     def _step(
         self, variant: Variant, step: Step | LibraryStep, starts: dict[str, int], geometry: Geometry,

@@ -68,7 +68,8 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
 KERNELS = (Kernel("triangle", "triangle<{BYTES}, Strided<{VEC}>>", PARAMS, _axes, threads=THREADS),)
 
 
-def _launch(desc: Any, y: View, x: View, names: Mapping[str, str]) -> Geometry | str:
+def triangle_geometry(desc: Any, y: View, x: View, names: Mapping[str, Any]) -> Geometry | str:
+    """y = a triangle of x; names: where the kernel finds the two, as `Step.params` says it."""
     rank, size = len(desc.shape), desc.element.itemsize
     number = View(0, desc.shape, (*(0,) * (rank - 2), -1, 1), desc.element)
     found = lay_out((y, x, number))
@@ -86,7 +87,7 @@ def _launch(desc: Any, y: View, x: View, names: Mapping[str, str]) -> Geometry |
 
 
 def _geometry(p: Problem) -> Geometry | str:
-    return _launch(p.desc, p.y, p.x, {"y": "y", "x": "x"})
+    return triangle_geometry(p.desc, p.y, p.x, {"y": "y", "x": "x"})
 
 
 def in_torch(torch: Any, desc: TriangleDescriptor, *, x: Any) -> Any:
@@ -146,7 +147,7 @@ def backward_reference(desc: TriangleBackwardDescriptor, *, dy: Any) -> Mapping[
 
 
 def _backward_geometry(p: Problem) -> Geometry | str:
-    return _launch(p.desc, p.dx, p.dy, {"y": "dx", "x": "dy"})
+    return triangle_geometry(p.desc, p.dx, p.dy, {"y": "dx", "x": "dy"})
 
 
 class TriangleBackwardPlan(Plan):

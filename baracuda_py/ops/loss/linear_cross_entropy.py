@@ -159,8 +159,8 @@ class LinearCrossEntropyPlan(Plan):
     reference = staticmethod(reference)
     vjp = Vjp("LinearCrossEntropyBackwardPlan", grads={"x": "dx", "weight": "dweight", "bias": "dbias"})
     value_policy = (
-        "a target outside [0, num_classes) that is not ignore_index counts as ignored; an ignored row has the gradient 0, "
-        "whatever its logits are"
+        "a target outside [0, num_classes) that is not ignore_index counts as ignored; an ignored row has the gradient "
+        "0, whatever its logits are"
     )
     variants = variants(_geometry, True)
     torch = staticmethod(in_torch)

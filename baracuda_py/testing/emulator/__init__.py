@@ -28,11 +28,12 @@ import numpy as np
 
 from ..._forking import Mutex
 from ...core.device import Device, fake_device
-from ...core.errors import BaracudaError, CompileError
+from ...core.errors import BaracudaError, CompileError, UnsupportedError
 from ...jit import compiler, nvrtc, source, toolkit
 from ...jit.cache import default_cache
 from ...jit.launch import install_fake
 from ...jit.source import Unit
+from ..lapack import standing_in
 from ..layouts import aligned_bytes
 from ..recording import Function, Memory, Record, Recorder
 from .translate import translate
@@ -85,8 +86,15 @@ class Emulator(Recorder):
         return memory
 
     def library(self, prepare: Callable[[Device], Callable[..., None]], device: Device) -> Callable[..., None]:
-        """Nothing runs here that is not translated."""
-        raise EmulationError("the row calls a library, which takes a device")
+        """A library's stand-in on the host makes the step ready, where it has one (`testing.lapack`)."""
+        try:
+            return prepare(device)
+        except UnsupportedError as error:
+            raise EmulationError(f"the row calls a library, which takes a device: {error}") from None
+
+    def clear(self, pointer: int, nbytes: int, stream: int) -> None:
+        """At once."""
+        ctypes.memset(pointer, 0, nbytes)
 
     def overrun(self) -> str | None:
         """Which allocation had bytes around it written, if one had."""
@@ -214,7 +222,8 @@ def emulating(seed: int = 1) -> Iterator[Emulator]:
     outer, _EMULATOR.record, _EMULATOR.seed = _EMULATOR.record, Record(), seed
     previous = install_fake(_EMULATOR)
     try:
-        yield _EMULATOR
+        with standing_in():
+            yield _EMULATOR
     finally:
         _EMULATOR.record = outer
         install_fake(previous)

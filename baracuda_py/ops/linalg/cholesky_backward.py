@@ -1,0 +1,179 @@
+"""The gradient of Cholesky factors: dA = (S + Sᴴ) / 2 with S = L⁻ᴴ Φ(Lᴴ dL) L⁻¹ (Murray 2016), by cuBLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...backends.blas3 import ADJOINT, CUBLAS, LEFT, PLAIN, RIGHT, Triangular
+from ...backends.cusolver import UPPER
+from ...core import (
+    Args, Array, BackendKind, Backward, Geometry, Guarantee, Kernel, LibraryStep, Params, Plan, Problem,
+    Step, Variant, functional, operand, output,
+)  # fmt: skip
+from ...core.benchmark import FLOPS, Benchmark
+from ...core.device import Device
+from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped
+from .cholesky import ELEMENTS, CholeskyDescriptor, CholeskyPlan, definite
+
+_THREADS = 256
+
+
+class CholeskyBackwardDescriptor(CholeskyDescriptor):
+    """The forward's fields."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CholeskyBackwardArgs(Args):
+    """Any strides. Of y, the factor, and of dy one triangle counts; da may be dy itself."""
+
+    y: Array = operand("*batch_shape n n")
+    dy: Array = operand("*batch_shape n n")
+    da: Array = output("*batch_shape n n", inplace=("dy",))
+
+
+def _lower(desc: CholeskyDescriptor, *matrices: Any) -> list[Any]:
+    """Lower factors and what stands to them as dL to L: of upper ones the adjoint."""
+    return [np.tril(x.conj().swapaxes(-1, -2) if desc.upper else x) for x in matrices]
+
+
+def _part(factor: Any, slope: Any) -> Any:
+    """(Φ + Φᴴ) / 2 of Lᴴ dL; Φ is its lower triangle with half of the diagonal."""
+    product = np.tril(factor.conj().swapaxes(-1, -2) @ slope)
+    part = product - np.eye(product.shape[-1]).astype(product.real.dtype) * product / 2
+    return (part + part.conj().swapaxes(-1, -2)) / 2
+
+
+def reference(desc: CholeskyDescriptor, *, y: Any, dy: Any) -> Mapping[str, Any]:
+    """NumPy's solves."""
+    factor, slope = _lower(desc, y, dy)
+    adjoint = factor.conj().swapaxes(-1, -2)
+    half = np.linalg.solve(adjoint, _part(factor, slope))
+    da = np.linalg.solve(adjoint, half.conj().swapaxes(-1, -2)).conj().swapaxes(-1, -2)
+    return {"da": da}
+
+
+def residual(desc: CholeskyDescriptor, name: str, *, y: Any, dy: Any, da: Any) -> Any:
+    """‖Lᴴ dA L - P‖ / (n (‖L‖² ‖dA‖ + ‖L‖ ‖dL‖)) of each matrix; the gradient of an upper factor is the same."""
+    factor, slope = _lower(desc, y, dy)
+
+    def size(x: Any) -> Any:
+        return np.sqrt(np.square(np.abs(x)).sum((-1, -2)))
+
+    off = size(factor.conj().swapaxes(-1, -2) @ da @ factor - _part(factor, slope))
+    scale = max(desc.n, 1) * (size(factor) ** 2 * size(da) + size(factor) * size(slope))
+    return np.where(off == 0, 0, off / np.where(scale == 0, 1, scale))
+
+
+PARAMS = Params("HermitianPartParams", x="ptr", n="i64", count="i64")
+
+
+_HERMITIAN = Kernel(
+    "hermitian_part", "hermitian_part<{T}>", PARAMS, threads=_THREADS, source="linalg/hermitian_part.cu"
+)
+
+
+def geometry(p: Problem) -> Geometry | str:
+    """The factor and dy in the workspace, cuBLAS and a kernel in turn on dy's copy, which then goes to da."""
+    desc: CholeskyDescriptor = p.desc
+    y, dy, da = (swapped(view) if desc.upper else view for view in (p.y, p.dy, p.da))
+    factor, end = piece(y.shape, desc.element, 0)
+    work, end = piece(dy.shape, desc.element, end)
+    whole = {"n": desc.n, "count": work.view.size, "x": work.name}
+    half = Step("hermitian_part", (-(-work.view.size // _THREADS), 1, 1), whole, block=_THREADS)
+    steps = sequence(
+        copied(factor.view, y, factor.name, "y"),
+        copied(work.view, dy, work.name, "dy"),
+        (LibraryStep(_caller(desc, factor, work, _multiply)), half, LibraryStep(_caller(desc, factor, work, _solve))),
+        copied(da, work.view, "da", work.name, diagonal=desc.n),
+    )
+    return steps if isinstance(steps, str) else Geometry(steps, end, "strided")
+
+
+# By columns, as cuBLAS reads them, the copies are their transposes, the factor U = Lᵀ upper triangular: a product from
+# the left is one from the right.
+
+
+def _multiply(triangular: Triangular, factor: int, work: int, stream: int) -> None:
+    """W := Lᴴ W, which is Wᵀ := Wᵀ Uᴴ."""
+    triangular.multiply(RIGHT, ADJOINT, factor, work, stream)
+
+
+def _solve(triangular: Triangular, factor: int, work: int, stream: int) -> None:
+    """W := L⁻ᴴ W L⁻¹, which is Wᵀ := U⁻¹ Wᵀ U⁻ᴴ."""
+    triangular.solve(RIGHT, ADJOINT, factor, work, stream)
+    triangular.solve(LEFT, PLAIN, factor, work, stream)
+
+
+def _caller(
+    desc: CholeskyDescriptor, factor: Place, work: Place, act: Callable[..., None]
+) -> Callable[[Device], Callable[..., None]]:
+    """A routine on each pair of matrices in turn."""
+    pairs = list(zip(offsets(factor.view, 2), offsets(work.view, 2), strict=True))
+
+    def prepare(device: Device) -> Callable[..., None]:
+        triangular = Triangular(str(desc.element), desc.n, UPPER, device)
+
+        def run(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
+            for one, other in pairs:
+                act(triangular, workspace + factor.start + one, workspace + work.start + other, stream)
+
+        return run
+
+    return prepare
+
+
+class CholeskyBackwardPlan(Plan):
+    """da from the factor and its gradient, Hermitian: of a Hermitian change δ of A the loss changes by ⟨da, δ⟩.
+
+    da = (S + Sᴴ) / 2, S = L⁻ᴴ Φ(Lᴴ dL) L⁻¹, Φ the lower triangle with half of the diagonal; of `upper` with L = Uᴴ.
+    """
+
+    op = "linalg.cholesky_backward"
+    direction = "backward"
+    descriptor = CholeskyBackwardDescriptor
+    args = CholeskyBackwardArgs
+    widest = np.float64
+    reference = staticmethod(reference)
+    residual = staticmethod(residual)
+    variants = (
+        Variant(
+            "cublas", geometry, COPY_SOURCE, (COPY, _HERMITIAN), elements=ELEMENTS, backend=BackendKind.CUBLAS,
+            guarantee=Guarantee(Backward(2.0), batch_invariant=True, order="cublas"), missing=CUBLAS.unavailable,
+        ),
+    )  # fmt: skip
+    benchmarks = (Benchmark("2048² f32", n=2048, element="float32", work=FLOPS, target=None, peers=()),)
+
+    @staticmethod
+    def torch(torch: Any, desc: CholeskyBackwardDescriptor, *, y: Any, dy: Any) -> Any:
+        """Autograd of torch.linalg.cholesky_ex at the matrix that y is the factor of."""
+        factor = y.triu().mH if desc.upper else y.tril()
+        with torch.enable_grad():
+            a = (factor @ factor.mH).detach().requires_grad_()
+            return torch.autograd.grad(torch.linalg.cholesky_ex(a, upper=desc.upper).L, a, dy)[0]
+
+    @staticmethod
+    def case(draw: Any) -> CholeskyBackwardDescriptor:
+        forward = CholeskyPlan.case(draw)
+        return CholeskyBackwardDescriptor(
+            batch_shape=forward.batch_shape, n=forward.n, upper=forward.upper, element=forward.element
+        )
+
+    @classmethod
+    def complete(cls, desc: CholeskyDescriptor, arrays: dict[str, Any]) -> None:
+        """Factors of positive definite matrices, and beyond their triangle numbers that nobody reads."""
+        drawn = arrays["y"]
+        a = definite(desc, drawn)
+        factor = CholeskyPlan.reference(desc, a=a, wanted={"y"})["y"].astype(drawn.dtype)
+        kept = np.tri(desc.n, dtype=bool)
+        arrays["y"] = np.where(kept.T if desc.upper else kept, factor, drawn)
+
+    @classmethod
+    def flops(cls, desc: CholeskyDescriptor) -> int:
+        return 3 * int(np.prod(desc.batch_shape, dtype=np.int64)) * desc.n**3
+
+
+cholesky_backward = functional(CholeskyBackwardPlan)
