@@ -270,7 +270,7 @@ def test_architectures_as_people_spell_them(given: Any, arch: Any) -> None:
         ("max_arch", ["sm80"], "sm80"), ("deterministic", "no", "True or False"), ("deterministic", 0, "True or False"),
         ("deterministic", None, "True or False"), ("batch_invariant", 1, "True or False"),
         ("prefer_backend", "BESPOKE", "bespoke"),
-        ("prefer_backend", "cudnn", "bespoke"), ("prefer_backend", 1, "bespoke"), ("max_workspace_bytes", -1, ">= 0"),
+        ("prefer_backend", "magma", "bespoke"), ("prefer_backend", 1, "bespoke"), ("max_workspace_bytes", -1, ">= 0"),
         ("max_workspace_bytes", 1e6, "integer"), ("max_workspace_bytes", True, "integer"),
         ("max_workspace_bytes", 2**70, "64 bits"),
     ],

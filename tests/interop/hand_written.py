@@ -348,6 +348,7 @@ GIVEN: dict[str, Callable[[], Call]] = {
     "chain_matmul": lambda: ([made(4, 6), made(6, 3), made(3, 5)], {}),
     "dot_general": lambda: ([made(2, 4, 6), made(2, 6, 5), (((2,), (1,)), ((0,), (0,)))], {}),
     "einsum": lambda: (["bij,bjk,k->bi", made(2, 4, 6), made(2, 6, 5), made(5)], {}),
+    "cholesky_ex": lambda: ([made(4, 4) @ made(4, 4).T + np.eye(4, dtype=np.float32)], {}),
     "matrix_power": lambda: ([made(4, 4), 3], {}),
     "matvec": lambda: ([made(2, 4, 6), made(6)], {}),
     "multi_dot": lambda: ([[made(4, 6), made(6, 3), made(3)]], {}),

@@ -148,9 +148,7 @@ class CholeskyPlan(Plan):
     reference = staticmethod(reference)
     residual = staticmethod(residual)
     vjp = Vjp("CholeskyBackwardPlan", grads={"a": "da"})
-    value_policy = (
-        "of a matrix that is not positive definite info tells the minor, and y has no meaning; NaN shows in one of the two"
-    )
+    value_policy = "of a matrix that is not positive definite info tells the minor, and y has no meaning; NaN shows in one of the two"
     variants = (
         Variant(
             "cusolver", geometry, COPY_SOURCE, (COPY,), elements=ELEMENTS, backend=BackendKind.CUSOLVER,

@@ -22,6 +22,7 @@ from .cholesky import ELEMENTS, CholeskyDescriptor, CholeskyPlan, definite
 _THREADS = 256
 
 
+@dataclass(frozen=True, kw_only=True)
 class CholeskyBackwardDescriptor(CholeskyDescriptor):
     """The forward's fields."""
 
@@ -51,9 +52,17 @@ def reference(desc: CholeskyDescriptor, *, y: Any, dy: Any) -> Mapping[str, Any]
     """NumPy's solves."""
     factor, slope = _lower(desc, y, dy)
     adjoint = factor.conj().swapaxes(-1, -2)
-    half = np.linalg.solve(adjoint, _part(factor, slope))
-    da = np.linalg.solve(adjoint, half.conj().swapaxes(-1, -2)).conj().swapaxes(-1, -2)
-    return {"da": da}
+    half = _solved(adjoint, _part(factor, slope))
+    return {"da": _solved(adjoint, half.conj().swapaxes(-1, -2)).conj().swapaxes(-1, -2)}
+
+
+def _solved(upper: Any, b: Any) -> Any:
+    """U⁻¹ b by substitution, infinite or NaN where U is singular, as BLAS has it."""
+    x = np.array(b)
+    for row in reversed(range(x.shape[-2])):
+        x[..., row, :] -= (upper[..., row, None, row + 1 :] @ x[..., row + 1 :, :])[..., 0, :]
+        x[..., row, :] /= upper[..., row, row, None]
+    return x
 
 
 def residual(desc: CholeskyDescriptor, name: str, *, y: Any, dy: Any, da: Any) -> Any:
@@ -149,11 +158,15 @@ class CholeskyBackwardPlan(Plan):
 
     @staticmethod
     def torch(torch: Any, desc: CholeskyBackwardDescriptor, *, y: Any, dy: Any) -> Any:
-        """Autograd of torch.linalg.cholesky_ex at the matrix that y is the factor of."""
+        """Autograd of torch.linalg.cholesky_ex at the matrix that y is the factor of: of its result the Hermitian part.
+
+        torch's has another part where dA is complex, which changes nothing for Hermitian changes of A.
+        """
         factor = y.triu().mH if desc.upper else y.tril()
         with torch.enable_grad():
             a = (factor @ factor.mH).detach().requires_grad_()
-            return torch.autograd.grad(torch.linalg.cholesky_ex(a, upper=desc.upper).L, a, dy)[0]
+            (found,) = torch.autograd.grad(torch.linalg.cholesky_ex(a, upper=desc.upper).L, a, dy)
+        return (found + found.mH) / 2
 
     @staticmethod
     def case(draw: Any) -> CholeskyBackwardDescriptor:
