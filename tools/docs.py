@@ -1,8 +1,9 @@
 """Writes what documents say that code and results know; `--check` fails when it is stale.
 
 README.md: the headline figures. docs/ops.md and docs/ops/: the reference of all ops, from the registry.
-docs/performance.md: every table of `benchmarks/results`. What stands outside `<!-- name -->` … `<!-- /name -->` is
-written by hand, but the pages of docs/ops/, which are generated whole.
+docs/performance.md: every table of `benchmarks/results`. docs/reference-names.md: where baracuda's plans are. What
+stands outside `<!-- name -->` … `<!-- /name -->` is written by hand, but the pages of docs/ops/, which are generated
+whole.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from measured import headline, measured  # noqa: E402
 from ops_reference import index, pages  # noqa: E402
+from reference_names import absent, elsewhere, same, table  # noqa: E402
 
 SECTIONS = {
     "README.md": {"headline": headline},
     "docs/ops.md": {"ops": index},
     "docs/performance.md": {"measured": measured},
+    "docs/reference-names.md": {"named": table, "same": same, "elsewhere": elsewhere, "absent": absent},
 }
 
 

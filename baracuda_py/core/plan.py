@@ -64,9 +64,14 @@ class Plan(Spec):
     @classmethod
     def select(cls, desc: Descriptor, preference: PlanPreference | None = None, *, device: Any = None) -> Plan:
         """The plan for a descriptor on a device (see `resolve_device`). Host only; cached."""
+        return _select(cls, cls.described(desc), preferred(preference), resolve_device(device))
+
+    @classmethod
+    def described(cls, desc: Descriptor) -> Descriptor:
+        """The descriptor, where it is one of this plan; raises for another's."""
         if type(desc) is not cls.descriptor:
             raise InvalidProblemError(f"{cls.__name__} takes {cls.descriptor.__name__}, got {type(desc).__name__}")
-        return _select(cls, desc, preferred(preference), resolve_device(device))
+        return desc
 
     def can_implement(self, args: Args) -> Verdict:
         """Whether `run(args)` works, and with which kernel. Host only, never raises."""

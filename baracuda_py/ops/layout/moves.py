@@ -88,7 +88,8 @@ def expand_copy(
 
 
 @memo(_KNOWN)
-def _flipped(shape: Shape, axes: Shape) -> Walk:
+def flipped(shape: Shape, axes: Shape) -> Walk:
+    """The walk of `flip`."""
     walk = Walk.of(shape)
     for axis in axes:
         walk = walk.sliced(axis, shape[axis] - 1, shape[axis], -1)
@@ -104,7 +105,7 @@ def flip(
         raise unexpected(flip, unknown)
     shape = shape_of(x, "x")
     axes = tuple(range(len(shape))) if axis is None else places(axis, len(shape))
-    return _copied(x, _flipped(shape, axes), out=out, stream=stream, preference=preference)
+    return _copied(x, flipped(shape, axes), out=out, stream=stream, preference=preference)
 
 
 rev = flip
@@ -144,7 +145,7 @@ def rot90(
     order = list(range(len(shape)))
     if turns % 2:
         order[first], order[second] = second, first
-    walk = _flipped(shape, reversed_axes).permuted(order)
+    walk = flipped(shape, reversed_axes).permuted(order)
     return _copied(x, walk, out=out, stream=stream, preference=preference)
 
 
@@ -152,7 +153,9 @@ def rot90(
 
 
 @memo(_KNOWN)
-def _tiled(shape: Shape, reps: Shape) -> Walk:
+def tiled(shape: Shape, reps: Shape) -> Walk:
+    """The walk of `tile`."""
+    reps = (1,) * (len(shape) - len(reps)) + reps
     added = len(reps) - len(shape)
     walk = Walk.of(shape)
     for n in reversed(reps[:added]):
@@ -174,8 +177,7 @@ def tile(x: Array, reps: Any, *, out: Any = None, stream: Any = None, preference
         raise unexpected(tile, unknown)
     shape = shape_of(x, "x")
     held = wholes("reps", (reps,) if isinstance(reps, (int, np.integer)) else reps)
-    held = (1,) * (len(shape) - len(held)) + held
-    return _copied(x, _tiled(shape, held), out=out, stream=stream, preference=preference)
+    return _copied(x, tiled(shape, held), out=out, stream=stream, preference=preference)
 
 
 # ---- cut -----------------------------------------------------------------------------------------------------------
@@ -285,6 +287,21 @@ def _unshuffled(shape: Shape, r: int, blocks_first: bool) -> Walk:
     return walk.permuted(order).merged(lead, 3)
 
 
+def pixel_shuffled(shape: Shape, upscale_factor: Any) -> Walk:
+    """The walk of `pixel_shuffle`; raises where there is none."""
+    _rank(shape, 3, "(…, channels, height, width)")
+    r = whole("upscale_factor", upscale_factor, 1)
+    _factor("upscale_factor squared", r * r, shape[-3], "channels")
+    return _shuffled(shape, r, False)
+
+
+def pixel_unshuffled(shape: Shape, downscale_factor: Any) -> Walk:
+    """The walk of `pixel_unshuffle`; raises where there is none."""
+    _rank(shape, 3, "(…, channels, height, width)")
+    r = _factor("downscale_factor", downscale_factor, math.gcd(*shape[-2:]), "height and the width")
+    return _unshuffled(shape, r, False)
+
+
 @entry(ViewCopyPlan)
 def pixel_shuffle(
     x: Array, upscale_factor: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
@@ -292,11 +309,8 @@ def pixel_shuffle(
     """[…, C r r, H, W] to […, C, H r, W r]: channels become pixels (torch.nn.functional.pixel_shuffle)."""
     if unknown:
         raise unexpected(pixel_shuffle, unknown)
-    shape = shape_of(x, "x")
-    _rank(shape, 3, "(…, channels, height, width)")
-    r = whole("upscale_factor", upscale_factor, 1)
-    _factor("upscale_factor squared", r * r, shape[-3], "channels")
-    return _copied(x, _shuffled(shape, r, False), out=out, stream=stream, preference=preference)
+    walk = pixel_shuffled(shape_of(x, "x"), upscale_factor)
+    return _copied(x, walk, out=out, stream=stream, preference=preference)
 
 
 @entry(ViewCopyPlan)
@@ -306,10 +320,8 @@ def pixel_unshuffle(
     """[…, C, H r, W r] to […, C r r, H, W]: pixels become channels (torch.nn.functional.pixel_unshuffle)."""
     if unknown:
         raise unexpected(pixel_unshuffle, unknown)
-    shape = shape_of(x, "x")
-    _rank(shape, 3, "(…, channels, height, width)")
-    r = _factor("downscale_factor", downscale_factor, math.gcd(*shape[-2:]), "height and the width")
-    return _copied(x, _unshuffled(shape, r, False), out=out, stream=stream, preference=preference)
+    walk = pixel_unshuffled(shape_of(x, "x"), downscale_factor)
+    return _copied(x, walk, out=out, stream=stream, preference=preference)
 
 
 @entry(ViewCopyPlan)
