@@ -7,6 +7,7 @@ from typing import Literal
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import dataclass
 from .core.args import Array
 from .core.args import Scalar
 from .core.signatures import Arrays
@@ -851,6 +852,643 @@ from .ops.sort.unique import UniqueConsecutivePlan as UniqueConsecutivePlan
 
 __version__: str
 
+class AdaptiveAvgPool1dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind avg; spatial_rank 1; kernel_size None."""
+class AdaptiveAvgPool1dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind avg; spatial_rank 1; kernel_size None."""
+class AdaptiveAvgPool2dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind avg; spatial_rank 2; kernel_size None."""
+class AdaptiveAvgPool2dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind avg; spatial_rank 2; kernel_size None."""
+class AdaptiveAvgPool3dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind avg; spatial_rank 3; kernel_size None."""
+class AdaptiveAvgPool3dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind avg; spatial_rank 3; kernel_size None."""
+class AdaptiveMaxPool1dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind max; spatial_rank 1; kernel_size None."""
+class AdaptiveMaxPool1dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind max; spatial_rank 1; kernel_size None."""
+class AdaptiveMaxPool2dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind max; spatial_rank 2; kernel_size None."""
+class AdaptiveMaxPool2dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind max; spatial_rank 2; kernel_size None."""
+class AdaptiveMaxPool3dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind max; spatial_rank 3; kernel_size None."""
+class AdaptiveMaxPool3dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind max; spatial_rank 3; kernel_size None."""
+class ArgReduceDescriptor(ReduceDescriptor):
+    """`ReduceDescriptor` with kind argmax or argmin."""
+class ArgReducePlan(ReducePlan):
+    """`ReducePlan` by another name, with kind argmax or argmin."""
+class ArgsortPlan(SortPlan):
+    """`SortPlan` by another name."""
+class AvgPool1dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind avg; spatial_rank 1; output_size None."""
+class AvgPool1dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind avg; spatial_rank 1; output_size None."""
+class AvgPool2dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind avg; spatial_rank 2; output_size None."""
+class AvgPool2dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind avg; spatial_rank 2; output_size None."""
+class AvgPool3dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind avg; spatial_rank 3; output_size None."""
+class AvgPool3dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind avg; spatial_rank 3; output_size None."""
+class BatchNormBackwardDescriptor(ChannelNormBackwardDescriptor):
+    """`ChannelNormBackwardDescriptor` with over batch."""
+class BatchNormBackwardPlan(ChannelNormBackwardPlan):
+    """`ChannelNormBackwardPlan` by another name, with over batch."""
+class BatchNormDescriptor(ChannelNormDescriptor):
+    """`ChannelNormDescriptor` with over batch."""
+class BatchNormPlan(ChannelNormPlan):
+    """`ChannelNormPlan` by another name, with over batch."""
+class BceLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind binary_cross_entropy."""
+class BceLossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind binary_cross_entropy."""
+class BceLossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind binary_cross_entropy."""
+class BceLossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind binary_cross_entropy."""
+class BceWithLogitsLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind binary_cross_entropy_with_logits."""
+class BceWithLogitsLossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind binary_cross_entropy_with_logits."""
+class BceWithLogitsLossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind binary_cross_entropy_with_logits."""
+class BceWithLogitsLossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind binary_cross_entropy_with_logits."""
+class BinGemmDescriptor(PackedGemmDescriptor):
+    """`PackedGemmDescriptor` with kind binary."""
+class BinGemmPlan(PackedGemmPlan):
+    """`PackedGemmPlan` by another name, with kind binary."""
+class BinaryCmpDescriptor(BinaryDescriptor):
+    """`BinaryDescriptor` with kind eq, ne, gt, ge, lt or le."""
+class BinaryCmpPlan(BinaryPlan):
+    """`BinaryPlan` by another name, with kind eq, ne, gt, ge, lt or le."""
+class BinaryParamBackwardDescriptor(TernaryBackwardDescriptor):
+    """`TernaryBackwardDescriptor` with kind lerp."""
+class BinaryParamBackwardPlan(TernaryBackwardPlan):
+    """`TernaryBackwardPlan` by another name, with kind lerp."""
+class BinaryParamDescriptor(TernaryDescriptor):
+    """`TernaryDescriptor` with kind lerp."""
+class BinaryParamPlan(TernaryPlan):
+    """`TernaryPlan` by another name, with kind lerp."""
+class BincountDescriptor(BinsDescriptor):
+    """`BinsDescriptor` with closed False."""
+class BincountPlan(HistogramPlan):
+    """`HistogramPlan` by another name, with closed False."""
+class BoolReduceDescriptor(ReduceDescriptor):
+    """`ReduceDescriptor` with kind any or all."""
+class BoolReducePlan(ReducePlan):
+    """`ReducePlan` by another name, with kind any or all."""
+class CastSubBytePlan(CastPlan):
+    """`CastPlan` by another name."""
+class Col2Im1dDescriptor(Col2imDescriptor):
+    """`Col2imDescriptor` with spatial of 1 axis."""
+class Col2Im1dPlan(Col2imPlan):
+    """`Col2imPlan` by another name, with spatial of 1 axis."""
+class ContiguizeDescriptor(ViewCopyDescriptor):
+    """`ViewCopyDescriptor` with loops, start, steps, out_shape told by shape."""
+class ContiguizePlan(ViewCopyPlan):
+    """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by shape."""
+class CosineEmbeddingLossBackwardDescriptor(RowLossBackwardDescriptor):
+    """`RowLossBackwardDescriptor` with kind cosine_embedding_loss."""
+class CosineEmbeddingLossBackwardPlan(RowLossBackwardPlan):
+    """`RowLossBackwardPlan` by another name, with kind cosine_embedding_loss."""
+class CosineEmbeddingLossDescriptor(RowLossDescriptor):
+    """`RowLossDescriptor` with kind cosine_embedding_loss."""
+class CosineEmbeddingLossPlan(RowLossPlan):
+    """`RowLossPlan` by another name, with kind cosine_embedding_loss."""
+class CountReduceDescriptor(ReduceDescriptor):
+    """`ReduceDescriptor` with kind count_nonzero."""
+class CountReducePlan(ReducePlan):
+    """`ReducePlan` by another name, with kind count_nonzero."""
+@dataclass(frozen=True, kw_only=True)
+class DequantizePerChannelDescriptor(DequantizeDescriptor):
+    """`DequantizeDescriptor` with block_shape told by axis."""
+    axis: Any
+class DequantizePerChannelPlan(DequantizePlan):
+    """`DequantizePlan` by another name, with block_shape told by axis."""
+@dataclass(frozen=True, kw_only=True)
+class DequantizePerGroupDescriptor(DequantizeDescriptor):
+    """`DequantizeDescriptor` with block_shape told by group_size."""
+    group_size: Any
+class DequantizePerGroupPlan(DequantizePlan):
+    """`DequantizePlan` by another name, with block_shape told by group_size."""
+class DequantizePerTensorDescriptor(DequantizeDescriptor):
+    """`DequantizeDescriptor` with block_shape told by shape."""
+class DequantizePerTensorPlan(DequantizePlan):
+    """`DequantizePlan` by another name, with block_shape told by shape."""
+class DequantizePerTokenDescriptor(DequantizeDescriptor):
+    """`DequantizeDescriptor` with block_shape told by shape."""
+class DequantizePerTokenPlan(DequantizePlan):
+    """`DequantizePlan` by another name, with block_shape told by shape."""
+class DynamicRangeQuantizeDescriptor(DynamicQuantizeDescriptor):
+    """`DynamicQuantizeDescriptor` with kind symmetric."""
+class DynamicRangeQuantizePlan(DynamicQuantizePlan):
+    """`DynamicQuantizePlan` by another name, with kind symmetric."""
+class EmbeddingBagBackwardDescriptor(GatherScatterBackwardDescriptor):
+    """`GatherScatterBackwardDescriptor` with kind sum or mean; by offsets, starts or evenly."""
+class EmbeddingBagBackwardPlan(GatherScatterBackwardPlan):
+    """`GatherScatterBackwardPlan` by another name, with kind sum or mean; by offsets, starts or evenly."""
+class EmbeddingBagDescriptor(GatherScatterDescriptor):
+    """`GatherScatterDescriptor` with kind sum or mean; by offsets, starts or evenly."""
+class EmbeddingBagMaxBackwardDescriptor(GatherScatterBackwardDescriptor):
+    """`GatherScatterBackwardDescriptor` with kind max; by offsets, starts or evenly; with_empty True."""
+class EmbeddingBagMaxBackwardPlan(GatherScatterBackwardPlan):
+    """`GatherScatterBackwardPlan` by another name, with kind max; by offsets, starts or evenly; with_empty True."""
+class EmbeddingBagMaxDescriptor(GatherScatterDescriptor):
+    """`GatherScatterDescriptor` with kind max; by offsets, starts or evenly; with_empty True."""
+class EmbeddingBagMaxPlan(GatherScatterPlan):
+    """`GatherScatterPlan` by another name, with kind max; by offsets, starts or evenly; with_empty True."""
+class EmbeddingBagPlan(GatherScatterPlan):
+    """`GatherScatterPlan` by another name, with kind sum or mean; by offsets, starts or evenly."""
+@dataclass(frozen=True, kw_only=True)
+class FlipBackwardDescriptor(ViewCopyBackwardDescriptor):
+    """`ViewCopyBackwardDescriptor` with loops, start, steps, out_shape told by axes."""
+    axes: Any
+class FlipBackwardPlan(ViewCopyBackwardPlan):
+    """`ViewCopyBackwardPlan` by another name, with loops, start, steps, out_shape told by axes."""
+@dataclass(frozen=True, kw_only=True)
+class FlipDescriptor(ViewCopyDescriptor):
+    """`ViewCopyDescriptor` with loops, start, steps, out_shape told by axes."""
+    axes: Any
+class FlipPlan(ViewCopyPlan):
+    """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by axes."""
+class Fp8DequantPlan(Fp8DequantizePlan):
+    """`Fp8DequantizePlan` by another name."""
+class FusedLinearCrossEntropyBackwardPlan(LinearCrossEntropyBackwardPlan):
+    """`LinearCrossEntropyBackwardPlan` by another name."""
+class FusedLinearCrossEntropyPlan(LinearCrossEntropyPlan):
+    """`LinearCrossEntropyPlan` by another name."""
+class GaussianNllLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind gaussian_nll_loss."""
+class GaussianNllLossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind gaussian_nll_loss."""
+class GaussianNllLossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind gaussian_nll_loss."""
+class GaussianNllLossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind gaussian_nll_loss."""
+class GemmSparse24Plan(Sparse24GemmPlan):
+    """`Sparse24GemmPlan` by another name."""
+class GgufDequantizeDescriptor(BlockDequantizeDescriptor):
+    """`BlockDequantizeDescriptor` with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
+class GgufDequantizePlan(BlockDequantizePlan):
+    """`BlockDequantizePlan` by another name, with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
+class GgufMmvqBatchedDescriptor(GroupedBlockGemmDescriptor):
+    """`GroupedBlockGemmDescriptor` with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
+class GgufMmvqBatchedPlan(GroupedBlockGemmPlan):
+    """`GroupedBlockGemmPlan` by another name, with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
+class GgufMmvqDescriptor(BlockGemmDescriptor):
+    """`BlockGemmDescriptor` with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs; m 1."""
+class GgufMmvqMultiMDescriptor(BlockGemmDescriptor):
+    """`BlockGemmDescriptor` with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
+class GgufMmvqMultiMPlan(BlockGemmPlan):
+    """`BlockGemmPlan` by another name, with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs."""
+class GgufMmvqPlan(BlockGemmPlan):
+    """`BlockGemmPlan` by another name, with kind q4_0, q4_1, q5_0, q5_1, q8_0, q8_1, q2_k, q3_k, q4_k, q5_k, q6_k, q8_k, iq4_nl or iq4_xs; m 1."""
+class GroupNormBackwardDescriptor(ChannelNormBackwardDescriptor):
+    """`ChannelNormBackwardDescriptor` with over group."""
+class GroupNormBackwardPlan(ChannelNormBackwardPlan):
+    """`ChannelNormBackwardPlan` by another name, with over group."""
+class GroupNormDescriptor(ChannelNormDescriptor):
+    """`ChannelNormDescriptor` with over group."""
+class GroupNormPlan(ChannelNormPlan):
+    """`ChannelNormPlan` by another name, with over group."""
+class HingeEmbeddingLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind hinge_embedding_loss."""
+class HingeEmbeddingLossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind hinge_embedding_loss."""
+class HingeEmbeddingLossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind hinge_embedding_loss."""
+class HingeEmbeddingLossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind hinge_embedding_loss."""
+class HuberLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind huber_loss."""
+class HuberLossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind huber_loss."""
+class HuberLossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind huber_loss."""
+class HuberLossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind huber_loss."""
+class Im2Col1dDescriptor(Im2colDescriptor):
+    """`Im2colDescriptor` with spatial of 1 axis."""
+class Im2Col1dPlan(Im2colPlan):
+    """`Im2colPlan` by another name, with spatial of 1 axis."""
+class Im2ColDescriptor(Im2colDescriptor):
+    """`Im2colDescriptor` with spatial of 2 axes."""
+class Im2ColPlan(Im2colPlan):
+    """`Im2colPlan` by another name, with spatial of 2 axes."""
+@dataclass(frozen=True, kw_only=True)
+class IndexAddDescriptor(IndexPutDescriptor):
+    """`IndexPutDescriptor` with kind add; include_self True; batch 0; axes, index_shapes told by axis and index_length."""
+    axis: Any
+    index_length: Any
+class IndexAddPlan(IndexPutPlan):
+    """`IndexPutPlan` by another name, with kind add; include_self True; batch 0; axes, index_shapes told by axis and index_length."""
+class IndexSelectBackwardDescriptor(TakeBackwardDescriptor):
+    """`TakeBackwardDescriptor` with index_shape of 1 axis."""
+class IndexSelectBackwardPlan(TakeBackwardPlan):
+    """`TakeBackwardPlan` by another name, with index_shape of 1 axis."""
+class IndexSelectDescriptor(TakeDescriptor):
+    """`TakeDescriptor` with index_shape of 1 axis."""
+class IndexSelectPlan(TakePlan):
+    """`TakePlan` by another name, with index_shape of 1 axis."""
+class InstanceNormBackwardDescriptor(ChannelNormBackwardDescriptor):
+    """`ChannelNormBackwardDescriptor` with over instance."""
+class InstanceNormBackwardPlan(ChannelNormBackwardPlan):
+    """`ChannelNormBackwardPlan` by another name, with over instance."""
+class InstanceNormDescriptor(ChannelNormDescriptor):
+    """`ChannelNormDescriptor` with over instance."""
+class InstanceNormPlan(ChannelNormPlan):
+    """`ChannelNormPlan` by another name, with over instance."""
+class Int4AwqGemmDescriptor(BlockGemmDescriptor):
+    """`BlockGemmDescriptor` with kind uint4."""
+class Int4AwqGemmPlan(BlockGemmPlan):
+    """`BlockGemmPlan` by another name, with kind uint4."""
+class Int4MarlinGemmDescriptor(BlockGemmDescriptor):
+    """`BlockGemmDescriptor` with kind int4."""
+class Int4MarlinGemmPlan(BlockGemmPlan):
+    """`BlockGemmPlan` by another name, with kind int4."""
+class KlDivLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind kl_div_loss."""
+class KlDivLossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind kl_div_loss."""
+class KlDivLossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind kl_div_loss."""
+class KlDivLossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind kl_div_loss."""
+class KthvalueBackwardPlan(SortBackwardPlan):
+    """`SortBackwardPlan` by another name."""
+@dataclass(frozen=True, kw_only=True)
+class KthvalueDescriptor(SortDescriptor):
+    """`SortDescriptor` with start, stop told by k."""
+    k: Any
+class KthvaluePlan(SortPlan):
+    """`SortPlan` by another name, with start, stop told by k."""
+class L1LossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind l1_loss."""
+class L1LossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind l1_loss."""
+class L1LossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind l1_loss."""
+class L1LossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind l1_loss."""
+class LpPool1dBackwardDescriptor(PoolBackwardDescriptor):
+    """`PoolBackwardDescriptor` with kind lp; spatial_rank 1; output_size None."""
+class LpPool1dBackwardPlan(PoolBackwardPlan):
+    """`PoolBackwardPlan` by another name, with kind lp; spatial_rank 1; output_size None."""
+class LpPool1dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind lp; spatial_rank 1; output_size None."""
+class LpPool1dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind lp; spatial_rank 1; output_size None."""
+class LpPool2dBackwardDescriptor(PoolBackwardDescriptor):
+    """`PoolBackwardDescriptor` with kind lp; spatial_rank 2; output_size None."""
+class LpPool2dBackwardPlan(PoolBackwardPlan):
+    """`PoolBackwardPlan` by another name, with kind lp; spatial_rank 2; output_size None."""
+class LpPool2dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind lp; spatial_rank 2; output_size None."""
+class LpPool2dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind lp; spatial_rank 2; output_size None."""
+class MarginRankingLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind margin_ranking_loss."""
+class MarginRankingLossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind margin_ranking_loss."""
+class MarginRankingLossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind margin_ranking_loss."""
+class MarginRankingLossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind margin_ranking_loss."""
+class MaskedFillBackwardDescriptor(TernaryBackwardDescriptor):
+    """`TernaryBackwardDescriptor` with kind where."""
+class MaskedFillBackwardPlan(TernaryBackwardPlan):
+    """`TernaryBackwardPlan` by another name, with kind where."""
+class MaskedFillDescriptor(TernaryDescriptor):
+    """`TernaryDescriptor` with kind where."""
+class MaskedFillPlan(TernaryPlan):
+    """`TernaryPlan` by another name, with kind where."""
+class MaxPool1dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind max; spatial_rank 1; output_size None."""
+class MaxPool1dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind max; spatial_rank 1; output_size None."""
+class MaxPool2dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind max; spatial_rank 2; output_size None."""
+class MaxPool2dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind max; spatial_rank 2; output_size None."""
+class MaxPool3dDescriptor(PoolDescriptor):
+    """`PoolDescriptor` with kind max; spatial_rank 3; output_size None."""
+class MaxPool3dPlan(PoolPlan):
+    """`PoolPlan` by another name, with kind max; spatial_rank 3; output_size None."""
+class MseLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind mse_loss."""
+class MseLossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind mse_loss."""
+class MseLossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind mse_loss."""
+class MseLossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind mse_loss."""
+class MsortBackwardPlan(SortBackwardPlan):
+    """`SortBackwardPlan` by another name."""
+class MsortPlan(SortPlan):
+    """`SortPlan` by another name."""
+class MultiMarginLossBackwardDescriptor(RowLossBackwardDescriptor):
+    """`RowLossBackwardDescriptor` with kind multi_margin_loss."""
+class MultiMarginLossBackwardPlan(RowLossBackwardPlan):
+    """`RowLossBackwardPlan` by another name, with kind multi_margin_loss."""
+class MultiMarginLossDescriptor(RowLossDescriptor):
+    """`RowLossDescriptor` with kind multi_margin_loss."""
+class MultiMarginLossPlan(RowLossPlan):
+    """`RowLossPlan` by another name, with kind multi_margin_loss."""
+class MultilabelMarginLossBackwardDescriptor(RowLossBackwardDescriptor):
+    """`RowLossBackwardDescriptor` with kind multilabel_margin_loss."""
+class MultilabelMarginLossBackwardPlan(RowLossBackwardPlan):
+    """`RowLossBackwardPlan` by another name, with kind multilabel_margin_loss."""
+class MultilabelMarginLossDescriptor(RowLossDescriptor):
+    """`RowLossDescriptor` with kind multilabel_margin_loss."""
+class MultilabelMarginLossPlan(RowLossPlan):
+    """`RowLossPlan` by another name, with kind multilabel_margin_loss."""
+class MultilabelSoftMarginLossBackwardDescriptor(RowLossBackwardDescriptor):
+    """`RowLossBackwardDescriptor` with kind multilabel_soft_margin_loss."""
+class MultilabelSoftMarginLossBackwardPlan(RowLossBackwardPlan):
+    """`RowLossBackwardPlan` by another name, with kind multilabel_soft_margin_loss."""
+class MultilabelSoftMarginLossDescriptor(RowLossDescriptor):
+    """`RowLossDescriptor` with kind multilabel_soft_margin_loss."""
+class MultilabelSoftMarginLossPlan(RowLossPlan):
+    """`RowLossPlan` by another name, with kind multilabel_soft_margin_loss."""
+class Nf4DequantizeDescriptor(BlockDequantizeDescriptor):
+    """`BlockDequantizeDescriptor` with kind nf4."""
+class Nf4DequantizePlan(BlockDequantizePlan):
+    """`BlockDequantizePlan` by another name, with kind nf4."""
+class Nf4MmvqDescriptor(BlockGemmDescriptor):
+    """`BlockGemmDescriptor` with kind nf4; m 1."""
+class Nf4MmvqMultiMDescriptor(BlockGemmDescriptor):
+    """`BlockGemmDescriptor` with kind nf4."""
+class Nf4MmvqMultiMPlan(BlockGemmPlan):
+    """`BlockGemmPlan` by another name, with kind nf4."""
+class Nf4MmvqPlan(BlockGemmPlan):
+    """`BlockGemmPlan` by another name, with kind nf4; m 1."""
+class NllLossBackwardDescriptor(RowLossBackwardDescriptor):
+    """`RowLossBackwardDescriptor` with kind nll_loss."""
+class NllLossBackwardPlan(RowLossBackwardPlan):
+    """`RowLossBackwardPlan` by another name, with kind nll_loss."""
+class NllLossDescriptor(RowLossDescriptor):
+    """`RowLossDescriptor` with kind nll_loss."""
+class NllLossPlan(RowLossPlan):
+    """`RowLossPlan` by another name, with kind nll_loss."""
+class PReluBackwardDescriptor(BinaryBackwardDescriptor):
+    """`BinaryBackwardDescriptor` with kind prelu."""
+class PReluBackwardPlan(BinaryBackwardPlan):
+    """`BinaryBackwardPlan` by another name, with kind prelu."""
+class PReluDescriptor(BinaryDescriptor):
+    """`BinaryDescriptor` with kind prelu."""
+class PReluPlan(BinaryPlan):
+    """`BinaryPlan` by another name, with kind prelu."""
+class PerRowSamplingDescriptor(SamplingDescriptor):
+    """`SamplingDescriptor` with probabilities True."""
+class PerRowSamplingPlan(SamplingPlan):
+    """`SamplingPlan` by another name, with probabilities True."""
+@dataclass(frozen=True, kw_only=True)
+class PermuteBackwardDescriptor(ViewCopyBackwardDescriptor):
+    """`ViewCopyBackwardDescriptor` with loops, start, steps, out_shape told by axes."""
+    axes: Any
+class PermuteBackwardPlan(ViewCopyBackwardPlan):
+    """`ViewCopyBackwardPlan` by another name, with loops, start, steps, out_shape told by axes."""
+@dataclass(frozen=True, kw_only=True)
+class PermuteDescriptor(ViewCopyDescriptor):
+    """`ViewCopyDescriptor` with loops, start, steps, out_shape told by axes."""
+    axes: Any
+class PermutePlan(ViewCopyPlan):
+    """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by axes."""
+@dataclass(frozen=True, kw_only=True)
+class PixelShuffleDescriptor(ViewCopyDescriptor):
+    """`ViewCopyDescriptor` with loops, start, steps, out_shape told by upscale_factor."""
+    upscale_factor: Any
+class PixelShufflePlan(ViewCopyPlan):
+    """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by upscale_factor."""
+@dataclass(frozen=True, kw_only=True)
+class PixelUnshuffleDescriptor(ViewCopyDescriptor):
+    """`ViewCopyDescriptor` with loops, start, steps, out_shape told by downscale_factor."""
+    downscale_factor: Any
+class PixelUnshufflePlan(ViewCopyPlan):
+    """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by downscale_factor."""
+class PoissonNllLossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind poisson_nll_loss."""
+class PoissonNllLossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind poisson_nll_loss."""
+class PoissonNllLossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind poisson_nll_loss."""
+class PoissonNllLossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind poisson_nll_loss."""
+@dataclass(frozen=True, kw_only=True)
+class QuantizePerChannelBackwardDescriptor(FakeQuantizeBackwardDescriptor):
+    """`FakeQuantizeBackwardDescriptor` with divided True; block_shape told by axis."""
+    axis: Any
+class QuantizePerChannelBackwardPlan(FakeQuantizeBackwardPlan):
+    """`FakeQuantizeBackwardPlan` by another name, with divided True; block_shape told by axis."""
+@dataclass(frozen=True, kw_only=True)
+class QuantizePerChannelDescriptor(QuantizeDescriptor):
+    """`QuantizeDescriptor` with block_shape told by axis."""
+    axis: Any
+class QuantizePerChannelPlan(QuantizePlan):
+    """`QuantizePlan` by another name, with block_shape told by axis."""
+@dataclass(frozen=True, kw_only=True)
+class QuantizePerGroupBackwardDescriptor(FakeQuantizeBackwardDescriptor):
+    """`FakeQuantizeBackwardDescriptor` with divided True; block_shape told by group_size."""
+    group_size: Any
+class QuantizePerGroupBackwardPlan(FakeQuantizeBackwardPlan):
+    """`FakeQuantizeBackwardPlan` by another name, with divided True; block_shape told by group_size."""
+@dataclass(frozen=True, kw_only=True)
+class QuantizePerGroupDescriptor(QuantizeDescriptor):
+    """`QuantizeDescriptor` with block_shape told by group_size."""
+    group_size: Any
+class QuantizePerGroupPlan(QuantizePlan):
+    """`QuantizePlan` by another name, with block_shape told by group_size."""
+class QuantizePerTensorBackwardDescriptor(FakeQuantizeBackwardDescriptor):
+    """`FakeQuantizeBackwardDescriptor` with divided True; block_shape told by shape."""
+class QuantizePerTensorBackwardPlan(FakeQuantizeBackwardPlan):
+    """`FakeQuantizeBackwardPlan` by another name, with divided True; block_shape told by shape."""
+class QuantizePerTensorDescriptor(QuantizeDescriptor):
+    """`QuantizeDescriptor` with block_shape told by shape."""
+class QuantizePerTensorPlan(QuantizePlan):
+    """`QuantizePlan` by another name, with block_shape told by shape."""
+class QuantizePerTokenBackwardDescriptor(FakeQuantizeBackwardDescriptor):
+    """`FakeQuantizeBackwardDescriptor` with divided True; block_shape told by shape."""
+class QuantizePerTokenBackwardPlan(FakeQuantizeBackwardPlan):
+    """`FakeQuantizeBackwardPlan` by another name, with divided True; block_shape told by shape."""
+class QuantizePerTokenDescriptor(QuantizeDescriptor):
+    """`QuantizeDescriptor` with block_shape told by shape."""
+class QuantizePerTokenPlan(QuantizePlan):
+    """`QuantizePlan` by another name, with block_shape told by shape."""
+class ReduceToDescriptor(ReduceDescriptor):
+    """`ReduceDescriptor` with kind sum, amax, amin or prod; keepdims True."""
+class ReduceToPlan(ReducePlan):
+    """`ReducePlan` by another name, with kind sum, amax, amin or prod; keepdims True."""
+@dataclass(frozen=True, kw_only=True)
+class RepeatBackwardDescriptor(ViewCopyBackwardDescriptor):
+    """`ViewCopyBackwardDescriptor` with loops, start, steps, out_shape told by reps."""
+    reps: Any
+class RepeatBackwardPlan(ViewCopyBackwardPlan):
+    """`ViewCopyBackwardPlan` by another name, with loops, start, steps, out_shape told by reps."""
+@dataclass(frozen=True, kw_only=True)
+class RepeatDescriptor(ViewCopyDescriptor):
+    """`ViewCopyDescriptor` with loops, start, steps, out_shape told by reps."""
+    reps: Any
+class RepeatPlan(ViewCopyPlan):
+    """`ViewCopyPlan` by another name, with loops, start, steps, out_shape told by reps."""
+@dataclass(frozen=True, kw_only=True)
+class RollBackwardDescriptor(PadBackwardDescriptor):
+    """`PadBackwardDescriptor` with mode circular; padding told by shifts."""
+    shifts: Any
+class RollBackwardPlan(PadBackwardPlan):
+    """`PadBackwardPlan` by another name, with mode circular; padding told by shifts."""
+@dataclass(frozen=True, kw_only=True)
+class RollDescriptor(PadDescriptor):
+    """`PadDescriptor` with mode circular; padding told by shifts."""
+    shifts: Any
+class RollPlan(PadPlan):
+    """`PadPlan` by another name, with mode circular; padding told by shifts."""
+class ScatterAddDescriptor(ScatterDescriptor):
+    """`ScatterDescriptor` with kind add; include_self True."""
+class ScatterAddPlan(ScatterPlan):
+    """`ScatterPlan` by another name, with kind add; include_self True."""
+class SegmentMaxBackwardDescriptor(SegmentReduceBackwardDescriptor):
+    """`SegmentReduceBackwardDescriptor` with kind max; by sorted."""
+class SegmentMaxBackwardPlan(SegmentReduceBackwardPlan):
+    """`SegmentReduceBackwardPlan` by another name, with kind max; by sorted."""
+class SegmentMaxDescriptor(SegmentReduceDescriptor):
+    """`SegmentReduceDescriptor` with kind max; by sorted."""
+class SegmentMaxPlan(SegmentReducePlan):
+    """`SegmentReducePlan` by another name, with kind max; by sorted."""
+class SegmentMeanBackwardDescriptor(SegmentReduceBackwardDescriptor):
+    """`SegmentReduceBackwardDescriptor` with kind mean; by sorted."""
+class SegmentMeanBackwardPlan(SegmentReduceBackwardPlan):
+    """`SegmentReduceBackwardPlan` by another name, with kind mean; by sorted."""
+class SegmentMeanDescriptor(SegmentReduceDescriptor):
+    """`SegmentReduceDescriptor` with kind mean; by sorted."""
+class SegmentMeanPlan(SegmentReducePlan):
+    """`SegmentReducePlan` by another name, with kind mean; by sorted."""
+class SegmentMinBackwardDescriptor(SegmentReduceBackwardDescriptor):
+    """`SegmentReduceBackwardDescriptor` with kind min; by sorted."""
+class SegmentMinBackwardPlan(SegmentReduceBackwardPlan):
+    """`SegmentReduceBackwardPlan` by another name, with kind min; by sorted."""
+class SegmentMinDescriptor(SegmentReduceDescriptor):
+    """`SegmentReduceDescriptor` with kind min; by sorted."""
+class SegmentMinPlan(SegmentReducePlan):
+    """`SegmentReducePlan` by another name, with kind min; by sorted."""
+class SegmentProdBackwardDescriptor(SegmentReduceBackwardDescriptor):
+    """`SegmentReduceBackwardDescriptor` with kind prod; by sorted."""
+class SegmentProdBackwardPlan(SegmentReduceBackwardPlan):
+    """`SegmentReduceBackwardPlan` by another name, with kind prod; by sorted."""
+class SegmentProdDescriptor(SegmentReduceDescriptor):
+    """`SegmentReduceDescriptor` with kind prod; by sorted."""
+class SegmentProdPlan(SegmentReducePlan):
+    """`SegmentReducePlan` by another name, with kind prod; by sorted."""
+class SegmentSumBackwardDescriptor(SegmentReduceBackwardDescriptor):
+    """`SegmentReduceBackwardDescriptor` with kind sum; by sorted."""
+class SegmentSumBackwardPlan(SegmentReduceBackwardPlan):
+    """`SegmentReduceBackwardPlan` by another name, with kind sum; by sorted."""
+class SegmentSumDescriptor(SegmentReduceDescriptor):
+    """`SegmentReduceDescriptor` with kind sum; by sorted."""
+class SegmentSumPlan(SegmentReducePlan):
+    """`SegmentReducePlan` by another name, with kind sum; by sorted."""
+class SmoothL1LossBackwardDescriptor(PointwiseLossBackwardDescriptor):
+    """`PointwiseLossBackwardDescriptor` with kind smooth_l1_loss."""
+class SmoothL1LossBackwardPlan(PointwiseLossBackwardPlan):
+    """`PointwiseLossBackwardPlan` by another name, with kind smooth_l1_loss."""
+class SmoothL1LossDescriptor(PointwiseLossDescriptor):
+    """`PointwiseLossDescriptor` with kind smooth_l1_loss."""
+class SmoothL1LossPlan(PointwiseLossPlan):
+    """`PointwiseLossPlan` by another name, with kind smooth_l1_loss."""
+class SpeculativeSamplingPlan(VerifyChainPlan):
+    """`VerifyChainPlan` by another name."""
+class TokenPenaltyPlan(AdjustLogitsPlan):
+    """`AdjustLogitsPlan` by another name."""
+class TopKTopPSamplingDescriptor(SamplingDescriptor):
+    """`SamplingDescriptor` with probabilities True."""
+class TopKTopPSamplingPlan(SamplingPlan):
+    """`SamplingPlan` by another name, with probabilities True."""
+class TopkBackwardPlan(SortBackwardPlan):
+    """`SortBackwardPlan` by another name."""
+class TrilBackwardDescriptor(TriangleBackwardDescriptor):
+    """`TriangleBackwardDescriptor` with upper False."""
+class TrilBackwardPlan(TriangleBackwardPlan):
+    """`TriangleBackwardPlan` by another name, with upper False."""
+class TrilDescriptor(TriangleDescriptor):
+    """`TriangleDescriptor` with upper False."""
+class TrilPlan(TrianglePlan):
+    """`TrianglePlan` by another name, with upper False."""
+class TripletMarginLossBackwardDescriptor(RowLossBackwardDescriptor):
+    """`RowLossBackwardDescriptor` with kind triplet_margin_loss."""
+class TripletMarginLossBackwardPlan(RowLossBackwardPlan):
+    """`RowLossBackwardPlan` by another name, with kind triplet_margin_loss."""
+class TripletMarginLossDescriptor(RowLossDescriptor):
+    """`RowLossDescriptor` with kind triplet_margin_loss."""
+class TripletMarginLossPlan(RowLossPlan):
+    """`RowLossPlan` by another name, with kind triplet_margin_loss."""
+class TriuBackwardDescriptor(TriangleBackwardDescriptor):
+    """`TriangleBackwardDescriptor` with upper True."""
+class TriuBackwardPlan(TriangleBackwardPlan):
+    """`TriangleBackwardPlan` by another name, with upper True."""
+class TriuDescriptor(TriangleDescriptor):
+    """`TriangleDescriptor` with upper True."""
+class TriuPlan(TrianglePlan):
+    """`TrianglePlan` by another name, with upper True."""
+class UnaryParamBackwardDescriptor(UnaryBackwardDescriptor):
+    """`UnaryBackwardDescriptor` with kind threshold."""
+class UnaryParamBackwardPlan(UnaryBackwardPlan):
+    """`UnaryBackwardPlan` by another name, with kind threshold."""
+class UnaryParamDescriptor(UnaryDescriptor):
+    """`UnaryDescriptor` with kind threshold."""
+class UnaryParamPlan(UnaryPlan):
+    """`UnaryPlan` by another name, with kind threshold."""
+class UnsortedSegmentMaxBackwardDescriptor(SegmentReduceBackwardDescriptor):
+    """`SegmentReduceBackwardDescriptor` with kind max; by ids."""
+class UnsortedSegmentMaxBackwardPlan(SegmentReduceBackwardPlan):
+    """`SegmentReduceBackwardPlan` by another name, with kind max; by ids."""
+class UnsortedSegmentMaxDescriptor(SegmentReduceDescriptor):
+    """`SegmentReduceDescriptor` with kind max; by ids."""
+class UnsortedSegmentMaxPlan(SegmentReducePlan):
+    """`SegmentReducePlan` by another name, with kind max; by ids."""
+class UnsortedSegmentMeanBackwardDescriptor(SegmentReduceBackwardDescriptor):
+    """`SegmentReduceBackwardDescriptor` with kind mean; by ids."""
+class UnsortedSegmentMeanBackwardPlan(SegmentReduceBackwardPlan):
+    """`SegmentReduceBackwardPlan` by another name, with kind mean; by ids."""
+class UnsortedSegmentMeanDescriptor(SegmentReduceDescriptor):
+    """`SegmentReduceDescriptor` with kind mean; by ids."""
+class UnsortedSegmentMeanPlan(SegmentReducePlan):
+    """`SegmentReducePlan` by another name, with kind mean; by ids."""
+class UnsortedSegmentMinBackwardDescriptor(SegmentReduceBackwardDescriptor):
+    """`SegmentReduceBackwardDescriptor` with kind min; by ids."""
+class UnsortedSegmentMinBackwardPlan(SegmentReduceBackwardPlan):
+    """`SegmentReduceBackwardPlan` by another name, with kind min; by ids."""
+class UnsortedSegmentMinDescriptor(SegmentReduceDescriptor):
+    """`SegmentReduceDescriptor` with kind min; by ids."""
+class UnsortedSegmentMinPlan(SegmentReducePlan):
+    """`SegmentReducePlan` by another name, with kind min; by ids."""
+class UnsortedSegmentProdBackwardDescriptor(SegmentReduceBackwardDescriptor):
+    """`SegmentReduceBackwardDescriptor` with kind prod; by ids."""
+class UnsortedSegmentProdBackwardPlan(SegmentReduceBackwardPlan):
+    """`SegmentReduceBackwardPlan` by another name, with kind prod; by ids."""
+class UnsortedSegmentProdDescriptor(SegmentReduceDescriptor):
+    """`SegmentReduceDescriptor` with kind prod; by ids."""
+class UnsortedSegmentProdPlan(SegmentReducePlan):
+    """`SegmentReducePlan` by another name, with kind prod; by ids."""
+class UnsortedSegmentSumBackwardDescriptor(SegmentReduceBackwardDescriptor):
+    """`SegmentReduceBackwardDescriptor` with kind sum; by ids."""
+class UnsortedSegmentSumBackwardPlan(SegmentReduceBackwardPlan):
+    """`SegmentReduceBackwardPlan` by another name, with kind sum; by ids."""
+class UnsortedSegmentSumDescriptor(SegmentReduceDescriptor):
+    """`SegmentReduceDescriptor` with kind sum; by ids."""
+class UnsortedSegmentSumPlan(SegmentReducePlan):
+    """`SegmentReducePlan` by another name, with kind sum; by ids."""
+class WhereBackwardDescriptor(TernaryBackwardDescriptor):
+    """`TernaryBackwardDescriptor` with kind where."""
+class WhereBackwardPlan(TernaryBackwardPlan):
+    """`TernaryBackwardPlan` by another name, with kind where."""
+class WhereDescriptor(TernaryDescriptor):
+    """`TernaryDescriptor` with kind where."""
+class WherePlan(TernaryPlan):
+    """`TernaryPlan` by another name, with kind where."""
 def abs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
 def abs_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:

@@ -34,7 +34,7 @@ SAME = _plans("""
     LayerNorm LayerNormBackward RMSNorm RMSNormBackward FakeQuantize FakeQuantizeBackward QuantizedLinear
     SmoothQuantLinear Dropout DropoutBackward Random Reduce ReduceBackward Trace Scan ScanBackward
     Concat ConcatBackward Fill Pad PadBackward WriteSlice GumbelSoftmax GumbelSoftmaxBackward Softmax SoftmaxBackward
-    Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep Fp8Cast
+    Cholesky Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep Fp8Cast
 """)
 
 ELSEWHERE = {
@@ -57,7 +57,7 @@ _ABSENT = {
     "Fourier transforms": "Fft FftNd FftShift FftShiftNd Irfft IrfftNd Rfft RfftNd",
     "images": "AffineGrid GridSample GridSampleBackward Interpolate InterpolateBackward Nms RoiAlign RoiAlignBackward "
               "RoiPool RoiPoolBackward",
-    "linear algebra": "BatchedOrmqr BatchedOrmqrWy BatchedQr BatchedQrMaterialize BatchedSvd BatchedSvda Cholesky Eig "
+    "linear algebra": "BatchedOrmqr BatchedOrmqrWy BatchedQr BatchedQrMaterialize BatchedSvd BatchedSvda Eig "
                       "Eigh Inverse LstSq Lu Qr Solve Svd",
     "pooling": "FractionalMaxPool2d FractionalMaxPool3d",
     "optimizers": "LambStep SgdStep",

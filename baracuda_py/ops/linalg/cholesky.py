@@ -148,7 +148,7 @@ class CholeskyPlan(Plan):
     reference = staticmethod(reference)
     residual = staticmethod(residual)
     vjp = Vjp("CholeskyBackwardPlan", grads={"a": "da"})
-    value_policy = "where a matrix is not positive definite info tells the minor, and y has no meaning; NaN is in one of them"
+    value_policy = "where a matrix is not positive definite info tells the minor, and y has no meaning; NaN is in one"
     variants = (
         Variant(
             "cusolver", geometry, COPY_SOURCE, (COPY,), elements=ELEMENTS, backend=BackendKind.CUSOLVER,
