@@ -34,7 +34,8 @@ SAME = _plans("""
     LayerNorm LayerNormBackward RMSNorm RMSNormBackward FakeQuantize FakeQuantizeBackward QuantizedLinear
     SmoothQuantLinear Dropout DropoutBackward Random Reduce ReduceBackward Trace Scan ScanBackward
     Concat ConcatBackward Fill Pad PadBackward WriteSlice GumbelSoftmax GumbelSoftmaxBackward Softmax SoftmaxBackward
-    Cholesky Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep Fp8Cast
+    Cholesky Sparsemax SparsemaxBackward Histogram Searchsorted Sort SortBackward Topk UniqueConsecutive AdamStep
+    Fp8Cast
 """)
 
 ELSEWHERE = {
