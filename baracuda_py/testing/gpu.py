@@ -135,8 +135,8 @@ class Truth:
             element = element_of(spec, self.case.desc, actual)
             own = Exact() if not element.is_inexact else bound.of(name) if isinstance(bound, PerOutput) else bound
             if isinstance(own, Backward):
-                if message := self._residual(got, name, element, own):
-                    return f"{name}: {message}"
+                if far := self._residual(got, name, element, own):
+                    return f"{name}: {far}"
                 continue
             low = self._low if isinstance(own, Relative) else None
             scale = self._scale if isinstance(own, Forward) else None

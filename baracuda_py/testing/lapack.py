@@ -33,7 +33,8 @@ def by_columns(pointer: int, rows: int, cols: int, ld: int, dtype: Any) -> np.nd
     """The matrix at an address, whose columns are ld elements apart."""
     size = np.dtype(dtype).itemsize
     memory = (ctypes.c_char * max((ld * (cols - 1) + rows) * size, 1)).from_address(pointer)
-    return np.ndarray((rows, cols), dtype, memory, strides=(size, ld * size))
+    made: np.ndarray = np.ndarray((rows, cols), dtype, memory, strides=(size, ld * size))
+    return made
 
 
 class _Host:
@@ -89,27 +90,24 @@ class HostSolver(_Host):
 class HostBlas(_Host):
     """cublas."""
 
-    def _trsm(self, letter: str, dtype: Any, *given: Any) -> None:
-        self._triangular("trsm", letter, dtype, *given)
+    def _trsm(self, letter: str, dtype: Any, *given: int) -> None:
+        _triangular(f"{letter}trsm", dtype, *given)
 
-    def _trmm(self, letter: str, dtype: Any, *given: Any) -> None:
+    def _trmm(self, letter: str, dtype: Any, *given: int) -> None:
         *rest, b, ldb, c, ldc = given
         if (b, ldb) != (c, ldc):
             raise HostError
-        self._triangular("trmm", letter, dtype, *rest, b, ldb)
+        _triangular(f"{letter}trmm", dtype, *rest, b, ldb)
 
-    def _triangular(
-        self, name: str, letter: str, dtype: Any, side: int, uplo: int, op: int, diag: int, m: int, n: int, alpha: int,
-        a: int, lda: int, b: int, ldb: int,
-    ) -> None:  # fmt: skip
-        from scipy.linalg import blas
 
-        order, target = m if side == 0 else n, by_columns(b, m, n, ldb, dtype)
-        factor = by_columns(alpha, 1, 1, 1, dtype)[0, 0]
-        target[...] = getattr(blas, f"{letter}{name}")(
-            factor, np.array(by_columns(a, order, order, lda, dtype)), np.array(target), side=side, lower=uplo == 0,
-            trans_a=op, diag=diag,
-        )  # fmt: skip
+def _triangular(routine: str, dtype: Any, *given: int) -> None:
+    from scipy.linalg import blas
+
+    side, uplo, op, diag, m, n, alpha, a, lda, b, ldb = given
+    order, target = m if side == 0 else n, by_columns(b, m, n, ldb, dtype)
+    factor, matrix = by_columns(alpha, 1, 1, 1, dtype)[0, 0], np.array(by_columns(a, order, order, lda, dtype))
+    call = getattr(blas, routine)
+    target[...] = call(factor, matrix, np.array(target), side=side, lower=uplo == 0, trans_a=op, diag=diag)
 
 
 class _Absent:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from baracuda_py.core.element import Array, ElementKind, cast, decode
-from baracuda_py.core.error_bound import Exact, Forward, OneBound, Relative, Ulp
+from baracuda_py.core.error_bound import Backward, Exact, Forward, OneBound, Relative, Ulp
 
 _WITHOUT_INF = (ElementKind.FP8E4M3, ElementKind.E8M0)  # where an overflow shows as NaN
 
@@ -62,6 +62,8 @@ def check(
         elif isinstance(bound, Relative):
             own = _low_error(low, wanted, kind)
             allowed = bound.k * np.max(own) + (1 if own.size >= _SCARCE else _ROUNDINGS) * ulp(wanted, kind)
+        elif isinstance(bound, Backward):
+            raise TypeError("a backward error is one of all results, by the plan's `residual`")
         else:
             allowed = _forward(bound, wanted, scale, kind, kind.acc if acc is None else ElementKind.of(acc))
         outside = np.isinf(error) | ~((error <= allowed) | (error == 0))
