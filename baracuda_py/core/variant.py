@@ -284,7 +284,7 @@ class Variant:
             "#include <baracuda/scalar.cuh>",
             *(["#include <baracuda/tensor_map.cuh>"] if any(params.maps for params in structs.values()) else []),
             "namespace baracuda {",
-            *(params.cpp() for params in structs.values()),
+            *(params.cpp for params in structs.values()),
             "}  // namespace baracuda",
             f'#include "{source}"',
             *([instance.prelude] if instance.prelude else []),

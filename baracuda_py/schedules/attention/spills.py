@@ -1,4 +1,4 @@
-"""Which instances of attention's kernels spill registers, by kernel: `kernels.lock` says how much. No other may."""
+"""Which instances of attention's kernels spill registers, by kernel: `locks/` says how much. No other may."""
 
 from __future__ import annotations
 
