@@ -1,4 +1,4 @@
-"""Every kernel compiles for its design's own target, within its registers and without spills. No GPU needed.
+"""Every kernel compiles for its design's own target, within its registers, and spills only where its row says so.
 
 `locks/` has what the assembler said of every kernel's units. The units of lines whose key is stale are compiled here,
 and a few of the others too; a lock that is out of date or wrong fails.

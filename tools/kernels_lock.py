@@ -43,12 +43,11 @@ def path(plan: type[Plan]) -> Path:
 
 
 def kernels(plans: Plans) -> dict[Place, list[Job]]:
-    """The kernels of plans for their rows' targets, each with its units, which rows and kinds may share."""
-    found: dict[Place, dict[str, Job]] = {}
+    """The kernels of plans for their rows' targets, each with its units, some of which rows and kinds share."""
+    found: dict[Place, list[Job]] = {}
     for job in jobs(plans):
-        place = job.plan, (job.instance.kernel.name, job.variant.design.target)
-        found.setdefault(place, {}).setdefault(job.unit.name, job)
-    return {place: list(by_unit.values()) for place, by_unit in found.items()}
+        found.setdefault((job.plan, (job.instance.kernel.name, job.variant.design.target)), []).append(job)
+    return found
 
 
 def units(kernels: Mapping[Place, Iterable[Job]]) -> dict[Name, Unit]:
@@ -60,7 +59,7 @@ def line_keys(kernels: Mapping[Place, Iterable[Job]]) -> dict[Place, str]:
     """The key of each kernel's line as it is now: of its units' names and keys."""
     now = keys(units(kernels))
     return {
-        place: make_key(sorted(f"{job.unit.name} {now[job.unit.name, place[1][1]]}" for job in found))[:20]
+        place: make_key(sorted({f"{job.unit.name} {now[job.unit.name, place[1][1]]}" for job in found}))[:20]
         for place, found in kernels.items()
     }
 
@@ -92,12 +91,19 @@ def compiled(
 
 
 def undeclared(line: Line, of_kernel: Iterable[Job]) -> list[str]:
-    """The units of a kernel that spill though its page does not say that they may."""
-    return [job.unit.name for job in of_kernel if job.unit.name in line.spills and not _may_spill(job)]
+    """The units of a kernel that spill though a row that has them does not say that they may."""
+    return sorted({job.unit.name for job in of_kernel if job.unit.name in line.spills and not job.variant.may_spill})
 
 
-def _may_spill(job: Job) -> bool:
-    return job.instance.kernel.may_spill(job.element, job.instance.axes, job.kind)
+def idle(kernels: Mapping[Place, Iterable[Job]], lines: Mapping[Place, Line]) -> list[str]:
+    """The rows that say that their kernels may spill, where none does."""
+    rows: dict[str, bool] = {}
+    for place, of_kernel in kernels.items():
+        for job in of_kernel:
+            if job.variant.may_spill:
+                row = f"{job.plan.op}: {job.variant.name}"
+                rows[row] = rows.get(row, False) or job.unit.name in lines[place].spills
+    return [row for row, spills in rows.items() if not spills]
 
 
 def write(plans: Plans, lines: Mapping[Place, Line]) -> None:
@@ -116,16 +122,13 @@ def gone() -> list[Path]:
     return sorted(set(LOCKS.glob("*.lock")) - set(map(path, registry.plans().values())))
 
 
-def news(place: Place, line: Line, before: Line | None, of_kernel: Iterable[Job]) -> list[str]:
-    """What spills more than before, and whether the kernel is declared to spill and does not."""
-    plan, (kernel, target) = place
+def anew(target: str, line: Line, before: Line | None) -> list[str]:
+    """What spills more than it did."""
     found = []
     for unit, (stored, loaded) in line.spills.items():
         was = before.spills.get(unit, (0, 0)) if before else (0, 0)
         if stored + loaded > sum(was):
             found.append(f"{unit} for {target} spills {stored} + {loaded} bytes, before {was[0]} + {was[1]}")
-    if not line.spills and any(map(_may_spill, of_kernel)):
-        found.append(f"{plan.op}: {kernel} for {target} is declared to spill, and does not")
     return found
 
 
@@ -160,12 +163,12 @@ def main() -> int:
     if failed:
         return 1
     made_now = {place: line for place, line in lines.items() if isinstance(line, Line)}
-    for place, line in made_now.items():
-        for text in news(place, line, before.get(place), wanted[place]):
-            print(text)
+    said = [text for place, line in made_now.items() for text in anew(place[1][1], line, before.get(place))]
+    touched = {place: found for place, found in wanted.items() if place[0] in {plan for plan, _ in chosen}}
+    said += [f"{row} is declared to spill, and does not" for row in idle(touched, fresh | made_now)]
     wrong = [place for place, line in made_now.items() if place in fresh and fresh[place] != line]
-    for plan, (kernel, target) in wrong:
-        print(f"{path(plan).name} was wrong about {kernel} for {target}")
+    said += [f"{path(plan).name} was wrong about {kernel} for {target}" for plan, (kernel, target) in wrong]
+    print("".join(f"{text}\n" for text in said), end="")
     write(plans, fresh | made_now)
     for file in [] if given.plans else gone():
         file.unlink()
