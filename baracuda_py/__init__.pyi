@@ -16,6 +16,8 @@ from .core.signatures import Out
 from .core.signatures import Stream
 
 from . import nn as nn
+
+# core
 from .core.device import Device as Device
 from .core.dispatch import Verdict as Verdict
 from .core.element import ElementKind as ElementKind
@@ -46,12 +48,14 @@ from .core.sku import KernelSku as KernelSku
 from .core.sku import OpCategory as OpCategory
 from .core.sku import PrecisionGuarantee as PrecisionGuarantee
 from .core.tensor import TensorRef as TensorRef
+# expressions
 from .expressions.attention import FormulaAttention as FormulaAttention
 from .expressions.elementwise import Expression as Expression
 from .expressions.errors import ExpressionError as ExpressionError
 from .expressions.product import FormulaProduct as FormulaProduct
 from .expressions.reduce import FormulaReduction as FormulaReduction
 from .expressions.scan import FormulaScan as FormulaScan
+# ops.attention
 from .ops.attention.cache.kv_cache_append import KvCacheAppendArgs as KvCacheAppendArgs
 from .ops.attention.cache.kv_cache_append import KvCacheAppendDescriptor as KvCacheAppendDescriptor
 from .ops.attention.cache.kv_cache_append import KvCacheAppendPlan as KvCacheAppendPlan
@@ -133,6 +137,7 @@ from .ops.attention.sparse.sdpa_block_sparse import SdpaBlockSparsePlan as SdpaB
 from .ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardArgs as SdpaBlockSparseBackwardArgs
 from .ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardDescriptor as SdpaBlockSparseBackwardDescriptor
 from .ops.attention.sparse.sdpa_block_sparse_backward import SdpaBlockSparseBackwardPlan as SdpaBlockSparseBackwardPlan
+# ops.elementwise
 from .ops.elementwise.affine import AffineArgs as AffineArgs
 from .ops.elementwise.affine import AffineDescriptor as AffineDescriptor
 from .ops.elementwise.affine import AffinePlan as AffinePlan
@@ -203,6 +208,7 @@ from .ops.elementwise.unary_backward import UnaryBackwardArgs as UnaryBackwardAr
 from .ops.elementwise.unary_backward import UnaryBackwardDescriptor as UnaryBackwardDescriptor
 from .ops.elementwise.unary_backward import UnaryBackwardPlan as UnaryBackwardPlan
 from .ops.elementwise.unary_kinds import UnaryKind as UnaryKind
+# ops.embedding
 from .ops.embedding.embedding import EmbeddingArgs as EmbeddingArgs
 from .ops.embedding.embedding import EmbeddingDescriptor as EmbeddingDescriptor
 from .ops.embedding.embedding import EmbeddingPlan as EmbeddingPlan
@@ -212,6 +218,7 @@ from .ops.embedding.embedding_backward import EmbeddingBackwardPlan as Embedding
 from .ops.embedding.embedding_renorm import EmbeddingRenormArgs as EmbeddingRenormArgs
 from .ops.embedding.embedding_renorm import EmbeddingRenormDescriptor as EmbeddingRenormDescriptor
 from .ops.embedding.embedding_renorm import EmbeddingRenormPlan as EmbeddingRenormPlan
+# ops.gated
 from .ops.gated.gated_activation import GatedActivationArgs as GatedActivationArgs
 from .ops.gated.gated_activation import GatedActivationDescriptor as GatedActivationDescriptor
 from .ops.gated.gated_activation import GatedActivationPlan as GatedActivationPlan
@@ -222,6 +229,7 @@ from .ops.gated.gated_kinds import GatedActivationKind as GatedActivationKind
 from .ops.gated.gated_quantize import GatedQuantizeArgs as GatedQuantizeArgs
 from .ops.gated.gated_quantize import GatedQuantizeDescriptor as GatedQuantizeDescriptor
 from .ops.gated.gated_quantize import GatedQuantizePlan as GatedQuantizePlan
+# ops.gemm
 from .ops.gemm.fp8_gemm import Fp8GemmArgs as Fp8GemmArgs
 from .ops.gemm.fp8_gemm import Fp8GemmDescriptor as Fp8GemmDescriptor
 from .ops.gemm.fp8_gemm import Fp8GemmPlan as Fp8GemmPlan
@@ -265,6 +273,7 @@ from .ops.gemm.multi_gemm import MultiGemmPlan as MultiGemmPlan
 from .ops.gemm.syrk import SyrkArgs as SyrkArgs
 from .ops.gemm.syrk import SyrkDescriptor as SyrkDescriptor
 from .ops.gemm.syrk import SyrkPlan as SyrkPlan
+# ops.indexing
 from .ops.indexing.block_diag import BlockDiagArgs as BlockDiagArgs
 from .ops.indexing.block_diag import BlockDiagBackwardArgs as BlockDiagBackwardArgs
 from .ops.indexing.block_diag import BlockDiagBackwardDescriptor as BlockDiagBackwardDescriptor
@@ -330,6 +339,7 @@ from .ops.indexing.scatter_backward import ScatterBackwardPlan as ScatterBackwar
 from .ops.indexing.take import TakeArgs as TakeArgs
 from .ops.indexing.take import TakeDescriptor as TakeDescriptor
 from .ops.indexing.take import TakePlan as TakePlan
+# ops.layout
 from .ops.layout.concat import ConcatArgs as ConcatArgs
 from .ops.layout.concat import ConcatBackwardArgs as ConcatBackwardArgs
 from .ops.layout.concat import ConcatBackwardDescriptor as ConcatBackwardDescriptor
@@ -393,12 +403,14 @@ from .ops.layout.view_scatter import ViewScatterBackwardDescriptor as ViewScatte
 from .ops.layout.view_scatter import ViewScatterBackwardPlan as ViewScatterBackwardPlan
 from .ops.layout.view_scatter import ViewScatterDescriptor as ViewScatterDescriptor
 from .ops.layout.view_scatter import ViewScatterPlan as ViewScatterPlan
+# ops.linalg
 from .ops.linalg.cholesky import CholeskyArgs as CholeskyArgs
 from .ops.linalg.cholesky import CholeskyDescriptor as CholeskyDescriptor
 from .ops.linalg.cholesky import CholeskyPlan as CholeskyPlan
 from .ops.linalg.cholesky_backward import CholeskyBackwardArgs as CholeskyBackwardArgs
 from .ops.linalg.cholesky_backward import CholeskyBackwardDescriptor as CholeskyBackwardDescriptor
 from .ops.linalg.cholesky_backward import CholeskyBackwardPlan as CholeskyBackwardPlan
+# ops.loss
 from .ops.loss.cross_entropy import CrossEntropyLossArgs as CrossEntropyLossArgs
 from .ops.loss.cross_entropy import CrossEntropyLossDescriptor as CrossEntropyLossDescriptor
 from .ops.loss.cross_entropy import CrossEntropyLossPlan as CrossEntropyLossPlan
@@ -454,6 +466,7 @@ from .ops.loss.row_loss import RowLossPlan as RowLossPlan
 from .ops.loss.row_loss_backward import RowLossBackwardArgs as RowLossBackwardArgs
 from .ops.loss.row_loss_backward import RowLossBackwardDescriptor as RowLossBackwardDescriptor
 from .ops.loss.row_loss_backward import RowLossBackwardPlan as RowLossBackwardPlan
+# ops.norm
 from .ops.norm.batch_norm_inference import BatchNormInferenceArgs as BatchNormInferenceArgs
 from .ops.norm.batch_norm_inference import BatchNormInferenceDescriptor as BatchNormInferenceDescriptor
 from .ops.norm.batch_norm_inference import BatchNormInferencePlan as BatchNormInferencePlan
@@ -485,12 +498,14 @@ from .ops.norm.rms_norm_backward import RMSNormBackwardPlan as RMSNormBackwardPl
 from .ops.norm.running_statistics import RunningStatisticsArgs as RunningStatisticsArgs
 from .ops.norm.running_statistics import RunningStatisticsDescriptor as RunningStatisticsDescriptor
 from .ops.norm.running_statistics import RunningStatisticsPlan as RunningStatisticsPlan
+# ops.optimizer
 from .ops.optimizer.adam_step import AdamStepArgs as AdamStepArgs
 from .ops.optimizer.adam_step import AdamStepDescriptor as AdamStepDescriptor
 from .ops.optimizer.adam_step import AdamStepPlan as AdamStepPlan
 from .ops.optimizer.global_norm import GlobalNormArgs as GlobalNormArgs
 from .ops.optimizer.global_norm import GlobalNormDescriptor as GlobalNormDescriptor
 from .ops.optimizer.global_norm import GlobalNormPlan as GlobalNormPlan
+# ops.pooling
 from .ops.pooling.pool import PoolArgs as PoolArgs
 from .ops.pooling.pool import PoolDescriptor as PoolDescriptor
 from .ops.pooling.pool import PoolKind as PoolKind
@@ -505,6 +520,7 @@ from .ops.pooling.reduce_window import ReduceWindowPlan as ReduceWindowPlan
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardArgs as ReduceWindowBackwardArgs
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardDescriptor as ReduceWindowBackwardDescriptor
 from .ops.pooling.reduce_window_backward import ReduceWindowBackwardPlan as ReduceWindowBackwardPlan
+# ops.quant_gemm
 from .ops.quant_gemm.block_gemm import BlockGemmArgs as BlockGemmArgs
 from .ops.quant_gemm.block_gemm import BlockGemmDescriptor as BlockGemmDescriptor
 from .ops.quant_gemm.block_gemm import BlockGemmPlan as BlockGemmPlan
@@ -566,6 +582,7 @@ from .ops.quant_gemm.sparse24_gemm import Sparse24GemmPlan as Sparse24GemmPlan
 from .ops.quant_gemm.w4a8_gemm import W4A8GemmArgs as W4A8GemmArgs
 from .ops.quant_gemm.w4a8_gemm import W4A8GemmDescriptor as W4A8GemmDescriptor
 from .ops.quant_gemm.w4a8_gemm import W4A8GemmPlan as W4A8GemmPlan
+# ops.quantize
 from .ops.quantize.block_dequantize import BlockDequantizeArgs as BlockDequantizeArgs
 from .ops.quantize.block_dequantize import BlockDequantizeDescriptor as BlockDequantizeDescriptor
 from .ops.quantize.block_dequantize import BlockDequantizePlan as BlockDequantizePlan
@@ -637,6 +654,7 @@ from .ops.quantize.swizzle_scales import SwizzleScalesDescriptor as SwizzleScale
 from .ops.quantize.swizzle_scales import SwizzleScalesPlan as SwizzleScalesPlan
 from .ops.quantize.swizzle_scales import UnswizzleScalesArgs as UnswizzleScalesArgs
 from .ops.quantize.swizzle_scales import UnswizzleScalesPlan as UnswizzleScalesPlan
+# ops.random
 from .ops.random.adjust_logits import AdjustLogitsArgs as AdjustLogitsArgs
 from .ops.random.adjust_logits import AdjustLogitsDescriptor as AdjustLogitsDescriptor
 from .ops.random.adjust_logits import AdjustLogitsPlan as AdjustLogitsPlan
@@ -675,6 +693,7 @@ from .ops.random.speculative import VerifyTreePlan as VerifyTreePlan
 from .ops.random.stochastic_cast import StochasticCastArgs as StochasticCastArgs
 from .ops.random.stochastic_cast import StochasticCastDescriptor as StochasticCastDescriptor
 from .ops.random.stochastic_cast import StochasticCastPlan as StochasticCastPlan
+# ops.reduce
 from .ops.reduce.amax_scale import AmaxScaleArgs as AmaxScaleArgs
 from .ops.reduce.amax_scale import AmaxScaleDescriptor as AmaxScaleDescriptor
 from .ops.reduce.amax_scale import AmaxScalePlan as AmaxScalePlan
@@ -715,6 +734,7 @@ from .ops.reduce.vecdot import VecdotBackwardDescriptor as VecdotBackwardDescrip
 from .ops.reduce.vecdot import VecdotBackwardPlan as VecdotBackwardPlan
 from .ops.reduce.vecdot import VecdotDescriptor as VecdotDescriptor
 from .ops.reduce.vecdot import VecdotPlan as VecdotPlan
+# ops.scan
 from .ops.scan.cumulative_trapezoid_backward import CumulativeTrapezoidBackwardArgs as CumulativeTrapezoidBackwardArgs
 from .ops.scan.cumulative_trapezoid_backward import CumulativeTrapezoidBackwardPlan as CumulativeTrapezoidBackwardPlan
 from .ops.scan.diff import DiffArgs as DiffArgs
@@ -764,6 +784,7 @@ from .ops.scan.trapezoid_backward import TrapezoidBackwardPlan as TrapezoidBackw
 from .ops.scan.unwrap import UnwrapArgs as UnwrapArgs
 from .ops.scan.unwrap import UnwrapDescriptor as UnwrapDescriptor
 from .ops.scan.unwrap import UnwrapPlan as UnwrapPlan
+# ops.segment
 from .ops.segment.gather_scatter import GatherScatterArgs as GatherScatterArgs
 from .ops.segment.gather_scatter import GatherScatterDescriptor as GatherScatterDescriptor
 from .ops.segment.gather_scatter import GatherScatterKind as GatherScatterKind
@@ -793,6 +814,7 @@ from .ops.segment.segment_softmax import SegmentSoftmaxBackwardPlan as SegmentSo
 from .ops.segment.segment_softmax import SegmentSoftmaxDescriptor as SegmentSoftmaxDescriptor
 from .ops.segment.segment_softmax import SegmentSoftmaxKind as SegmentSoftmaxKind
 from .ops.segment.segment_softmax import SegmentSoftmaxPlan as SegmentSoftmaxPlan
+# ops.softmax
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxArgs as GumbelSoftmaxArgs
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardArgs as GumbelSoftmaxBackwardArgs
 from .ops.softmax.gumbel_softmax import GumbelSoftmaxBackwardPlan as GumbelSoftmaxBackwardPlan
@@ -815,6 +837,7 @@ from .ops.softmax.sparsemax import SparsemaxBackwardPlan as SparsemaxBackwardPla
 from .ops.softmax.sparsemax import SparsemaxDescriptor as SparsemaxDescriptor
 from .ops.softmax.sparsemax import SparsemaxKind as SparsemaxKind
 from .ops.softmax.sparsemax import SparsemaxPlan as SparsemaxPlan
+# ops.sort
 from .ops.sort.histogram import BinIndexArgs as BinIndexArgs
 from .ops.sort.histogram import BinIndexDescriptor as BinIndexDescriptor
 from .ops.sort.histogram import BinIndexPlan as BinIndexPlan
@@ -852,6 +875,28 @@ from .ops.sort.unique import UniqueConsecutivePlan as UniqueConsecutivePlan
 
 __version__: str
 
+# core
+def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
+    """A CUDA device that is not there: `fake_device(8.6)`. Choosing and compiling work, loading does not."""
+def graph(function: Callable[..., Any], *args: Any, warmup: int = 1, device: Any = None) -> Graph:
+    """Capture `function(*args)` as a CUDA graph: one launch a replay, whatever the number of kernels."""
+def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
+    """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
+# expressions
+def attention(score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any) -> FormulaAttention:
+    """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
+def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
+    """A function of arrays and numbers, element by element, from a formula."""
+def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
+    """A matrix product whose result goes through a formula before it is written: no array of the product is made."""
+def reduce(formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False, then: str | None = None, correction: int = 1, **defaults: Any) -> FormulaReduction:
+    """A function of arrays and numbers that reduces a formula along axes, without an array of its values."""
+def scan(formula: str | Callable[..., Any], kind: str | None = None, *, axis: int = -1, reverse: bool = False, exclusive: bool = False, then: str | None = None, **defaults: Any) -> FormulaScan:
+    """A function of arrays and numbers that scans a formula along an axis, without an array of its values."""
+# measure
+def autotune(*, rounds: int = 20, again: bool = False, progress: Any = None) -> Any:
+    """While the context lasts, a problem that several rows can take is measured before it runs."""
+# named_plans
 class AdaptiveAvgPool1dDescriptor(PoolDescriptor):
     """`PoolDescriptor` with kind avg; spatial_rank 1; kernel_size None."""
 class AdaptiveAvgPool1dPlan(PoolPlan):
@@ -1489,6 +1534,78 @@ class WhereDescriptor(TernaryDescriptor):
     """`TernaryDescriptor` with kind where."""
 class WherePlan(TernaryPlan):
     """`TernaryPlan` by another name, with kind where."""
+# ops.attention
+def alibi(scores: Array, slopes: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi)."""
+def alibi_backward(dy: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., return_dscores: bool = True, return_dslopes: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dscores = dy; dslopes[h] = Σ over b, i, j of dy[b, h, i, j] · (j - i), for slopes [batch, heads] over i, j."""
+def alibi_slopes(num_heads: int, dtype: Any = ...) -> Any:
+    """The slopes of Press, Smith and Lewis 2021, one a head: 2^(-8 (h + 1) / n) for h < n, n a power of two."""
+def attention_flash(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v, scores and sums in the operands' accumulator: float32, or float64."""
+def attention_flash_causal(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v, query i seeing the keys j ≤ i, scores and sums in the operands' accumulator: float32, or float64."""
+def attention_flash_causal_with_stats(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v, query i seeing the keys j ≤ i, scores and sums in the operands' accumulator: float32, or float64. Also lse = log Σ exp(q kᵀ / √d_k), float32 [sequence] or [batch, heads, sequence]: (y, lse)."""
+def attention_flash_with_stats(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v, scores and sums in the operands' accumulator: float32, or float64. Also lse = log Σ exp(q kᵀ / √d_k), float32 [sequence] or [batch, heads, sequence]: (y, lse)."""
+def attention_tc(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v on tensor cores: float16 or bfloat16, sums in float32."""
+def attention_tc_causal(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(q kᵀ / √d_k) v on tensor cores, query i seeing the keys j ≤ i: float16 or bfloat16, sums in float32."""
+def batch_paged_decode(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages."""
+def batch_paged_decode_fp8(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """batch_paged_decode with caches of fp8 bytes (uint8, or an fp8 dtype), float8_e4m3fn or float8_e5m2."""
+def batch_paged_prefill(q: Array, k_cache: Array, v_cache: Array, qo_indptr: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's)."""
+def batch_ragged_prefill(q: Array, k: Array, v: Array, qo_indptr: Array, kv_indptr: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
+def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
+def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(v_merged [seq, heads, d], lse_merged [seq, heads]) of v [seq, sets, heads, d] and lse [seq, sets, heads]."""
+def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | None = None, mask: Array | None = None, *, scale: float | None = None, is_causal: bool = False, query_seq_lengths: Array | None = None, key_value_seq_lengths: Array | None = None, local_window_size: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax(scale · query keyᵀ + bias) value of the keys that are seen, [B, T, N, H] (jax.nn.dot_product_attention)."""
+def flash_decoding(q: Array, k: Array, v: Array, lengths: Array, *, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the first lengths[b] cells of each cache."""
+def flash_sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, score: Any = None, layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(s) v with s = scale · q kᵀ and its terms; query i stands at key i (top left, torch's) by default."""
+def flash_sdpa_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, score: Any = None, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa`; query i at key i (top left) by default."""
+def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
+def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's)."""
+def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, *, batch_size: int = ..., num_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
+def multi_head_attention_forward(query: Array, key: Array, value: Array, embed_dim_to_check: int, num_heads: int, in_proj_weight: Array | None, in_proj_bias: Array | None, bias_k: Array | None, bias_v: Array | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Array, out_proj_bias: Array | None, training: bool = True, key_padding_mask: Array | None = None, need_weights: bool = True, attn_mask: Array | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Array | None = None, k_proj_weight: Array | None = None, v_proj_weight: Array | None = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True, is_causal: bool = False, *, seed: Scalar | None = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y [L, N, E], weights or None), torch.nn.functional.multi_head_attention_forward with its order of parameters."""
+def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
+def paged_kv_append_fp8(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', layout: str = 'hnd', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`paged_kv_append` of float16, bfloat16 or float32 into caches of fp8 bytes (uint8, or an fp8 dtype)."""
+def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
+def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
+def rope(x: Array, positions: Array | None = None, inv_freq: Array | None = None, x2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_y2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = x with pair j of each row turned by (position + offset) · inv_freq[j] and multiplied by scale."""
+def rope_backward(dy: Array, positions: Array | None = None, inv_freq: Array | None = None, dy2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_dx2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy with pair j of each row turned by -(position + offset) · inv_freq[j] and multiplied by scale."""
+def rope_frequencies(rotary_dim: int | None = None, *, head_dim: int | None = None, base: float = 10000.0, scaling: Mapping[str, Any] | None = None, layer_type: str | None = None, seq_len: int | None = None, max_position_embeddings: int | None = None, original_max_position_embeddings: int | None = None, dtype: Any = ...) -> RopeFrequencies:
+    """Inverse frequencies [rotary_dim / 2] and the scale of a model's RoPE, for `rope(x, inv_freq=…, scale=…)`."""
+def rope_kv_append(q: Array, k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = rope(q); k_cache[b, h, cache_offsets[b] + l] = rope(k_new)[b, h, l]; values likewise, as they are."""
+def sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, scores_stage: str = 'raw', layout: str = 'bhsd', return_attn: bool = False, return_scores: bool = False, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(softcap(scale · q kᵀ) + mask) v; causal, query i sees the keys up to i (top left, torch's) by default."""
+def sdpa_backward(q: Array, k: Array, v: Array, attn: Array, dy: Array, *, scale: float | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, mask_shape: int | Sequence[int] = ..., mask_element: DType | None = None, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv, dmask), those asked for, of `sdpa` from its weights `attn`; arrays in `layout` as there."""
+def sdpa_block_sparse(q: Array, k: Array, v: Array, pattern: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default."""
+def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: Array, lse: Array, dy: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
+# ops.elementwise
 def abs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
 def abs_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1507,36 +1624,12 @@ def acosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = acosh(x) element by element, also called arccosh; see `UnaryPlan`."""
 def acosh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy acosh'(x) element by element; see `UnaryBackwardPlan`."""
-def adam_step(params: Sequence[Array], grads: Sequence[Array], exp_avg: Sequence[Array], exp_avg_sq: Sequence[Array], params_copy: Sequence[Array] | None = None, *, shapes: Sequence[Sequence[int]] = ..., mode: Literal['adamw', 'adam'] = 'adamw', beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08, weight_decay: float | None = None, grad_element: DType | None = None, copy_element: DType | None = None, lr: Scalar = 0.001, step: Scalar, grad_scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
-    """One step t of Adam over lists of tensors, in place (torch.optim.AdamW, torch.optim.Adam)."""
-def adaptive_avg_pool1d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def adaptive_avg_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def adaptive_avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def adaptive_log_softmax_with_loss(x: Array, target: Array, head_weight: Array, tails: Sequence[tuple[Array, Array]] = ..., head_bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(output, loss): each row's log-probability of its target, and -mean of them: torch.nn.AdaptiveLogSoftmaxWithLoss."""
-def adaptive_max_pool1d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def adaptive_max_pool1d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def adaptive_max_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def adaptive_max_pool2d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def adaptive_max_pool3d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def adaptive_max_pool3d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def add(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a + alpha b, rounded once; a or b may be a number, alpha a 0-d device array. See `BinaryPlan`."""
 def add_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = add(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def add_scaled_backward(dy: Array, a: Array, b: Array, alpha: Scalar, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = add(a, b, alpha=alpha); of sub with its alpha turned. See `BinaryBackwardPlan`."""
-def addbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """beta · c + alpha · the sum over i of a[i] @ b[i] (torch.addbmm): a [i, m, k], b [i, k, n], c is broadcast."""
 def addcdiv(a: Array, b: Array, c: Array, *, value: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a + value b / c (torch.addcdiv); b and c are arrays or numbers, value a number or a 0-d array."""
 def addcdiv_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1545,64 +1638,20 @@ def addcmul(a: Array, b: Array, c: Array, *, value: Scalar = 1.0, out: Out = Non
     """a + value b c (torch.addcmul); b and c are arrays or numbers, value a number or a 0-d array. Integers wrap."""
 def addcmul_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of addcmul by its operands, those of arrays; see `TernaryBackwardPlan`."""
-def addmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
-def addmv(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
-def addr(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """beta · c + alpha · a[i] b[j] of two vectors (torch.addr), c broadcast. One launch; beta = 0 leaves c out."""
 def adjoint(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The conjugate of x with its last two axes exchanged (torch.adjoint), in one launch; of real numbers a view."""
-def adjust_logits(logits: Array, history: Array | None = None, prompt: Array | None = None, *, bias: Array | None = None, mask: Array | None = None, repetition: Scalar = 1.0, frequency: Scalar = 0.0, presence: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Logits [B, V] with penalties for tokens of histories [B, L] and prompts, a bias and a bit mask."""
 def affine(x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """alpha x + beta; see `AffinePlan`."""
 def airy_ai(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = airy_ai(x) element by element; see `UnaryPlan`."""
 def airy_ai_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy airy_ai'(x) element by element; see `UnaryBackwardPlan`."""
-def alibi(scores: Array, slopes: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[b, h, i, j] = scores[b, h, i, j] + slopes[h] · (j - i) (Press, Smith and Lewis 2021, ALiBi)."""
-def alibi_backward(dy: Array, *, batch_size: int = ..., num_heads: int = ..., query_len: int = ..., key_len: int = ..., slope_batch: int | Sequence[int] = ..., return_dscores: bool = True, return_dslopes: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dscores = dy; dslopes[h] = Σ over b, i, j of dy[b, h, i, j] · (j - i), for slopes [batch, heads] over i, j."""
-def alibi_slopes(num_heads: int, dtype: Any = ...) -> Any:
-    """The slopes of Press, Smith and Lewis 2021, one a head: 2^(-8 (h + 1) / n) for h < n, n a power of two."""
-def all(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The all of x along `axis` (all axes by default); see `ReducePlan`."""
 def allclose(a: Array, b: Array, *, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Whether all of `isclose`, as a 0-d array where a and b are: nothing waits for it. Two launches."""
-def alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Dropout that keeps mean 0 and variance 1, for layers of selu (torch.nn.functional.alpha_dropout)."""
-def amax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
-def amax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of amax along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def amax_scale(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, target: DType = ..., limit: float | None = None, eps: float = 0.0, power_of_two: bool = False, inverse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """amax = the largest |x| along `axis`, and scale = limit / max(amax, eps), as recipes of fp8 and int8 want both."""
-def amin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
-def amin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of amin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def aminmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """The aminmax of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
-def aminmax_backward(dy: Array, dz: Array | None, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of aminmax along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
 def angle(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """angle of complex numbers; see `ComplexUnaryPlan`."""
 def angle_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient of angle of complex numbers; see `ComplexUnaryBackwardPlan`."""
-def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The any of x along `axis` (all axes by default); see `ReducePlan`."""
-def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
-def apply_over_axes(func: Callable[..., Any], x: Array, axes: Any) -> Array:
-    """func(x, axis=axis) for each of several axes in turn, whose result has that axis, of extent 1, or lacks it."""
-def approx_max_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The k largest elements of every row, exactly (jax.lax.approx_max_k); see `TopkPlan`."""
-def approx_min_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The k smallest elements of every row, exactly (jax.lax.approx_min_k); see `TopkPlan`."""
-def arange(start: Any, stop: Any = None, step: Any = 1, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
-    """start, start + step, … below stop; of one number those from 0 below it (torch.arange, numpy.arange)."""
 def arccos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = acos(x) element by element, also called arccos; see `UnaryPlan`."""
 def arccosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1617,30 +1666,8 @@ def arctan2(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefe
     """y = atan2(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def arctanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = atanh(x) element by element, also called arctanh; see `UnaryPlan`."""
-def argmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The argmax of x along `axis` (all axes by default); see `ReducePlan`."""
-def argmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The argmin of x along `axis` (all axes by default); see `ReducePlan`."""
-def argpartition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """`argsort`, as numpy.argpartition leaves open for any kth; see `SortPlan`."""
-def argsort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Where the elements of every row along `axis` stand in order (torch.argsort); see `SortPlan`."""
-def argwhere(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(positions of the elements of x that are not 0, [size, axes of x], how many they are); `nonzero` transposed."""
 def around(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
-def array_equal(a: Array, b: Array, *, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Whether a and b have one shape and equal elements, as a 0-d array: nothing waits for it (numpy.array_equal)."""
-def array_equiv(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Whether a and b, broadcast together, have equal elements, as a 0-d array (numpy.array_equiv). One launch."""
-def array_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
-def as_strided(x: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """What a view of these sizes and strides, in elements, sees of x's memory, copied (torch.as_strided_copy)."""
-def as_strided_copy(x: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """What a view of these sizes and strides, in elements, sees of x's memory, copied (torch.as_strided_copy)."""
-def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with what a view of these sizes and strides sees of its memory replaced by src (torch.as_strided_scatter)."""
 def asin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = asin(x) element by element, also called arcsin; see `UnaryPlan`."""
 def asin_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1649,8 +1676,6 @@ def asinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = asinh(x) element by element, also called arcsinh; see `UnaryPlan`."""
 def asinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy asinh'(x) element by element; see `UnaryBackwardPlan`."""
-def associative_scan(fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i] = elems[0] fn … fn elems[i] along `axis` (jax.lax.associative_scan), fn an operator's name."""
 def astype(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
 def atan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1665,75 +1690,7 @@ def atanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., o
     """y = atanh(x) element by element, also called arctanh; see `UnaryPlan`."""
 def atanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy atanh'(x) element by element; see `UnaryBackwardPlan`."""
-def atleast_1d(*arrays: Any) -> Any:
-    """Arrays as views of one axis at least; of several, or of a list, a tuple (torch.atleast_1d)."""
-def atleast_2d(*arrays: Any) -> Any:
-    """Arrays as views of two axes at least, put in before the others (torch.atleast_2d)."""
-def atleast_3d(*arrays: Any) -> Any:
-    """Arrays as views of three axes at least: (1, n, 1) of a vector, (m, n, 1) of a matrix (torch.atleast_3d)."""
-def attention(score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any) -> FormulaAttention:
-    """Attention whose scores a formula changes, and in which a formula says which keys a query sees."""
-def attention_flash(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax(q kᵀ / √d_k) v, scores and sums in the operands' accumulator: float32, or float64."""
-def attention_flash_causal(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax(q kᵀ / √d_k) v, query i seeing the keys j ≤ i, scores and sums in the operands' accumulator: float32, or float64."""
-def attention_flash_causal_with_stats(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax(q kᵀ / √d_k) v, query i seeing the keys j ≤ i, scores and sums in the operands' accumulator: float32, or float64. Also lse = log Σ exp(q kᵀ / √d_k), float32 [sequence] or [batch, heads, sequence]: (y, lse)."""
-def attention_flash_with_stats(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax(q kᵀ / √d_k) v, scores and sums in the operands' accumulator: float32, or float64. Also lse = log Σ exp(q kᵀ / √d_k), float32 [sequence] or [batch, heads, sequence]: (y, lse)."""
-def attention_tc(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax(q kᵀ / √d_k) v on tensor cores: float16 or bfloat16, sums in float32."""
-def attention_tc_causal(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax(q kᵀ / √d_k) v on tensor cores, query i seeing the keys j ≤ i: float16 or bfloat16, sums in float32."""
-def autotune(*, rounds: int = 20, again: bool = False, progress: Any = None) -> Any:
-    """While the context lasts, a problem that several rows can take is measured before it runs."""
-def average(x: Array, weights: Array | None = None, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, returned: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Σ weights x / Σ weights along `axis` (numpy.average); without weights the mean. See `AveragePlan`."""
-def average_backward(dy: Array, x: Array, weights: Array, y: Array, z: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, return_dx: bool = True, return_dweights: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = dy weights / z, and dweights = dy (x - y) / z summed over the axes along which the weights broadcast."""
-def avg_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def avg_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 axpby: Expression  # alpha * x + beta * y
-def baddbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
-def ball(d: int, p: float = 2.0, *, shape: int | Sequence[int] = ..., seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Points [*shape, d] uniform in the unit ball of the p-norm (jax.random.ball; Barthe et al. 2005)."""
-def bartlett(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
-    """The Bartlett window that is not periodic, in float64 (numpy.bartlett)."""
-def bartlett_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
-    """1 - |2 i / N - 1| (torch.bartlett_window)."""
-def batch_matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
-    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
-def batch_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, training: bool = False, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - mean) / sqrt(var + eps) · weight + bias of each channel of x (batch, channels, …): torch's batch_norm."""
-def batch_norm_backward_elemt(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None, sum_dy: Array, sum_dy_xhat: Array, count: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = (dy - sum_dy / count - xhat · sum_dy_xhat / count) · rstd · weight, sums and count those of all devices."""
-def batch_norm_backward_reduce(dy: Array, x: Array, mean: Array, rstd: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(sum_dy, sum_dy_xhat) of each channel, xhat = (x - mean) · rstd: what devices add up, in float32 (float64)."""
-def batch_norm_elemt(x: Array, weight: Array | None, bias: Array | None, mean: Array, rstd: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - mean) · rstd · weight + bias of each channel, statistics as gathered; weight and bias may be None."""
-def batch_norm_gather_stats_with_counts(mean: Array, rstd: Array, counts: Array, running_mean: Array | None = None, running_var: Array | None = None, *, momentum: Scalar = 0.1, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(mean, rstd) of all devices from those of each, (devices, channels), and the elements `counts` (devices) of each."""
-def batch_norm_inference(x: Array, running_mean: Array, running_var: Array, weight: Array | None = None, bias: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, eps: float = 1e-05, inverse: bool = False, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = (x - running_mean) / sqrt(running_var + eps) · weight + bias of each channel (torch's batch_norm)."""
-def batch_norm_stats(x: Array, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(mean, rstd) of each channel of x (batch, channels, …), rstd = 1 / sqrt(var + eps), in float32 (float64)."""
-def batch_paged_decode(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages."""
-def batch_paged_decode_fp8(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """batch_paged_decode with caches of fp8 bytes (uint8, or an fp8 dtype), float8_e4m3fn or float8_e5m2."""
-def batch_paged_prefill(q: Array, k_cache: Array, v_cache: Array, qo_indptr: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's)."""
-def batch_ragged_prefill(q: Array, k: Array, v: Array, qo_indptr: Array, kv_indptr: Array, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
-def beam_step(logprobs: Array, scores: Array, *, batch_size: int = ..., beams: int = ..., vocab_size: int = ..., width: int = ..., index_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
-    """next_scores [B, W] = the largest of scores[b, k] + logprobs[b, k, v] in descending order; parents, tokens: k, v."""
-def bernoulli(p: Array | float = 0.5, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution bernoulli of p, numbers or arrays."""
 def bernoulli_number(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bernoulli_number(x) element by element; see `UnaryPlan`."""
 def bessel_i0e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1770,32 +1727,8 @@ def betaln(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefer
     """y = betaln(a, b) with broadcasting; one of them may be a number. See `SpecialFunctionPlan`."""
 def betaln_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = betaln(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
-def bilinear(a: Array, b: Array, weight: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[…, o] = the sum of a[…, i] weight[o, i, j] b[…, j] + bias[o] (torch.nn.functional.bilinear)."""
-def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def bin_index(x: Array, edges: Array | None = None, outer: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, none: int = -1, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i] = the bin of x[i] as `HistogramPlan` has them, `none` of no bin; with `outer` the bin of several axes."""
-def binary_cross_entropy(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """binary_cross_entropy of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
-def binary_cross_entropy_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of binary_cross_entropy by its operands; see `PointwiseLossBackwardPlan`."""
-def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """binary_cross_entropy_with_logits of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
-def binary_cross_entropy_with_logits_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of binary_cross_entropy_with_logits by its operands; see `PointwiseLossBackwardPlan`."""
-def binary_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ bᵀ of signs that `pack_signs` packed, k - 2 · popcount(a xor b): a [*, bytes], b [n, bytes]."""
-def bincount(x: Array, weights: Array | None = None, *, length: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount)."""
-def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution binomial of count, p, numbers or arrays."""
 def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
     """The bits of x as another element (jax.lax.bitcast_convert_type), any but bool and those of 4 bits."""
-def bits(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'uint32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
 def bitwise_and(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_and(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_count(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1812,28 +1745,6 @@ def bitwise_right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream =
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def bitwise_xor(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_xor(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def blackman(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
-    """The Blackman window that is not periodic, in float64 (numpy.blackman)."""
-def blackman_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
-    """0.42 - ½ cos(2π i / N) + 0.08 cos(4π i / N) (torch.blackman_window)."""
-def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
-def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`."""
-def block_dequantize_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dscales = scale · the sum of dy (number of the code - zero) over what shares a scale: of `BlockDequantizePlan`."""
-def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
-def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
-    """dmatrices[i] = dy where matrix i stands in y."""
-def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = x @ Wᵀ + bias, W a stored matrix in any format of `FormatKind`: weight-only quantised linear layers."""
-def block_gemm_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy @ W of `BlockGemmPlan`, W unpacked into the workspace and rounded to x's element."""
-def block_quantize(x: Array, *, kind: FormatKind | str = 'nf4', group: int | None = None, scale: Scalar = 1.0, scale_element: DType | None = None, zero_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(codes, scales), of asymmetric formats (codes, scales, zeros), of GGUF's codes alone, of x [*, n, k]."""
-def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
-    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def boxcox(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = boxcox(a, b) with broadcasting: (a^b - 1) / b; one of them may be a number. See `SpecialFunctionPlan`."""
 def boxcox1p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1842,64 +1753,18 @@ def boxcox1p_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream:
     """(da, db), that of an array alone, of y = boxcox1p(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def boxcox_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = boxcox(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
-def broadcast(x: Array, sizes: Any) -> Array:
-    """A view of x with axes of these sizes before its own, along which it is repeated (jax.lax.broadcast)."""
-def broadcast_arrays(*arrays: Any) -> list[Array]:
-    """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
-def broadcast_in_dim(x: Array, shape: Any, broadcast_dimensions: Any) -> Array:
-    """A view of x as `shape`, in which axis i of x is axis broadcast_dimensions[i] (jax.lax.broadcast_in_dim)."""
-def broadcast_like(x: Array, like: Array) -> Array:
-    """A view of x as the shape of another array (jax.lax.broadcast_like)."""
-def broadcast_tensors(*arrays: Any) -> list[Array]:
-    """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
-def broadcast_to(x: Array, shape: Any) -> Array:
-    """A view of x as a shape that it broadcasts to, with steps of 0 (torch.broadcast_to)."""
-def broadcast_to_rank(x: Array, rank: int) -> Array:
-    """A view of x with axes of extent 1 before its own, up to `rank` axes (jax.lax.broadcast_to_rank)."""
-def broadcasted_iota(element: Any, shape: Any, dimension: int, *, like: Any = None) -> Array:
-    """The index along one axis, of every element of a shape (jax.lax.broadcasted_iota)."""
-def bucketize(x: Array, boundaries: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The bucket of every element of x between ascending boundaries, one row of them (torch.bucketize)."""
-def cartesian_prod(*arrays: Any) -> Array:
-    """All tuples of one element of each vector, as rows (torch.cartesian_prod); of one vector itself."""
-def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, mask: Array | None = None, *, seq_len: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
-def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(v_merged [seq, heads, d], lse_merged [seq, heads]) of v [seq, sets, heads, d] and lse [seq, sets, heads]."""
 def cast(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
-def cat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
-def categorical(logits: Array, axis: int = -1, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...]."""
-def cauchy(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution cauchy of loc, scale, numbers or arrays."""
 def cbrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cbrt(x) element by element; see `UnaryPlan`."""
 def cbrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy cbrt'(x) element by element; see `UnaryBackwardPlan`."""
-def cdist(x1: Array, x2: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., i, j] = the norm of order p of x1[..., i, :] - x2[..., j, :] (torch.cdist)."""
-def cdist_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(dx1, dx2) of `cdist`. Five launches; three arrays of rows × rows × features elements."""
 def ceil(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ceil(x) element by element; see `UnaryPlan`."""
 def celu(x: Array, *, shape: int | Sequence[int] = ..., alpha: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = celu(x) element by element; see `UnaryPlan`."""
 def celu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., alpha: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy celu'(x) element by element; see `UnaryBackwardPlan`."""
-def celu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def celu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def chain_matmul(*matrices: Any, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The product of matrices in the order of fewest multiplications (torch.chain_matmul); of one, a copy of it."""
-def channel_norm(x: Array, weight: Array | None = None, bias: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: int | None = None, eps: float = 1e-05, return_y: bool = True, return_mean: bool = False, return_rstd: bool = False, return_var: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = (x - mean) / sqrt(var + eps) · weight + bias, mean and var of x itself: three norms, by `over`."""
-def channel_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: int | None = None, given: bool = False, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)), dweight = Σ dy·xhat, dbias = Σ dy; xhat = (x - mean)·rstd, g = dy·weight. The means are over what has one statistic; where that was `given` there are none: dx = rstd·g."""
-def channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
 def chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1908,28 +1773,8 @@ def chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Strea
     """y = chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
-def chi2(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution chi square of df, numbers or arrays."""
-def chi_square(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution chi square of df, numbers or arrays."""
-def chisquare(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution chi square of df, numbers or arrays."""
-def choice(a: Array | int, shape: int | Sequence[int] = ..., *, replace: bool = True, p: Any = None, axis: int = 0, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice)."""
-def cholesky_backward(y: Array, dy: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., upper: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """da from the factor and its gradient, Hermitian: of a Hermitian change δ of A the loss changes by ⟨da, δ⟩."""
-def cholesky_ex(a: Array, *, upper: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(y, info): the Cholesky factors of matrices, and where there is none (torch.linalg.cholesky_ex)."""
 def choose(index: Array, choices: Any, *, mode: str = 'clip', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine."""
-def choose_qparams(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = False, to_element: DType = 'uint8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(scales, zero_points), or with `symmetric=True` scales alone, by the range of x; see `dynamic_quantize`."""
-def choose_qparams_optimized(x: Array, numel: int | None = None, n_bins: int = 200, ratio: float = 0.16, bit_width: int = 4, *, axis: int | None = None, stream: Any = None) -> tuple[Any, Any]:
-    """(xmax, xmin), [1] in float32: the range that codes of `bit_width` bits should span (torch's function)."""
-def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
-    """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
-def circulant(c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The matrix whose columns are c, each rolled by one more than the one before (scipy.linalg.circulant)."""
 def clamp(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """min(max(x, min), max), either bound an array that broadcasts, a number, or None for none (torch.clamp)."""
 def clamp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1940,40 +1785,14 @@ def clamp_min(x: Array, min: Array | float, *, out: Out = None, stream: Stream =
     """max(x, min) with min an array or a number (torch.clamp_min); NaN propagates."""
 def clip(x: Array, min: Array | float | None = None, max: Array | float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`clamp` by NumPy's name; with neither bound x itself is copied, as numpy.clip does."""
-def clipped_policy_loss(policy: Array, old: Array, advantages: Array, reference: Array | None = None, *, clip_low: float = 0.2, clip_high: float = 0.2, beta: float = 0.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The clipped surrogate of PPO and GRPO: -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(policy - old)."""
-def clipped_value_loss(values: Array, old: Array, returns: Array, mask: Array | None = None, *, epsilon_low: float = 0.2, epsilon_high: float | None = None, reduction: str = 'token_mean', return_clip_fraction: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """max((v - R)², (clip(v, old - epsilon_low, old + epsilon_high) - R)²) / 2: PPO's loss of values."""
-def clone(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def clz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = clz(x) element by element; see `UnaryPlan`."""
-def col2im(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
-def collapse(x: Array, start_axis: int, stop_axis: int | None = None) -> Array:
-    """x with the axes from `start_axis` up to, not including, `stop_axis` as one (jax.lax.collapse)."""
-def column_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Arrays along axis 1, vectors as columns (torch.column_stack)."""
 def comb(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = comb(a, b) with broadcasting: a! / (b! (a - b)!); one of them may be a number. See `SpecialFunctionPlan`."""
-def combinations(x: Array, r: int = 2, with_replacement: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """All choices of r elements of a vector, as rows, in order (torch.combinations). The host counts them out."""
-def companion(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The companion matrix of a polynomial's coefficients, the highest power first (scipy.linalg.companion)."""
 def complex(real: Array, imag: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def complex_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of complex; see `ComplexPairBackwardPlan`."""
-def compress(condition: Array, x: Array, *, axis: int | None = None, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(slices of x along `axis` where the vector `condition` is not 0, how many they are) (numpy.compress)."""
-def concat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
-def concat_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
-    """dxs[i] = dy where array i lies in it."""
-def concat_mla_k(k_nope: Array, k_rope: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Keys of latent attention: the part without positions of each head, then the rotated part that all heads share."""
-def concatenate(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
 def conj(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def conj_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -1982,24 +1801,12 @@ def conj_physical(x: Array, *, shape: int | Sequence[int] = ..., element: DType 
     """conj of complex numbers; see `ComplexUnaryPlan`."""
 def conjugate(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """conj of complex numbers; see `ComplexUnaryPlan`."""
-def constant_pad_nd(x: Array, pad: Any, mode: str = 'constant', value: builtins.complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
-def contiguous(x: Array) -> Array:
-    """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
 def convert_element_type(x: Array, to_element: DType, *, saturate: bool = False, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`."""
-def convolution_matrix(a: Array, n: int, mode: str = 'full', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The matrix whose product with a vector of n is its convolution with a (scipy.linalg.convolution_matrix)."""
-def copy(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
 def copysign(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = copysign(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def copysign_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = copysign(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def corrcoef(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef)."""
-def corrcoef_backward(dy: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of `corrcoef`, whose correlations are computed again; clipping has no part in it."""
 def cos(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cos(x) element by element; see `UnaryPlan`."""
 def cos_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2008,68 +1815,18 @@ def cosh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = cosh(x) element by element; see `UnaryPlan`."""
 def cosh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy cosh'(x) element by element; see `UnaryBackwardPlan`."""
-def cosine_embedding_loss(x: Array, other: Array | None, target: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """cosine_embedding_loss of every row along the last axis (margin), or their mean or sum; see `RowLossPlan`."""
-def cosine_embedding_loss_backward(dloss: Array, x: Array, other: Array | None, target: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', margin: float | None = None, return_dx: bool = True, return_dother: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of cosine_embedding_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def cosine_integral(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cosine_integral(x) element by element; see `UnaryPlan`."""
 def cosine_integral_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy cosine_integral'(x) element by element; see `UnaryBackwardPlan`."""
-def cosine_similarity(x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Σ x1 x2 / (max(‖x1‖, eps) max(‖x2‖, eps)) along `axis` (torch.nn.functional.cosine_similarity)."""
-def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(dx1, dx2) of `cosine_similarity`, which is computed again."""
-def count_nonzero(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The count_nonzero of x along `axis` (all axes by default); see `ReducePlan`."""
-def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
-def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
-def cpo_loss(chosen: Array, rejected: Array, nll: Array | None = None, *, beta: float = 0.1, alpha: float = 1.0, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """CPO (Xu et al. 2024): `dpo_loss` without a reference model, + alpha nll of the chosen answers where it is given."""
 def cross(a: Array, b: Array, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a × b of vectors of 3 along `axis` (torch.linalg.cross, numpy.cross); the other axes broadcast."""
-def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, return_entropy: bool = False, return_argmax: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Cross entropy of logits against classes, or probabilities of the classes (torch.nn.functional.cross_entropy)."""
-def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dlogits of cross_entropy, from the statistics that it saved."""
-def cross_entropy_of_classes(logits: Array, targets: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_entropy: bool = False, return_argmax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Cross entropy against classes, with further terms; see `CrossEntropyTermsPlan`."""
-def cross_entropy_of_classes_backward(dloss: Array, logits: Array, targets: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient of cross_entropy_of_classes; see `CrossEntropyTermsBackwardPlan`."""
-def cross_entropy_of_probabilities(logits: Array, probabilities: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_entropy: bool = False, return_argmax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Cross entropy against probabilities of the classes; see `CrossEntropyTermsPlan`."""
-def cross_entropy_of_probabilities_backward(dloss: Array, logits: Array, probabilities: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, return_dprobabilities: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of cross_entropy_of_probabilities; see `CrossEntropyTermsBackwardPlan`."""
-def ctc_loss(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, max_target_length: int | None = None, normalized: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """-log of the probability that log_probs spell the targets (torch.nn.functional.ctc_loss); see `CtcLossPlan`."""
-def ctc_loss_backward(dloss: Array, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, log_alpha: Array, nll: Array, *, input_length: int = ..., batch: int = ..., classes: int = ..., target_shape: int | Sequence[int] = ..., max_target_length: int | None = None, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dlog_probs of `CtcLossPlan`: PyTorch's, which adds exp(log_probs) for what is a log_softmax, or the derivative."""
 def ctz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ctz(x) element by element; see `UnaryPlan`."""
 def cube(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = cube(x) element by element; see `UnaryPlan`."""
 def cube_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy cube'(x) element by element; see `UnaryBackwardPlan`."""
-def cumlogsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = 0, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The logcumsumexp of x along `axis`; see `ScanPlan`."""
-def cummax(x: Array, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cummax of x along `axis`; see `ScanExtremePlan`."""
-def cummin(x: Array, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cummin of x along `axis`; see `ScanExtremePlan`."""
-def cumprod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cumprod of x along `axis`; see `ScanPlan`."""
-def cumsum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cumsum of x along `axis`; see `ScanPlan`."""
-def cumulative_prod(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cumprod of x along `axis`, which an array of several axes must be given (numpy.cumulative_prod)."""
-def cumulative_sum(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cumsum of x along `axis`, which an array of several axes must be given (numpy.cumulative_sum)."""
-def cumulative_trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The area under y so far along `axis` (torch.cumulative_trapezoid); see `CumulativeTrapezoidPlan`."""
-def cumulative_trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dy[i] = half the widths of the panels beside y[i], each times the sum of darea from its own area on."""
 def dawsn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = dawsn(x) element by element; see `UnaryPlan`."""
 def dawsn_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2080,66 +1837,10 @@ def deg2rad_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., e
     """dx = dy deg2rad'(x) element by element; see `UnaryBackwardPlan`."""
 def degrees(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
-def delete(x: Array, index: Any, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x without what lies at some indices along an axis, integers or a slice (numpy.delete)."""
-def dense_gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
-def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
-def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
-def dequantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'float32', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`."""
-def dequantize_backward(dy: Array, x: Array, scales: Array | None = None, zero_points: Array | None = None, *, shape: int | Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType | None = None, return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dscale = the sum of dy (q - zero point) over the elements that share a scale: of `DequantizePlan`, in scales."""
-def dequantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - zero_points) scale, one for each block of the last axes; see `quantize_per_block`."""
-def dequantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - zero_points) scale, one for each place along `axis`; see `dequantize`."""
-def dequantize_per_group(x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - zero_points) scale, one for each group of neighbours along the last axis; see `quantize_per_group`."""
-def dequantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - zero_point) scale with one scale and zero point, numbers or 0-d arrays; see `dequantize`."""
-def dequantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - zero_points) scale, one for each row along the last axis; see `dequantize`."""
-def dft(n: int, scale: str | None = None, element: Any = 'complex64', *, like: Any = None) -> Array:
-    """The n × n matrix of the discrete Fourier transform (scipy.linalg.dft); scale: None, 'sqrtn' or 'n'."""
-def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """A diagonal of a matrix, copied, or a matrix with a vector as a diagonal, 0 elsewhere (torch.diag, numpy.diag)."""
-def diag_embed(x: Array, offset: int = 0, axis1: int = -2, axis2: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The last axis of x as a diagonal of two axes of the result, 0 elsewhere (torch.diag_embed)."""
-def diag_indices(n: int, ndim: int = 2, *, like: Any = None) -> list[Array]:
-    """The indices of the main diagonal along each of `ndim` axes (numpy.diag_indices)."""
-def diag_indices_from(x: Array) -> list[Array]:
-    """`diag_indices` of an array whose axes are of one extent (numpy.diag_indices_from)."""
-def diagflat(x: Array, offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """A matrix with the elements of x as a diagonal, 0 elsewhere (torch.diagflat)."""
-def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The view of the diagonal `offset` above the main one of two axes, as a last axis (torch.diagonal)."""
-def diagonal_copy(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """What `diagonal` sees, in memory of its own (torch.diagonal_copy)."""
-def diagonal_scatter(x: Array, src: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the diagonal that `diagonal` sees replaced by src (torch.diagonal_scatter)."""
-def dice_loss(x: Array, target: Array, *, axis: int | Sequence[int] | None = None, smooth: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """1 - (2 Σ x target + smooth) / (Σ x + Σ target + smooth) of probabilities x, along `axis` (all by default)."""
-def diff(x: Array, prepend: Array | None = None, append: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i] = x[i + 1] - x[i] along `axis`, n times (torch.diff); x stands between `prepend` and `append`."""
-def diff_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., return_dx: bool = True, return_dprepend: bool = True, return_dappend: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx[i] = dy[i - 1] - dy[i] along `axis`, n times, dy being 0 beyond its ends; likewise for prepend and append."""
 def digamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = digamma(x) element by element, also called psi; see `UnaryPlan`."""
 def digamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy digamma'(x) element by element; see `UnaryBackwardPlan`."""
-def digitize(x: Array, bins: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The bin of every element of x between ascending bins (numpy.digitize): `bucketize` with the sides exchanged."""
-def dirichlet(concentration: Array, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Points of the simplex (torch.distributions.Dirichlet) of concentrations [..., K]: softmax of log-gamma variates."""
-def dist(a: Array, b: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The norm of order p of a - b over all elements, a and b broadcast (torch.dist); launches as of `pairwise_distance`."""
-def dist_backward(dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(da, db) of `dist`; see `pairwise_distance_backward`."""
-def distillation_loss(student: Array, teacher: Array, *, temperature: float = 1.0, axis: int = -1, reduction: str = 'batchmean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """temperature² KL(softmax(teacher / temperature) ‖ softmax(student / temperature)) of logits (Hinton et al. 2015)."""
 def div(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
 def div_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -2148,101 +1849,15 @@ def divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = N
     """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
 def divmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod); out=: two arrays, neither of them a or b."""
-def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
-def dot_general(a: Array, b: Array, dimension_numbers: Any, *, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum of products of ((a's summed, b's summed), (a's batch, b's batch)) axes (jax.lax.dot_general)."""
-def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | None = None, mask: Array | None = None, *, scale: float | None = None, is_causal: bool = False, query_seq_lengths: Array | None = None, key_value_seq_lengths: Array | None = None, local_window_size: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax(scale · query keyᵀ + bias) value of the keys that are seen, [B, T, N, H] (jax.nn.dot_product_attention)."""
-def double_sided_maxwell(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution double sided maxwell of loc, scale, numbers or arrays."""
-def dpo_loss(chosen: Array, rejected: Array, chosen_reference: Array, rejected_reference: Array, *, beta: float = 0.1, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Direct preference optimization (Rafailov et al. 2023), of log-probabilities of answers."""
-def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """x / (1 - p), each element set to 0 with probability p (torch.nn.functional.dropout); see `DropoutPlan`."""
-def dropout1d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 1 axes after the channels (torch.nn.functional.dropout1d). Keywords as of `dropout`."""
-def dropout2d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 2 axes after the channels (torch.nn.functional.dropout2d). Keywords as of `dropout`."""
-def dropout3d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 3 axes after the channels (torch.nn.functional.dropout3d). Keywords as of `dropout`."""
-def dropout_add_layer_norm(x: Array, residual: Array, weight: Array | None = None, bias: Array | None = None, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(y, h): h = dropout(x, p) + residual, y = layer_norm(h) · weight + bias. Two launches."""
-def dropout_add_rms_norm(x: Array, residual: Array, weight: Array | None = None, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, eps: float = 1e-06, weight_offset: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(y, h): h = dropout(x, p) + residual, y = rms_norm(h) · weight. Two launches, `dropout` and `rms_norm`."""
-def dropout_backward(dy: Array, *, shape: int | Sequence[int] = ..., p: float = 0.5, axis: int | Sequence[int] | None = None, alpha: bool = False, seed: Scalar = None, offset: Scalar = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = the forward's scale times dy where it kept x, else 0; which that was is drawn again from seed and offset."""
-def dsplit(x: Array, indices_or_sections: Any) -> list[Array]:
-    """Equal views of x, or cut at indices, along axis 2 (torch.dsplit, numpy.dsplit)."""
-def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
-def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
-def dynamic_map() -> Any:
-    """The 256 numbers that bitsandbytes' 8-bit codes name, ascending: float32 [256] on the host, from -0.993 to 1."""
-def dynamic_quantize(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = True, to_element: DType = 'int8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(y, scales), or with `symmetric=False` (y, scales, zero_points): x as codes, with scales by the range of x."""
-def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The part of x of shape `slice_sizes` that begins at start_indices (jax.lax.dynamic_slice)."""
-def dynamic_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy where the part was read, 0 elsewhere."""
-def dynamic_slice_in_dim(x: Array, start_index: Any, slice_size: int, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """slice_size elements of x along an axis, from an index on the device on (jax.lax.dynamic_slice_in_dim)."""
 dynamic_tanh: Expression  # tanh(alpha * x) * weight + bias
-def dynamic_update_index_in_dim(x: Array, update: Array, index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with what lies at an index of an axis replaced, update with that axis or without (jax.lax's)."""
-def dynamic_update_slice(x: Array, update: Array, start_indices: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the part that begins at start_indices replaced by update (jax.lax.dynamic_update_slice)."""
-def dynamic_update_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., return_dx: bool = True, return_dupdate: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = dy, but 0 where the part was replaced; dupdate = dy there."""
-def dynamic_update_slice_in_dim(x: Array, update: Array, start_index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with update from an index on the device on, along an axis (jax.lax.dynamic_update_slice_in_dim)."""
-def ediff1d(x: Array, to_end: Array | None = None, to_begin: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The differences of neighbours in x, behind to_begin and before to_end (numpy.ediff1d)."""
-def ediff1d_backward(dy: Array, *, n: int = ..., begin: int = ..., end: int = ..., return_dx: bool = True, return_dto_begin: bool = True, return_dto_end: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx[i] = dy of the difference before x[i] less that of the one behind it; what stood beside them as it is."""
-def einsum(equation: Any, *operands: Any, path: Any = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum of products that an equation names, 'ij,jk->ik' (torch.einsum, numpy.einsum, jax.numpy.einsum)."""
-def einsum_path(equation: Any, *operands: Any) -> Any:
-    """The order in which `einsum` multiplies its operands, for its `path=` (numpy.einsum_path): places, step by step."""
-def elementwise(formula: str | Callable[..., Any], **defaults: Any) -> Expression:
-    """A function of arrays and numbers, element by element, from a formula."""
 def elu(x: Array, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = elu(x) element by element; see `UnaryPlan`."""
 def elu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy elu'(x) element by element; see `UnaryBackwardPlan`."""
-def elu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def elu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def embedding(indices: Array, weight: Array, *, padding_idx: int | None = None, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., :] = weight[indices[..., :], :] (torch.nn.functional.embedding); see `EmbeddingPlan`."""
-def embedding_add(indices: Array, weight: Array, positions: Array, position_weight: Array, types: Array | None = None, type_weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """weight[indices] + position_weight[positions] (+ type_weight[types]): the embeddings of BERT and GPT-2."""
-def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, scale_grad_by_freq: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
-def embedding_bag(indices: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None, *, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[b, :] = the rows weight[i, :] of the indices i in bag b combined: mode sum, mean or max."""
-def embedding_bag_tables(indices: Array, weight: Array, row_offsets: Array, per_sample_weights: Array | None = None, *, mode: str = 'sum', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The bags of several tables in one launch (FBGEMM's table-batched embedding): y[t, b, :] of table t and bag b."""
-def embedding_renorm(weight: Array, indices: Array, *, num_embeddings: int = ..., embedding_dim: int = ..., index_shape: int | Sequence[int] = ..., max_norm: Scalar, norm_type: Scalar = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """weight[v, :] *= max_norm / (norm + 1e-7) of the rows v among indices whose norm is above max_norm, in place."""
-def empty(shape: Any, element: Any = None, *, like: Any = None) -> Array:
-    """An array whose elements are not set (torch.empty, numpy.empty)."""
-def empty_like(x: Array, element: Any = None) -> Array:
-    """An array of x's shape, and its element where none is given, whose elements are not set (torch.empty_like)."""
-def empty_permuted(shape: Any, physical_layout: Any, element: Any = None, *, like: Any = None) -> Array:
-    """An array whose axes lie in memory in the order `physical_layout`, outermost first (torch.empty_permuted)."""
-def empty_strided(shape: Any, stride: Any, element: Any = None, *, like: Any = None) -> Array:
-    """An array with these strides, in elements, whose elements are not set (torch.empty_strided)."""
-def entmax15(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Probabilities max(scale x / 2 - t, 0)² along `axis`, with t such that their sum is 1; see `SparsemaxPlan`."""
 def entr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = entr(x) element by element; see `UnaryPlan`."""
 def entr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy entr'(x) element by element; see `UnaryBackwardPlan`."""
-def epsilon_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Logits [B, V], -inf but for probabilities of at least epsilon. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def eq(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = eq(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2265,8 +1880,6 @@ def erfinv(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = erfinv(x) element by element, also called erf_inv; see `UnaryPlan`."""
 def erfinv_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy erfinv'(x) element by element; see `UnaryBackwardPlan`."""
-def eta_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Logits [B, V], -inf but for probabilities of at least min(eta, √eta exp(-H)). `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
 def exp(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = exp(x) element by element; see `UnaryPlan`."""
 def exp1(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2283,12 +1896,6 @@ def exp2_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., elem
     """dx = dy exp2'(x) element by element; see `UnaryBackwardPlan`."""
 def exp_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy exp'(x) element by element; see `UnaryBackwardPlan`."""
-def expand(x: Array, *sizes: Any) -> Array:
-    """A view of x whose axes of extent 1 are repeated; -1 keeps an extent (Tensor.expand)."""
-def expand_copy(x: Array, sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with its axes of extent 1 repeated, -1 keeping an extent, in memory of its own (torch.expand_copy)."""
-def expand_dims(x: Array, axis: Any) -> Array:
-    """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
 def expi(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = expi(x) element by element; see `UnaryPlan`."""
 def expi_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2303,66 +1910,16 @@ def expn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = expn(a, b) with broadcasting: E_n(x), n = a whole and x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def expn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = expn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
-def exponential(rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution exponential of rate, numbers or arrays."""
-def extract(condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
-def eye(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
-    """An n × m matrix, of n columns where m is None, with ones on diagonal k (torch.eye, numpy.eye)."""
 def fabs(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = abs(x) element by element, also called absolute, also called fabs; see `UnaryPlan`."""
 def factorial(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = factorial(x) element by element; see `UnaryPlan`."""
 def factorial_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy factorial'(x) element by element; see `UnaryBackwardPlan`."""
-def fake_device(cc: float | tuple[int, int], ordinal: int = 0) -> Device:
-    """A CUDA device that is not there: `fake_device(8.6)`. Choosing and compiling work, loading does not."""
-def fake_quantize(x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(clamp(round(x / scale) + zero point, quant_min, quant_max) - zero point) scale; its gradient is dy in the range."""
-def fake_quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy where the integer of x is in the range, else 0: the gradient of `fake_quantize`."""
-def fake_quantize_learnable_per_channel_affine(x: Array, scale: Array, zero_point: Array, axis: int, quant_min: int, quant_max: int, grad_factor: Scalar = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`learnable_fake_quantize` of places along `axis` (torch._fake_quantize_learnable_per_channel_affine)."""
-def fake_quantize_learnable_per_tensor_affine(x: Array, scale: Array, zero_point: Array, quant_min: int, quant_max: int, grad_factor: Scalar = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`learnable_fake_quantize` with arrays of one item (torch._fake_quantize_learnable_per_tensor_affine)."""
-def fake_quantize_per_channel_affine(x: Array, scale: Array, zero_point: Array | None, axis: int, quant_min: int, quant_max: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`fake_quantize` with a scale and zero point for each place along `axis` (torch's function of this name)."""
-def fake_quantize_per_tensor_affine(x: Array, scale: Any, zero_point: Any, quant_min: int, quant_max: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`fake_quantize` with one scale and zero point, numbers or 0-d arrays (torch's function of this name)."""
-def feature_alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """`alpha_dropout` of whole channels of x [batch, channel, …] (torch.nn.functional.feature_alpha_dropout)."""
-def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
-def fiedler(a: Array) -> Array:
-    """|a_i - a_j| of a vector (scipy.linalg.fiedler)."""
-def fiedler_companion(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The pentadiagonal companion matrix of a polynomial's coefficients (scipy.linalg.fiedler_companion)."""
 def fill(x: Array, value: Scalar, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
-def fill_diagonal(x: Array, value: Scalar, wrap: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with its main diagonal set to a number, in place (numpy.fill_diagonal); all axes of three or more are as long."""
 def fix(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
-def flash_decoding(q: Array, k: Array, v: Array, lengths: Array, *, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the first lengths[b] cells of each cache."""
-def flash_sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, score: Any = None, layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """softmax(s) v with s = scale · q kᵀ and its terms; query i stands at key i (top left, torch's) by default."""
-def flash_sdpa_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, mask: Array | None = None, slopes: Array | None = None, sinks: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', window_left: int | None = None, window_right: int | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, score: Any = None, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, return_dslopes: bool = False, return_dsinks: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(dq, dk, dv, dmask, dslopes, dsinks), those asked for, of `flash_sdpa`; query i at key i (top left) by default."""
-def flash_sdpa_varlen(q: Array, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's)."""
-def flash_sdpa_varlen_backward(q: Array, k: Array, v: Array, y: Array, lse: Array, dy: Array, cu_seqlens_q: Array, cu_seqlens_k: Array, *, max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'bottom_right', window_left: int | None = None, window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's)."""
-def flatnonzero(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
-def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:
-    """x with the axes from `start_axis` to `end_axis` as one (torch.flatten): a view, or else a copy."""
-def flip(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the order along an axis, several, or all of them reversed (torch.flip, numpy.flip)."""
-def fliplr(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the order along axis 1 reversed (torch.fliplr)."""
-def flipud(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the order along axis 0 reversed (torch.flipud)."""
 def float_power(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a to the b in float64 (torch.float_power): `pow` of casts of what is not float64 yet."""
 def floor(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2385,20 +1942,6 @@ def fmod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preferen
     """y = fmod(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def fmod_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = fmod(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def fold(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
-def fp8_cast(x: Array, amax: Array | None = None, *, shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = x · scale as fp8, rounded to nearest, ties to even, and saturating; amax = max(amax, |x|): one launch."""
-def fp8_cast_transpose(x: Array, amax: Array | None = None, *, shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """y = x · scale as fp8, yt = y transposed, amax = max(amax, |x|): one read of x, one launch."""
-def fp8_dequantize(x: Array, scale: Scalar = 1.0, *, to_element: DType = 'float32', from_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x · scale of fp8 as float32, float16 or bfloat16; scale is 1 over that of `fp8_cast` (its `scale_inv`)."""
-def fp8_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, c: Array | None = None, bias: Array | None = None, residual: Array | None = None, scale_y: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., a_scales: int | Sequence[int] = ..., b_scales: int | Sequence[int] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_amax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = act(alpha · (scale_a · a) @ (scale_b · b) + beta · c + bias) + residual of fp8 (torch's scaled_mm)."""
-def fp8_quantize(x: Array, *, to_element: DType = 'float8_e4m3fn', power_of_two: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(y, scale_inv): x as fp8 by the scale that its own largest size gives; y · scale_inv is x but for rounding."""
-def fp8_scale_update(history: Array, scale: Array, scale_inv: Array, *, slots: int = ..., tensors: int = ..., algorithm: Literal['max', 'most_recent'] = 'max', margin: int = 0, to_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
-    """scale = largest / amax · 2^-margin and scale_inv = 1 / scale of all tensors; the history goes on by a slot."""
 def frac(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = frac(x) element by element; see `UnaryPlan`."""
 def frac_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2417,14 +1960,6 @@ def frexp(x: Array, *, shape: int | Sequence[int] = ..., return_mantissa: bool =
     """x = mantissa 2^exponent with 1/2 <= |mantissa| < 1, of x's sign, and an int32 exponent (torch.frexp)."""
 def frexp_backward(dmantissa: Array, exponent: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dmantissa 2^-exponent; the exponent is a step function and has none."""
-def frobenius_norm(x: Array, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
-def full(shape: Any, value: Scalar, element: Any = None, *, like: Any = None) -> Array:
-    """An array of one value (torch.full, numpy.full)."""
-def full_like(x: Array, value: Scalar, element: Any = None) -> Array:
-    """An array of x's shape, and its element where none is given, of one value (torch.full_like)."""
-def fused_moving_avg_obs_fake_quant(x: Array, observer_on: Any, fake_quant_on: Any, running_min: Array, running_max: Array, scale: Array, zero_point: Array, averaging_const: Scalar, quant_min: int, quant_max: int, ch_axis: int, per_row_fake_quant: bool = False, symmetric_quant: bool = False, *, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """x fake quantised by a range that moves with it (torch.fused_moving_avg_obs_fake_quant); see `FakeQuantizePlan`."""
 def gamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gamma(x) element by element; see `UnaryPlan`."""
 def gamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2441,50 +1976,10 @@ def gammaln(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...,
     """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def gammasgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammasgn(x) element by element; see `UnaryPlan`."""
-def gated_activation(gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, limit: float | None = None, p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def gated_activation_backward(dy: Array, gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, limit: float | None = None, p: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def gated_linear(x: Array, gate_weight: Array, up_weight: Array, gate_bias: Array | None = None, up_bias: Array | None = None, *, activation: str | None = 'silu', residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """act(x @ gate_weightᵀ + gate_bias) · (x @ up_weightᵀ + up_bias) + residual (Shazeer 2020): x [*, in]."""
-def gated_quantize(gate: Array, up: Array | None = None, *, kind: GatedActivationKind | str = 'swiglu', to_element: DType = 'float8_e4m3fn', order: str | None = None, alpha: float | None = None, limit: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(y, scales): act(gate) · up as float8 with a float32 scale for each row; see `GatedQuantizePlan`."""
-def gated_rms_norm(x: Array, gate: Array, weight: Array | None = None, *, norm_before_gate: bool = True, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """rms_norm(x) · weight · silu(gate), or (norm_before_gate=False) rms_norm(x · silu(gate)) · weight; two launches."""
-def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
-def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
-def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[b…, i…] = x[b…, *indices[b…, i…]]: slices of x by coordinates (ONNX GatherND, tf.gather_nd)."""
-def gather_scatter_backward(dy: Array, x: Array, src: Array, index: Array | None = None, weight: Array | None = None, arg: Array | None = None, count: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str = ..., rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx[r, …] = Σ weight[t] dy[s, …] over the tokens t of r (src[t] = r), of segments s; dweight[t] = dy[s] · x[r]."""
-def gather_scatter_max(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
-def gather_scatter_mean(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_count: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
-def gather_scatter_min(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
-def gather_scatter_sum(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
-def gather_slices(x: Array, indices: Array, *, offset_dims: Sequence[int], collapsed_slice_dims: Sequence[int] = ..., start_index_map: Sequence[int], slice_sizes: Sequence[int], operand_batching_dims: Sequence[int] = ..., start_indices_batching_dims: Sequence[int] = ..., mode: str = 'fill', fill_value: float = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Windows of x of the lengths slice_sizes, each beginning where an index says (jax.lax.gather)."""
-def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
-def gaussian_nll_loss_backward(dloss: Array, x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, return_dvar: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of gaussian_nll_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def gcd(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gcd(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def ge(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ge(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def geglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def geglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def geglu_tanh(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def geglu_tanh_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def gelu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gelu(x) element by element; see `UnaryPlan`."""
 def gelu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2493,96 +1988,12 @@ def gelu_tanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..
     """y = gelu_tanh(x) element by element; see `UnaryPlan`."""
 def gelu_tanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy gelu_tanh'(x) element by element; see `UnaryBackwardPlan`."""
-def gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
-def gemm_backward(dy: Array, a: Array, b: Array, up: Array | None = None, pre: Array | None = None, up_pre: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dup: bool = True, return_dc: bool = True, return_dbias: bool = True, return_dup_bias: bool = True, return_drow_bias: bool = True, return_dresidual: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """da, db, dup, dc, dbias, dup_bias, drow_bias, dresidual of `GemmPlan`, of which each may be None and is then free."""
-def gemv(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """`GemmPlan` for at most 16 rows of a, with its epilogue: y = act(alpha · a @ b + beta · c + bias) + residual."""
-def generalized_jsd_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """generalized_jsd_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
-def generalized_jsd_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of generalized_jsd_loss by its operands; see `PointwiseLossBackwardPlan`."""
-def generalized_normal(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution generalized normal of p, numbers or arrays."""
-def generate(y: Array, *, shape: int | Sequence[int] = ..., steps: Sequence[int] = ..., form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal', 'lower', 'upper'] = ..., last: int = 0, ends: bool = True, diagonal: int = 0, columns: int = 0, begin: Scalar = 0.0, end: Scalar = 1.0, base: Scalar = 0.0, first: Scalar = 0, stride: Scalar = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = a function of a number that indices make, in place (torch.arange, linspace, eye, windows); see `form`."""
-def geometric(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution geometric of p, numbers or arrays."""
-def geomspace(start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None, out: Any = None) -> Array:
-    """num numbers from start to stop, each the one before times the same factor (numpy.geomspace); of one sign."""
-def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
-def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockScaleConfig:
-    """The configuration of an operand of `scaled_dot_general` (jax.nn.get_scaled_dot_general_config)."""
-def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
-def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def gradient(x: Array, *spacing: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The slopes of x along each of `axis` (all by default), a tuple unless that is one (numpy.gradient)."""
-def gradient_backward(dy: Array, *spacing: Any, axis: int = -1, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of `gradient` along one axis; those of several add up."""
-def graph(function: Callable[..., Any], *args: Any, warmup: int = 1, device: Any = None) -> Graph:
-    """Capture `function(*args)` as a CUDA graph: one launch a replay, whatever the number of kernels."""
 def greater(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def greater_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ge(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def group_norm(x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each of num_groups groups of a sample's channels."""
-def grouped_block_gemm(codes: Array, x: Array, offsets: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[r] = x[r] @ W[e]ᵀ + bias[e] for the rows r of each expert e, W stored in any format of `FormatKind`."""
-def grouped_block_gemm_backward(codes: Array, dy: Array, offsets: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx[r] = dy[r] @ W[e] of `GroupedBlockGemmPlan`, all of W unpacked into the workspace and rounded to x's element."""
-def grouped_gemm(a: Array, b: Array, offsets: Array, bias: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[r] = a[r] @ b[g] + bias[g] for the rows r of each group g (torch.nn.functional.grouped_mm, jax.lax.ragged_dot)."""
-def grouped_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., return_da: bool = True, return_db: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of `GroupedGemmPlan`: da[r] = dy[r] @ b[g]ᵀ, db[g] = a[r]ᵀ @ dy[r], dbias[g] = Σ dy[r]."""
-def grouped_gemm_epilogue(a: Array, b: Array, offsets: Array, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, scale_a: Array | None = None, residual: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[r] = act(s[r] a[r] @ b[g] + bias[g]) (s[r] a[r] @ up[g] + up_bias[g]) + residual[r], rows r in groups g."""
-def grouped_inner_gemm(a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[g] = a[:, r] @ b[r] over the rows r of each group g: the products that a ragged axis is summed in."""
-def grouped_inner_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of `GroupedInnerGemmPlan`: da[:, r] = dy[g] @ b[r]ᵀ, db[r] = a[:, r]ᵀ @ dy[g]."""
-def grouped_int_gemm(x: Array, weight: Array, offsets: Array, x_scales: Array | None = None, scales: Array | None = None, bias: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: GroupedIntGemmKind | str = ..., n: int = ..., k: int = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[r] = x_scales[r] · scales[e] · (x[r] @ W[e]ᵀ) + bias[e] of int8, for the rows r of each expert e."""
-def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
-def grpo_loss(policy: Array, old: Array, advantages: Array, reference: Array | None = None, mask: Array | None = None, *, epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float | None = None, beta: float | None = None, kl_estimator: str = 'k3', loss_type: str = 'grpo', importance_sampling_level: str = 'token', max_completion_length: int | None = None, return_clip_fraction: bool = False, return_approx_kl: bool = False, return_kl: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The clipped surrogate of `ppo_loss` + beta KL(policy ‖ reference), advantages [sequences] (Shao et al. 2024)."""
 def gt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def gumbel(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution gumbel of loc, scale, numbers or arrays."""
-def gumbel_softmax(x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_soft: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
-def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
-def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
-    """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
-def hadamard_backward(dy: Array, signs: Array | None = None, after: Array | None = None, *, shape: int | Sequence[int] = ..., block: int | None = None, normalized: bool = False, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = signs · scale H (after · dy): H is symmetric, and signs and after change places."""
-def hadamard_matrix(n: int) -> Any:
-    """H of order n, int64 of 1 and -1 on the host: the matrix that `hadamard_transform` multiplies by."""
-def hadamard_quantize(x: Array, signs: Array | None = None, *, block: int | None = None, scale: Scalar = 1.0, normalized: bool = False, to_element: DType = 'float8_e4m3fn', group: int | None = None, scale_element: DType | None = None, y_scale: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(y, scales): scale H (signs · x) along the last axis in 8 or 4 bits; see `HadamardQuantizePlan`."""
-def hadamard_transform(x: Array, signs: Array | None = None, after: Array | None = None, *, block: int | None = None, axis: int = -1, scale: Scalar = 1.0, normalized: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """after · scale H (signs · x) along `axis`, H the Hadamard matrix of as many columns; see `HadamardPlan`."""
-def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
-    """(gate, up): views of the two halves of x along an axis."""
-def hamming(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
-    """The Hamming window that is not periodic, in float64 (numpy.hamming)."""
-def hamming_window(n: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, element: Any = None, *, like: Any = None) -> Array:
-    """alpha - beta cos(2π i / N) (torch.hamming_window)."""
-def hankel(c: Array, r: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The matrix with first column c and last row r, 0 without, whose anti-diagonals are constant (scipy's hankel)."""
-def hann_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
-    """½ - ½ cos(2π i / N), N being n where periodic, else n - 1 (torch.hann_window)."""
-def hanning(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
-    """The Hann window that is not periodic, in float64 (numpy.hanning)."""
 def hard_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hardsigmoid(x) element by element, also called hard_sigmoid; see `UnaryPlan`."""
 def hard_silu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2595,70 +2006,24 @@ def hardshrink(x: Array, *, shape: int | Sequence[int] = ..., lambd: float | Non
     """y = hardshrink(x) element by element; see `UnaryPlan`."""
 def hardshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy hardshrink'(x) element by element; see `UnaryBackwardPlan`."""
-def hardshrink_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def hardshrink_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def hardsigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hardsigmoid(x) element by element, also called hard_sigmoid; see `UnaryPlan`."""
 def hardsigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy hardsigmoid'(x) element by element; see `UnaryBackwardPlan`."""
-def hardsigmoid_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def hardsigmoid_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def hardswish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hardswish(x) element by element, also called hard_swish, also called hard_silu; see `UnaryPlan`."""
 def hardswish_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy hardswish'(x) element by element; see `UnaryBackwardPlan`."""
-def hardswish_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def hardswish_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def hardtanh(x: Array, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hardtanh(x) element by element, also called hard_tanh; see `UnaryPlan`."""
 def hardtanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy hardtanh'(x) element by element; see `UnaryBackwardPlan`."""
-def hardtanh_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def hardtanh_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def heaviside(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = heaviside(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def helmert(n: int, full: bool = False, element: Any = None, *, like: Any = None) -> Array:
-    """The Helmert matrix of n, without its first row unless `full` (scipy.linalg.helmert)."""
 def hermite_polynomial_h(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hermite_polynomial_h(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
 def hermite_polynomial_he(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = hermite_polynomial_he(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
-def hilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
-    """The n × n matrix 1 / (i + j + 1) (scipy.linalg.hilbert)."""
-def hinge_embedding_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """hinge_embedding_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
-def hinge_embedding_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradients of hinge_embedding_loss by its operands; see `PointwiseLossBackwardPlan`."""
-def histc(x: Array, bins: int = 100, min: Array | float = 0, max: Array | float = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """How many elements of x are in each of `bins` equal parts of [min, max], in x's element (torch.histc)."""
-def histogram(x: Array, bins: int = 10, range: Any = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """How many elements of x are in every bin, and the edges of the bins, float64 (torch.histogram, numpy.histogram)."""
-def histogram2d(x: Array, y: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Counts of the points (x[i], y[i]) by bins along both axes, and the edges along each (numpy.histogram2d)."""
-def histogram_bin_edges(x: Array, bins: int = 10, range: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The edges of the bins of `histogram`, float64 (numpy.histogram_bin_edges, for a number of bins)."""
-def histogram_counts(x: Array, edges: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, return_y: bool = True, return_bin_edges: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[b] = how many elements of x are in bin b (numpy.histogram, torch.histogram, torch.histc)."""
-def histogramdd(x: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Counts of points by bins along every axis, and a tuple of the edges along each (torch.histogramdd)."""
-def hqq_quantize(x: Array, *, kind: Any = 'uint4', group: int = 64, iterations: int = 20, p: float = 0.7, beta: float = 10.0, kappa: float = 1.01, scale_element: Any = 'float32', zero_element: Any = 'float32', stream: Any = None) -> tuple[Any, Any, Any]:
-    """(codes, scales, zeros) of x [*, n, k] as `block_quantize` makes them, with zero points that HQQ finds."""
-def hsplit(x: Array, indices_or_sections: Any) -> list[Array]:
-    """Equal views of x, or cut at indices, along axis 1, of a vector along its axis (torch.hsplit, numpy.hsplit)."""
-def hstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Arrays along axis 1, vectors along axis 0 (torch.hstack)."""
-def huber_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """huber_loss of every element, or its mean or sum (reduction, delta); see `PointwiseLossPlan`."""
-def huber_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of huber_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def hyp1f1(a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """M(a, b, x) = Σ (a)_k / (b)_k x^k / k!, Kummer's function (jax.scipy.special.hyp1f1); one must be an array."""
 def hyp1f1_backward(dy: Array, a: Array, b: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2687,80 +2052,22 @@ def i1e(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out
     """y = i1e(x) element by element, also called bessel_i1e; see `UnaryPlan`."""
 def i1e_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy i1e'(x) element by element; see `UnaryBackwardPlan`."""
-def identity(n: int, element: Any = None, *, like: Any = None) -> Array:
-    """The n × n identity (numpy.identity)."""
 def igamma(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammainc(a, b) with broadcasting, also called igamma: P(a, x), the regularised lower incomplete gamma function of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def igamma_grad_a(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = igamma_grad_a(a, b) with broadcasting: the derivative of P(a, x) by a, x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def igammac(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = gammaincc(a, b) with broadcasting, also called igammac: Q(a, x) = 1 - P(a, x), the upper one, of the parameter a and the argument x = b; one of them may be a number. See `SpecialFunctionPlan`."""
-def im2col(x: Array, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The windows of images as columns (torch.nn.functional.unfold); see `Im2colPlan`."""
 def imag(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """imag of complex numbers; see `ComplexUnaryPlan`."""
 def imag_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient of imag of complex numbers; see `ComplexUnaryBackwardPlan`."""
-def index(x: Array, key: Any, *, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x[key] with index arrays that broadcast together, and slices, integers, None and … mixed, as in NumPy."""
-def index_add(x: Array, index: Array, src: Array, *, axis: int, alpha: float = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the slices of alpha · src added to those that `index` names along `axis` (torch.index_add)."""
-def index_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy added up at the positions that were read, in the row-major order of the indices; 0 elsewhere."""
-def index_copy(x: Array, index: Array, src: Array, *, axis: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the slices of src in the place of those that `index` names along `axis` (torch.index_copy)."""
-def index_fill(x: Array, index: Array, value: Any, *, axis: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with `value`, a number or an array without axes, in the slices that `index` names along `axis`."""
-def index_in_dim(x: Array, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """The view at one index of an axis, which goes without `keepdims` (jax.lax.index_in_dim)."""
-def index_put(x: Array, key: Any, values: Array, *, accumulate: bool = False, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with `values` written to, or added at (accumulate), x[key] (torch.index_put, jax's x.at[key].set and .add)."""
-def index_put_add_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, return_dx: bool = True, return_dvalues: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = dy, and dvalues = dy[i, :, j, …]; for set only of the token that won, and dx is 0 there."""
-def index_put_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, return_dx: bool = True, return_dvalues: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = dy, and dvalues = dy[i, :, j, …]; for set only of the token that won, and dx is 0 there."""
-def index_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the slices of src combined with those that `index` names along `axis` (torch.index_reduce)."""
-def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
-def index_take(x: Array, indices: Sequence[Array], axes: Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i…, …] = the slice of x at indices[k][i…] along axis axes[k] for every k (jax.lax.index_take)."""
-def indices(dimensions: Any, element: Any = None, *, like: Any = None) -> Array:
-    """The index along each axis of every element of a shape, one behind the other (numpy.indices)."""
-def info_nce_loss(query: Array, key: Array, *, temperature: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Cross entropy of cosine similarities: query i belongs to key i, all other keys are its negatives (InfoNCE)."""
-def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
-def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
-def insert(x: Array, index: Any, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with values before some indices along an axis (numpy.insert); without `axis` x is one axis."""
-def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
-def int4_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, signed: bool = True, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ bᵀ of numbers of four bits, two in a byte, the first in the low half: a [*, bytes], b [n, bytes]."""
-def int_bmm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
-def int_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, zero_a: Array | None = None, zero_b: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, zero_y: Array | None = None, *, kind: IntGemmKind | str = ..., batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., group: int = 0, out_element: DType | None = None, b_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = alpha · scale_a · scale_b · Σ (a - zero_a) (b - zero_b) + bias of int8 and uint8 (torch._int_mm)."""
-def int_mm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
 def integer_pow(x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
 def integer_pow_backward(dy: Array, x: Array, y: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
-def interp(x: Array, xp: Array, fp: Array, left: Any = None, right: bool | None = None, period: float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the value at x of the lines between the points (xp, fp), of which xp ascends (numpy.interp)."""
-def intersect1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The different elements that a and b have both, ascending, and how many there are (numpy.intersect1d)."""
 def invert(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_not(x) element by element, also called invert, also called bitwise_invert; see `UnaryPlan`."""
-def invhilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
-    """The inverse of `hilbert`, of integers (scipy.linalg.invhilbert)."""
-def invpascal(n: int, kind: str = 'symmetric', element: Any = None, *, like: Any = None) -> Array:
-    """The inverse of `pascal` (scipy.linalg.invpascal)."""
-def iota(element: Any, size: int, *, like: Any = None) -> Array:
-    """0, 1, … size - 1 (jax.lax.iota)."""
 def is_finite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = isfinite(x) element by element, also called is_finite; see `UnaryPlan`."""
 def isclose(a: Array, b: Array, *, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2771,8 +2078,6 @@ def iscomplexobj(x: Any) -> bool:
     """Whether x is an array of complex numbers (numpy.iscomplexobj); nothing on the device is read."""
 def isfinite(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = isfinite(x) element by element, also called is_finite; see `UnaryPlan`."""
-def isin(x: Array, test_elements: Array, *, invert: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i] = whether x[i] is one of test_elements, of any shape (torch.isin): a sort of them, and a binary search."""
 def isinf(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = isinf(x) element by element; see `UnaryPlan`."""
 def isnan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2785,62 +2090,16 @@ def isreal(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., 
     """y = isreal(x) element by element; see `UnaryPlan`."""
 def isrealobj(x: Any) -> bool:
     """Whether x is an array of other numbers than complex ones (numpy.isrealobj)."""
-def ix_(*arrays: Any) -> list[Array]:
-    """Vectors as views of one axis each, so that they index a grid together (numpy.ix_); bool ones are refused."""
-def jaccard_loss(x: Array, target: Array, *, axis: int | Sequence[int] | None = None, smooth: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """1 - (Σ x target + smooth) / (Σ x + Σ target - Σ x target + smooth), the intersection over the union; see `dice_loss`."""
-def jagged_to_padded_dense(values: Array, offsets: Array, max_length: int, padding_value: float = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[b, l, ...] = values[offsets[b] + l, ...], and padding_value behind the end of row b (fbgemm's)."""
 def jn(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = jn(a, b) with broadcasting: the Bessel function J of whole order n = a at x = b; one of them may be a number. See `SpecialFunctionPlan`."""
 def jn_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The gradient by b of y = jn(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
-def kaiser(n: int, beta: float, element: Any = 'float64', *, like: Any = None) -> Array:
-    """The Kaiser window that is not periodic, in float64 (numpy.kaiser)."""
-def kaiser_window(n: int, periodic: bool = True, beta: float = 12.0, element: Any = None, *, like: Any = None) -> Array:
-    """I₀(beta √(1 - (2 i / N - 1)²)) / I₀(beta) (torch.kaiser_window); three launches."""
 def kl_div(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = kl_div(a, b) with broadcasting: a log(a / b) - a + b; one of them may be a number. See `SpecialFunctionPlan`."""
 def kl_div_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = kl_div(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
-def kl_div_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, log_target: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """kl_div_loss of every element, or its mean or sum (reduction, log_target); see `PointwiseLossPlan`."""
-def kl_div_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, log_target: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of kl_div_loss by its operands; see `PointwiseLossBackwardPlan`."""
-def kron(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Every element of a times all of b: y[i B + j] = a[i] b[j] along each axis of B in b (torch.kron, numpy.kron)."""
-def kthvalue(x: Array, k: int, axis: int = -1, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The k-th smallest element of every row along `axis`, counted from 1, and where it stands (torch.kthvalue)."""
-def kto_loss(policy: Array, reference: Array, desirable: Array, *, kl: float = 0.0, beta: float = 0.1, desirable_weight: float = 1.0, undesirable_weight: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """KTO (Ethayarajh et al. 2024): weight (1 - σ(±beta (policy - reference - kl))), + where `desirable` is 1."""
-def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, *, batch_size: int = ..., num_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
-def l0_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The l0_norm of x along `axis` (all axes by default); see `ReducePlan`."""
-def l1_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """l1_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
-def l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of l1_loss by its operands; see `PointwiseLossBackwardPlan`."""
-def l1_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The l1_norm of x along `axis` (all axes by default); see `ReducePlan`."""
-def l1_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of l1_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def l2_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The l2_norm of x along `axis` (all axes by default); see `ReducePlan`."""
-def l2_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of l2_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
 def laguerre_polynomial_l(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = laguerre_polynomial_l(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
-def laplace(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution laplace of loc, scale, numbers or arrays."""
-def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-05, weight_element: DType | None = None, return_h: bool = False, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = (h - mean) / sqrt(var + eps) · weight + bias with h = x + residual (torch.nn.functional.layer_norm)."""
-def layer_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat, dbias = Σ rows dy."""
-def layer_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, norm_bias: Array | None = None, bias: Array | None = None, *, eps: float = 1e-05, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """act(layer_norm(x, norm_weight, norm_bias) @ weightᵀ + bias) + residual; see `rms_norm_linear`."""
-def layer_norm_quantize(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-05, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(y, scales): layer_norm(x + residual) in 8 or 4 bits; see `rms_norm_quantize`."""
 def lcm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lcm(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def ldexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2853,14 +2112,6 @@ def leaky_relu(x: Array, *, shape: int | Sequence[int] = ..., negative_slope: fl
     """y = leaky_relu(x) element by element; see `UnaryPlan`."""
 def leaky_relu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy leaky_relu'(x) element by element; see `UnaryBackwardPlan`."""
-def leaky_relu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def leaky_relu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def learnable_fake_quantize(x: Array, scale: Array, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, grad_factor: Scalar = 1.0, block_shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`fake_quantize` with gradients of x, scale and zero_points, which are floats: learned step sizes."""
-def learnable_fake_quantize_backward(dy: Array, x: Array, scales: Array, zero_points: Array | None = None, *, shape: int | Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, quant_min: int = -128, quant_max: int = 127, grad_factor: Scalar = 1.0, return_dx: bool = True, return_dscales: bool = True, return_dzero_points: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of `LearnableFakeQuantizePlan`, with v = x / scale, r = round(v), and r's range low to high."""
 def left_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def legendre_polynomial_p(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2869,48 +2120,14 @@ def lerp(a: Array, b: Array, weight: Any, *, out: Out = None, stream: Stream = N
     """a + weight (b - a) with weight an array or a number (torch.lerp); exactly b for weight 1."""
 def lerp_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of lerp by its operands, those of arrays; see `TernaryBackwardPlan`."""
-def leslie(f: Array, s: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The matrix with first row f and s below its main diagonal, 0 elsewhere (scipy.linalg.leslie)."""
 def less(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def less_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = le(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def lexsort(keys: Any, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Where elements stand in the order of several keys, the last of which counts most (numpy.lexsort)."""
 def lgamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def lgamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy lgamma'(x) element by element; see `UnaryBackwardPlan`."""
-def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """act(x @ weightᵀ + bias) + residual (torch.nn.functional.linear): x [*, in], weight [out, in] or [in], bias [out]."""
-def linear_cross_entropy(x: Array, weight: Array, targets: Array, bias: Array | None = None, class_weight: Array | None = None, *, ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: str = 'element', logits_element: DType | None = None, return_lse: bool = False, return_target_logit: bool = False, return_total_weight: bool = False, return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """cross_entropy of x @ weightᵀ + bias (torch.nn.functional.linear_cross_entropy), whose logits are never whole in memory: x [*, hidden], weight [classes, hidden], targets [*]. See `LinearCrossEntropyPlan`."""
-def linear_cross_entropy_backward(dloss: Array, x: Array, weight: Array, targets: Array, lse: Array, bias: Array | None = None, class_weight: Array | None = None, total_weight: Array | None = None, dlse: Array | None = None, dtarget_logit: Array | None = None, *, rows: int = ..., hidden: int = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', logits_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx, dweight and dbias of linear_cross_entropy."""
-def linear_cross_entropy_of_probabilities(x: Array, weight: Array, probabilities: Array, bias: Array | None = None, class_weight: Array | None = None, *, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = 'mean', chunk: int = 0, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`cross_entropy_of_probabilities` of x @ weightᵀ + bias, whose logits are never whole in memory."""
-def linear_cross_entropy_of_probabilities_backward(dloss: Array, x: Array, weight: Array, probabilities: Array, bias: Array | None = None, class_weight: Array | None = None, *, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = 'mean', chunk: int = 0, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
-    """(dx, dweight, dbias) of `linear_cross_entropy_of_probabilities`; dbias is None without a bias."""
-def linear_kl(x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, divergence: str = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: str = 'mean', chunk: int = 0, math_precision: str = 'element', return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The divergence of softmax(x @ weightᵀ + bias) from a teacher's, whose logits are never whole in memory either."""
-def linear_kl_backward(dloss: Array, x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, rows: int = ..., hidden: int = ..., teacher_hidden: int = ..., num_classes: int = ..., divergence: Literal['forward', 'reverse', 'jsd'] = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: Literal['none', 'mean', 'sum'] = 'mean', chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx, dweight and dbias of linear_kl, whose logits are made again."""
-def linear_log_prob(x: Array, weight: Array, targets: Array, bias: Array | None = None, *, ignore_index: int = -100, softcap: float = 0.0, chunk: int = 0, math_precision: str = 'element', logits_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """log softmax(x @ weightᵀ + bias)[target] of every row, 0 where it is ignored: x [*, hidden], targets [*]."""
-def linear_scan(a: Array, b: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """h[t] = a[t] h[t - 1] + b[t] along `axis`, from h[-1] = `initial` (0 where absent); a broadcasts, over time, too."""
-def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_da: bool = True, return_db: bool = True, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry."""
-def linear_swiglu(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = 'silu', residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`gated_linear` of one packed weight [2 · out, in], the gate's rows first, and one packed bias [2 · out]."""
-def linspace(start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None, out: Any = None) -> Array:
-    """num numbers from start to stop, evenly spaced (torch.linspace, numpy.linspace); stop is one if `endpoint`."""
-def load_balancing_loss(router_logits: Array, indices: Array | None = None, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """experts Σ f P: f is an expert's choices per token, P its mean probability; router_logits (…, experts)."""
-def local_response_norm(x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x / (k + alpha · mean of x² over `size` neighbouring channels)^beta, of x (batch, channels, …); zeros beyond."""
-def local_response_norm_backward(dy: Array, x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of `local_response_norm`: dy / s^beta - 2 alpha beta / size · x · t, s being k + alpha · mean."""
 def log(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = log(x) element by element; see `UnaryPlan`."""
 def log10(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2932,18 +2149,10 @@ def log_ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ...
     """y = log_ndtr(x) element by element; see `UnaryPlan`."""
 def log_ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy log_ndtr'(x) element by element; see `UnaryBackwardPlan`."""
-def log_normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution log normal of loc, scale, numbers or arrays."""
 def log_sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = log_sigmoid(x) element by element, also called logsigmoid; see `UnaryPlan`."""
 def log_sigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy log_sigmoid'(x) element by element; see `UnaryBackwardPlan`."""
-def log_sigmoid_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def log_sigmoid_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def log_softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """log_softmax of x / temperature along `axis` (torch.log_softmax); `dtype` as of `softmax`."""
 def logaddexp(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = logaddexp(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def logaddexp2(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2952,8 +2161,6 @@ def logaddexp2_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True
     """(da, db) of y = logaddexp2(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def logaddexp_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = logaddexp(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def logcumsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The logcumsumexp of x along `axis`; see `ScanPlan`."""
 def loggamma(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lgamma(x) element by element, also called gammaln, also called loggamma; see `UnaryPlan`."""
 def logical_and(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -2970,142 +2177,20 @@ def logit(x: Array, *, shape: int | Sequence[int] = ..., eps: float | None = Non
     """y = logit(x) element by element; see `UnaryPlan`."""
 def logit_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., eps: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy logit'(x) element by element; see `UnaryBackwardPlan`."""
-def logmeanexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The logmeanexp of x along `axis` (all axes by default); see `ReducePlan`."""
-def logmeanexp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of logmeanexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def lognormal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution log normal of loc, scale, numbers or arrays."""
 def logsigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = log_sigmoid(x) element by element, also called logsigmoid; see `UnaryPlan`."""
-def logspace(start: Scalar, stop: Scalar, num: int = 50, base: Scalar = 10.0, element: Any = None, *, endpoint: bool = True, like: Any = None, out: Any = None) -> Array:
-    """base to the power of the numbers of `linspace` (torch.logspace, numpy.logspace)."""
-def logsumexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The logsumexp of x along `axis` (all axes by default); see `ReducePlan`."""
-def logsumexp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of logsumexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def lora_matmul(x: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, base: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[t] = base[t] + scale[i] (x[t] @ a[i]ᵀ) @ b[i]ᵀ with the adapter i of token t, or of the segment it is in."""
-def lora_matmul_backward(dy: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, x: Array | None = None, *, return_dx: bool = True, return_dbase: bool = True, return_da: bool = False, return_db: bool = False, return_dscale: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of `lora_matmul` that are asked for, in the order dx, dbase, da, db, dscale."""
-def lp_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def lp_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def lp_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
 def lt(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = lt(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def mac(a: Array, b: Array, c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """a + b c, the product rounded to the accumulator; b and c are arrays or numbers, integers wrap."""
 def mac_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of mac by its operands, those of arrays; see `TernaryBackwardPlan`."""
-def margin_ranking_loss(x: Array, other: Array | None, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """margin_ranking_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
-def margin_ranking_loss_backward(dloss: Array, x: Array, other: Array | None, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, return_dother: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of margin_ranking_loss by its operands; see `PointwiseLossBackwardPlan`."""
-def mask_indices(n: int, mask: Any, k: int = 0, *, like: Any = None) -> Sequence[Array]:
-    """Rows and columns of an n × n matrix that `mask` leaves: `triu` or `tril` of this package (numpy.mask_indices)."""
 def masked_fill(x: Array, mask: Array, value: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
-def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The logarithm of masked_softmax, from one pass."""
-def masked_scatter(x: Array, mask: Array, source: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the elements of source, in order, where `mask` holds, which broadcasts to x (torch.masked_scatter)."""
-def masked_scatter_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsource: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = dy, 0 where the mask chose; dsource = dy there, in order, 0 behind what was taken."""
-def masked_select(x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together."""
-def masked_select_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: float = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy at the rank of each element that the mask chose, 0 elsewhere."""
-def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """softmax of scale x + bias along `axis`, but for what mask and causal leave out."""
-def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of masked_softmax along `axis`: scale y (dy - Σ y dy), of its logarithm scale (dy - exp(y) Σ dy)."""
-def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
-    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
-def matmul_int4(a: Array, packed: Array, scales: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ W in float32 of float16 a [m, k] and int4 weights [k, n] by KAIO's packing (its matmul_int4), any m and n."""
-def matmul_int8(a: Array, b: Array, scale: Scalar = 1.0, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """scale · a @ b of int8 in float32 (KAIO's matmul_int8), float16 or bfloat16: shapes as in `int_mm`."""
-def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(a - a_zero_point) @ (b - b_zero_point) in int32, modulo 2³² (ONNX MatMulInteger): shapes as in `int_mm`."""
-def matmul_tc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ b in float32 of float16 operands on tensor cores: `matmul` with its shapes."""
-def matmul_tc_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ b in float32 of float16 operands on tensor cores: `matmul` with its shapes."""
-def matmul_tc_bf16(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
-def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
-def matmul_w4a8(x: Array, codes: Array, scales: Array, zeros: Array | None = None, *, x_scale: Array | None = None, bias: Array | None = None, kind: FormatKind | str | None = None, out_element: Any = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x_scale · (x @ Wᵀ) + bias of int8 x [*, k] by weights W [n, k] of 4 bits: the result is [*, n] (W4A8)."""
-def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
-def matrix_transpose(x: Array) -> Array:
-    """A view of x with its last two axes exchanged (jax.numpy.matrix_transpose, Tensor.mT)."""
-def matvec(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[…, i] = the sum of a[…, i, k] b[…, k], other axes broadcast (numpy.matvec): `matmul` with stacks of vectors."""
-def max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
-def max_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The max_norm of x along `axis` (all axes by default); see `ReducePlan`."""
-def max_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of max_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def max_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def max_pool1d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def max_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def max_pool2d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def max_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def max_pool3d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
-def max_unpool1d(x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Zeros, and each number of x [*, length] where `max_pool1d` found it; see `max_unpool2d`."""
-def max_unpool2d(x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Zeros, and each number of x [*, height, width] where `max_pool2d` found it (torch's max_unpool2d)."""
-def max_unpool3d(x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Zeros, and each number of x [*, depth, height, width] where `max_pool3d` found it; see `max_unpool2d`."""
-def max_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """The max_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
-def max_with_index_backward(dy: Array, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of max_with_index along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
 def maximum(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = maximum(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def maximum_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = maximum(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def maxwell(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution maxwell of scale, numbers or arrays."""
-def mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The mean of x along `axis` (all axes by default); see `ReducePlan`."""
-def mean_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of mean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def median(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The median of every row along `axis`, and where it stands; without an axis that of all elements (torch.median)."""
-def member(x: Array, elements: Array, *, shape: int | Sequence[int] = ..., count: int = ..., invert: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i] = whether x[i] is one of the elements, sorted ones: a binary search. A NaN is none, -0 equals +0."""
-def merge_sorted(a: Array, b: Array, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sorted rows of a and b as one, along `axis`: equal elements of a first. See `sort` for the order."""
-def meshgrid(*arrays: Any, indexing: str = 'ij', sparse: bool = False) -> list[Array]:
-    """Vectors as views of the grid that they span (torch.meshgrid, numpy.meshgrid)."""
-def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
-def min_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The min_norm of x along `axis` (all axes by default); see `ReducePlan`."""
-def min_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of min_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def min_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Logits [B, V], -inf but for those whose probability is at least min_p times the largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
-def min_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Probabilities [B, V], 0 but for those of at least min_p times the largest, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
-def min_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """The min_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
-def min_with_index_backward(dy: Array, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of min_with_index along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
 def minimum(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = minimum(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def minimum_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -3114,16 +2199,8 @@ def mish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., ou
     """y = mish(x) element by element; see `UnaryPlan`."""
 def mish_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy mish'(x) element by element; see `UnaryBackwardPlan`."""
-def mish_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def mish_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def mm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
-    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def mod(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = remainder(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def mode(x: Array, axis: int = -1, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The most frequent element of every row along `axis`, and where it stands last (torch.mode)."""
 modf: Expression  # fraction = where(isinf(x), copysign(0, x), where(signbit(x), -(trunc(x) - x), x - trunc(x))); whole = trunc(x)
 def modified_bessel_i0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = i0(x) element by element, also called modified_bessel_i0; see `UnaryPlan`."""
@@ -3137,122 +2214,24 @@ def modified_bessel_k1(x: Array, *, shape: int | Sequence[int] = ..., element: D
     """y = modified_bessel_k1(x) element by element; see `UnaryPlan`."""
 def modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
-def modulated_layer_norm(x: Array, shift: Array, scale: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """layer_norm(x) · (1 + scale) + shift over the last axis, shift and scale broadcast: adaptive layer norm."""
-def moe_permute(x: Array, experts: Array, *, num_experts: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
-    """(y, offsets, places): the rows of x once for each expert of theirs, in the order of experts."""
-def moe_unpermute(y: Array, places: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x[t, ...] = Σ weight[t, k] y[places[t, k], ...]: the experts' results of every token, weighted and added."""
-def moveaxis(x: Array, source: Any, destination: Any) -> Array:
-    """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
-def movedim(x: Array, source: Any, destination: Any) -> Array:
-    """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
-def moving_average_qparams(low: Array, high: Array, running_min: Array, running_max: Array, scale: Array, zero_point: Array, *, channels: int = ..., quant_min: int = -128, quant_max: int = 127, symmetric: bool = False, averaging_const: Scalar = 0.01, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array]:
-    """running = running + averaging_const (new - running) of the ends of a range; its scale and zero point."""
-def mse_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """mse_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
-def mse_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of mse_loss by its operands; see `PointwiseLossBackwardPlan`."""
-def msort(x: Array, *, shape: int | Sequence[int] = ..., start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = x sorted along its first axis (torch.msort); see `SortPlan`."""
 def mul(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def mul_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = mul(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def mulhi(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mulhi(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def multi_dot(matrices: Any, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The product of two matrices or more, in the order of fewest multiplications (torch.linalg.multi_dot)."""
-def multi_gemm(a: Sequence[Array], b: Sequence[Array], *, a_shapes: Sequence[Sequence[int]] = ..., b_shapes: Sequence[Sequence[int]] = ..., out_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
-    """y_i = alpha · a_i @ b_i for lists of matrices of any sizes and strides."""
-def multi_head_attention_forward(query: Array, key: Array, value: Array, embed_dim_to_check: int, num_heads: int, in_proj_weight: Array | None, in_proj_bias: Array | None, bias_k: Array | None, bias_v: Array | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Array, out_proj_bias: Array | None, training: bool = True, key_padding_mask: Array | None = None, need_weights: bool = True, attn_mask: Array | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Array | None = None, k_proj_weight: Array | None = None, v_proj_weight: Array | None = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True, is_causal: bool = False, *, seed: Scalar | None = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(y [L, N, E], weights or None), torch.nn.functional.multi_head_attention_forward with its order of parameters."""
-def multi_margin_loss(x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """multi_margin_loss of every row along the last axis (p, margin, class weights), or their mean or sum; see `RowLossPlan`."""
-def multi_margin_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradients of multi_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
 def multigammaln(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
 def multigammaln_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy multigammaln'(x) element by element; see `UnaryBackwardPlan`."""
-def multilabel_margin_loss(x: Array, labels: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """multilabel_margin_loss of every row along the last axis, or their mean or sum; see `RowLossPlan`."""
-def multilabel_margin_loss_backward(dloss: Array, x: Array, labels: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradients of multilabel_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
-def multilabel_soft_margin_loss(x: Array, hits: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """multilabel_soft_margin_loss of every row along the last axis (class weights), or their mean or sum; see `RowLossPlan`."""
-def multilabel_soft_margin_loss_backward(dloss: Array, x: Array, hits: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dx: bool = True, return_dhits: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of multilabel_soft_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
-def multinomial(probs: Array, num_samples: int = 1, replacement: bool = False, *, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Ids drawn from weights [V] or rows of them [B, V] (torch.multinomial): [num_samples] or [B, num_samples]."""
-def multinomial_counts(n: int, probs: Array, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """How often each of V categories comes in n draws, [..., V] of weights [..., V] (jax.random.multinomial)."""
 def multiply(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = mul(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def multivariate_normal(mean: Array, scale_tril: Array, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """mean + scale_tril z of standard normal vectors z [..., d] (torch.distributions.MultivariateNormal)."""
-def mv(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
-    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
 def mvlgamma(x: Array, *, shape: int | Sequence[int] = ..., p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = multigammaln(x) element by element, also called mvlgamma; see `UnaryPlan`."""
-def mxfp8_cast_transpose(x: Array, *, shape: int | Sequence[int] = ..., to_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array]:
-    """y and yt as MXFP8: fp8 with a power of two for each 32 numbers of a row, of x and of x transposed; one launch."""
 def nan_to_num(x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = nan_to_num(x) element by element; see `UnaryPlan`."""
 def nan_to_num_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., nan: float | None = None, posinf: float | None = None, neginf: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy nan_to_num'(x) element by element; see `UnaryBackwardPlan`."""
-def nanargmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The nanargmax of x along `axis` (all axes by default); see `ReducePlan`."""
-def nanargmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The nanargmin of x along `axis` (all axes by default); see `ReducePlan`."""
-def nancumprod(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cumprod of x along `axis` that takes NaN for 1 (numpy.nancumprod): of all elements as one row by default."""
-def nancumsum(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The cumsum of x along `axis` that takes NaN for 0 (numpy.nancumsum): of all elements as one row by default."""
-def nanmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The nanmax of x along `axis` (all axes by default); see `ReducePlan`."""
-def nanmax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of nanmax along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanmean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The nanmean of x along `axis` (all axes by default); see `ReducePlan`."""
-def nanmean_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of nanmean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanmedian(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`median` of the numbers of every row, NaN aside; NaN where there are none (torch.nanmedian)."""
-def nanmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The nanmin of x along `axis` (all axes by default); see `ReducePlan`."""
-def nanmin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of nanmin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanpercentile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`nanquantile` of levels that are counted in hundredths (numpy.nanpercentile)."""
-def nanprod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The nanprod of x along `axis` (all axes by default); see `ReducePlan`."""
-def nanprod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of nanprod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanquantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
-def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The nanstd of x along `axis` (all axes by default); see `ReducePlan`."""
-def nanstd_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of nanstd along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nansum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The nansum of x along `axis` (all axes by default); see `ReducePlan`."""
-def nansum_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of nansum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The nanvar of x along `axis` (all axes by default); see `ReducePlan`."""
-def nanvar_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of nanvar along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def narrow(x: Array, axis: int, start: int, length: int) -> Array:
-    """The view of `length` elements along an axis from `start` on, which may count from the end (torch.narrow)."""
-def narrow_copy(x: Array, axis: int, start: int, length: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """What `narrow` sees, in memory of its own (torch.narrow_copy)."""
-def native_batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None, running_mean: Array | None = None, running_var: Array | None = None, training: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm)."""
-def native_channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
-def native_dropout(x: Array, p: float = 0.5, training: bool = True, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`dropout` of every element, and what was kept (torch.native_dropout)."""
 def ndtr(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ndtr(x) element by element; see `UnaryPlan`."""
 def ndtr_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3269,140 +2248,30 @@ def neg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., eleme
     """dx = dy neg'(x) element by element; see `UnaryBackwardPlan`."""
 def negative(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = neg(x) element by element, also called negative; see `UnaryPlan`."""
-def negative_binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution negative binomial of count, p, numbers or arrays."""
-def nest_scales(scales: Array, code: Array, *, blocksize: int = 256) -> tuple[Any, Any, Any]:
-    """(absmax, absmax2, offset) of float32 scales of any shape: the parts that `nested_scales` makes scales of again."""
-def nested_scales(absmax: Array, code: Array, absmax2: Array, offset: Any = 0.0, *, blocksize: int = 256) -> Any:
-    """float32 scales of bitsandbytes' double quantisation: code[absmax] · absmax2[i // blocksize] + offset."""
 def nextafter(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = nextafter(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def nextafter_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = nextafter(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def nll_loss(x: Array, target: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """-weight[t] x[t] of log-probabilities x, 0 where t is ignore_index (torch.nn.functional.nll_loss)."""
-def nll_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: int | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradients of nll_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
-def nll_of_rows(x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """nll_loss of rows along the last axis; see `RowLossPlan`."""
-def nonzero(x: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: int = -1, flat: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """y[k, r] = the position along axis k of the r-th element of x that is not 0, in row-major order; count: how many."""
-def nonzero_static(x: Array, *, size: int, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`argwhere` without the number (torch.nonzero_static)."""
-def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`vector_norm` with the order by torch.norm's name."""
-def norm_backward(dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of `norm` and `vector_norm`; y is their result, which only order 2 needs."""
-def norm_except_dim(x: Array, p: float = 2, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The norm of order p of each slice of x along `axis`, which stays, the other axes with extent 1."""
-def normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution normal of loc, scale, numbers or arrays."""
-def normalize(x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x / max(‖x‖, eps), the norm of order p along `axis`, one or several (torch.nn.functional.normalize)."""
-def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0)."""
 def not_equal(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = ne(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def one_hot(index: Array, classes: int, *, axis: int = -1, on: builtins.complex = 1, off: builtins.complex = 0, element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Vectors of `classes` elements, of which the one at the index is `on` (torch.nn.functional.one_hot)."""
-def ones(shape: Any, element: Any = None, *, like: Any = None) -> Array:
-    """An array of ones (torch.ones, numpy.ones)."""
-def ones_like(x: Array, element: Any = None) -> Array:
-    """An array of x's shape, and its element where none is given, of ones (torch.ones_like)."""
-def orpo_loss(chosen: Array, rejected: Array, *, beta: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The odds-ratio term of ORPO (Hong et al. 2024): -beta log σ(log odds(chosen) - log odds(rejected))."""
-def orthogonal(n: int, m: int | None = None, *, shape: int | Sequence[int] = ..., gain: float = 1.0, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Matrices [*shape, n, m] of orthonormal rows (n <= m) or columns, each as likely as any other."""
-def outer(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
 def owens_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = owens_t(a, b) with broadcasting: the integral of exp(-a² (1 + x²) / 2) / (2π (1 + x²)) from 0 to b; one of them may be a number. See `SpecialFunctionPlan`."""
 def owens_t_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = owens_t(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
-def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
-def p_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def pack_awq(codes: Array, scales: Array, zeros: Array) -> tuple[Any, Any, Any]:
-    """(qweight, scales, qzeros) as AWQ stores them, of a matrix of kind uint4: the inverse of `repack_awq`."""
-def pack_codes(codes: Array, bits: int) -> Any:
-    """uint8 codes [*, k] below 2^bits as bytes [*, k · bits / 8]: a stream of bits, the lowest of a byte first."""
-def pack_gptq(codes: Array, scales: Array, zeros: Array, *, bits: int = 4, zero_offset: int = 1) -> tuple[Any, Any, Any]:
-    """(qweight, scales, qzeros) as GPTQ stores them, of a matrix of kind uint{bits}: the inverse of `repack_gptq`."""
-def pack_signs(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Whether elements are below 0, eight along the last axis in a byte, the first in the lowest bit, beyond the end 0."""
-def packbits(x: Array, axis: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Whether elements are not 0, eight along an axis in a byte, those beyond the end 0 (numpy.packbits)."""
-def packed_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, bias: Array | None = None, *, kind: PackedGemmKind | str = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[m, n] = scale_a[m] · scale_b[n] · Σ_k a[m, k] b[n, k] + bias[n] of packed integers, summed exactly in int32."""
-def pad(x: Array, pad: Any, mode: str = 'constant', value: builtins.complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
-def pad_backward(dy: Array, *, shape: int | Sequence[int] = ..., padding: int | Sequence[int | Sequence[int]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: builtins.complex = 0, interior: int | Sequence[int] = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = the sum of dy over what was read of each element of x, in a fixed order; 0 where nothing was."""
-def pad_in_dim(x: Array, padding_value: Any, padding_config: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with (before, after, between) elements of `padding_value` along each axis (jax.lax.pad), below 0 taken away."""
-def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
-def paged_kv_append_fp8(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', layout: str = 'hnd', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`paged_kv_append` of float16, bfloat16 or float32 into caches of fp8 bytes (uint8, or an fp8 dtype)."""
-def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance)."""
-def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need."""
-def pareto(scale: Array | float = 1.0, alpha: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution pareto of scale, alpha, numbers or arrays."""
-def partition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = x sorted, as numpy.partition leaves open for any kth; see `SortPlan`."""
-def pascal(n: int, kind: str = 'symmetric', element: Any = None, *, like: Any = None) -> Array:
-    """Pascal's triangle as an n × n matrix, 'symmetric', 'lower' or 'upper' (scipy.linalg.pascal)."""
-def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
-def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
-def percentile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`quantile` of levels that are counted in hundredths (numpy.percentile)."""
-def permutation(x: Array | int, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
-def permute(x: Array, *axes: Any) -> Array:
-    """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
-def permute_copy(x: Array, *axes: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with its axes in the order `axes`, numbers or one tuple, in memory of its own (torch.permute_copy)."""
-def permute_dims(x: Array, *axes: Any) -> Array:
-    """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
 def piecewise(x: Array, conditions: Any, functions: Any, *args: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise)."""
-def pixel_shuffle(x: Array, upscale_factor: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """[…, C r r, H, W] to […, C, H r, W r]: channels become pixels (torch.nn.functional.pixel_shuffle)."""
-def pixel_unshuffle(x: Array, downscale_factor: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """[…, C, H r, W r] to […, C r r, H, W]: pixels become channels (torch.nn.functional.pixel_unshuffle)."""
-def place(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = x, but element r mod n of the n in `source` where `mask` holds, both in row-major order."""
 def poch(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = poch(a, b) with broadcasting: Γ(a + b) / Γ(a); one of them may be a number. See `SpecialFunctionPlan`."""
 def poch_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = poch(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
-def poisson(rate: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution poisson of rate, numbers or arrays."""
-def poisson_nll_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, log_input: bool | None = None, full: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """poisson_nll_loss of every element, or its mean or sum (reduction, log_input, full, eps); see `PointwiseLossPlan`."""
-def poisson_nll_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, log_input: bool | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of poisson_nll_loss by its operands; see `PointwiseLossBackwardPlan`."""
 def polar(abs: Array, angle: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
 def polar_backward(dz: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """The gradients of polar; see `ComplexPairBackwardPlan`."""
-def policy_loss_backward(dloss: Array, policy: Array, old: Array, advantages: Array, reference: Array | None = None, mask: Array | None = None, entropy: Array | None = None, *, kind: PolicyLossKind | str = ..., batch: int = ..., tokens: int = ..., reduction: Literal['none', 'sum', 'token_mean', 'sequence_mean', 'length_mean'] = 'token_mean', epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float = 0.0, beta: float = 0.0, kl_estimator: Literal['k1', 'k2', 'k3'] = 'k3', importance_sampling_level: Literal['token', 'sequence'] = 'token', entropy_coef: float = 0.0, max_length: int | None = None, return_dpolicy: bool = True, return_dentropy: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dpolicy and dentropy of `PolicyLossPlan`; of the kind 'value' dpolicy is the gradient of the values."""
-def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps)."""
-def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(dx, dweight, dbias) of y = poly_norm(x, weight, bias), for dy of y's shape; dbias has shape (1,)."""
 def polygamma(x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = polygamma(x) element by element; see `UnaryPlan`."""
 def polygamma_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., n: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy polygamma'(x) element by element; see `UnaryBackwardPlan`."""
-def pool_backward(dy: Array, x: Array | None = None, y: Array | None = None, indices: Array | None = None, *, kind: PoolKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, output_size: int | Sequence[int] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx[..., i] = sum over the windows that hold i of what they hand back, in the windows' row-major order."""
 def popcount(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = popcount(x) element by element, also called population_count, also called bitwise_count; see `UnaryPlan`."""
 def population_count(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3417,127 +2286,21 @@ def pow_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, retur
     """(da, db) of y = pow(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
 def power(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = pow(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def ppo_loss(policy: Array, old: Array, advantages: Array, mask: Array | None = None, entropy: Array | None = None, *, epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float | None = None, entropy_coef: float | None = None, reduction: str = 'token_mean', return_clip_fraction: bool = False, return_approx_kl: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """-min(r A, clip(r, 1 - epsilon_low, 1 + epsilon_high) A) of tokens, r = exp(policy - old) (Schulman et al. 2017)."""
 def prelu(x: Array, weight: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x where x > 0, else weight x (torch.nn.functional.prelu); weight has one number, or one a channel (axis 1)."""
 def prelu_backward(dy: Array, x: Array, weight: Array, *, return_dx: bool = True, return_dweight: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(dx, dweight) of y = prelu(x, weight), the latter summed over all but the channels. See `BinaryBackwardPlan`."""
-def prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
-def prod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of prod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
-    """A matrix product whose result goes through a formula before it is written: no array of the product is made."""
 def psi(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = digamma(x) element by element, also called psi; see `UnaryPlan`."""
-def ptp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The ptp of x along `axis` (all axes by default); see `ReducePlan`."""
-def ptp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of ptp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def put(x: Array, indices: Array, values: Array, *, accumulate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with `values` written to, or added at, positions of its elements in row-major order (torch.put, numpy.put)."""
-def put_along_axis(x: Array, indices: Array, values: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with `values` at positions along `axis` (numpy.put_along_axis, whose result is in place); see `scatter`."""
-def putmask(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = x, but element r mod n of the n in `source` where `mask` holds, both in row-major order."""
-def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""
-def qk_norm_rope_backward(dyq: Array, dyk: Array, q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, return_dq: bool = True, return_dk: bool = True, return_dq_weight: bool = True, return_dk_weight: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dq = rstd·(g·w - xhat·mean(g·w·xhat)) and dq_weight = Σ g·xhat, where g is dyq turned back; the same of keys."""
-def qkv_gemm(codes_q: Array, codes_k: Array, codes_v: Array, x: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, zeros_q: Array | None = None, zeros_k: Array | None = None, zeros_v: Array | None = None, index_q: Array | None = None, index_k: Array | None = None, index_v: Array | None = None, bias_q: Array | None = None, bias_k: Array | None = None, bias_v: Array | None = None, *, kind: FormatKind | str = ..., m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, out_element: DType | None = None, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
-    """q, k, v = x @ Wᵀ + bias by three stored matrices of any widths: the projections before attention, fused."""
-def qkv_gemm_backward(codes_q: Array, codes_k: Array, codes_v: Array, dy_q: Array, dy_k: Array, dy_v: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, zeros_q: Array | None = None, zeros_k: Array | None = None, zeros_v: Array | None = None, index_q: Array | None = None, index_k: Array | None = None, index_v: Array | None = None, *, kind: FormatKind | str = ..., m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, out_element: DType | None = None, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy_q @ W_q + dy_k @ W_k + dy_v @ W_v of `QkvGemmPlan`, each W unpacked into the workspace."""
-def qkv_int8(w_q: Array, w_k: Array, w_v: Array, x: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, bias_q: Array | None = None, bias_k: Array | None = None, bias_v: Array | None = None, *, m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
-    """q, k, v = scale · (x @ W) · scales + bias by three int8 matrices of any widths, which stay int8 in memory."""
-def qkv_int8_backward(w_q: Array, w_k: Array, w_v: Array, dy_q: Array, dy_k: Array, dy_v: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, *, m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy_q @ W_qᵀ + dy_k @ W_kᵀ + dy_v @ W_vᵀ of `QkvInt8Plan`, each W times its scales, in the workspace."""
-def qkv_project(x: Array, w_q: Any, w_k: Any, w_v: Any, *, kind: FormatKind | str, bias: Any = None, out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """q, k, v = x @ Wᵀ + bias by three matrices [n, k] stored in one format of `FormatKind`: x [*, k], each [*, n]."""
-def qkv_project_int4(x: Array, w_q: Array, w_k: Array, w_v: Array, scales_q: Array, scales_k: Array, scales_v: Array, *, bias: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """q, k, v = x @ W + bias of float16 x [*, k] and three int4 matrices as `matmul_int4` takes them, in float16."""
-def qkv_project_int8(x: Array, w_q: Array, w_k: Array, w_v: Array, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, *, scales: Any = None, bias: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """q, k, v = scale · (x @ W) · scales + bias of float16 x [*, k] and int8 matrices [k, n], in float16."""
-def qlinear_matmul(a: Array, a_scale: Array, a_zero_point: Array | None, b: Array, b_scale: Array, b_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y ≈ a @ b of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearMatMul): shapes as in `int_mm`."""
-def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
-def quantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, stochastic: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear)."""
-def quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy / scale where `quantize` does not saturate x, else 0 (straight-through); dy has x's element."""
-def quantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float8_e4m3fn', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with a scale, and a zero point, for each block of its last axes; see `quantize`."""
-def quantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with a scale, and a zero point, for each place along `axis` (torch.quantize_per_channel); see `quantize`."""
-def quantize_per_group(x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: DType = 'int4', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with a scale, and a zero point, for each group of `group_size` neighbours along the last axis; see `quantize`."""
-def quantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with one scale and zero point, numbers or 0-d arrays (torch.quantize_per_tensor); see `quantize`."""
-def quantize_per_tensor_dynamic(x: Array, to_element: DType = 'int8', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(y, scale, zero_point) of x by its whole range, int8 or uint8 (torch.quantize_per_tensor_dynamic)."""
-def quantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with a scale, and a zero point, for each row along the last axis; see `quantize`."""
-def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, code: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
-def quantized_embedding_bag(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, offsets: Array | None = None, per_sample_weights: Array | None = None, *, code: str | None = None, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`embedding_bag` of the rows that `quantized_embedding` makes of a quantised table (FBGEMM's, torch's byte rows)."""
-def quantized_linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None, x_scale: Scalar | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x @ (scale · weight)ᵀ + bias of int8 weights [out, in], x [*, in] quantised to int8 on the way (W8A8, dynamic)."""
-def quantized_linear_backward(dy: Array, x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None, x_scale: Scalar | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of `quantized_linear`, straight through the quantisation: dy @ (scale · weight) / smooth (QLoRA's way)."""
-def quantized_matmul(x: Array, codes: Array, scales: Array | None = None, zeros: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str, index: Array | None = None, scale: Scalar = 1.0, out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x @ Wᵀ + bias by weights [n, k] stored in any format of `FormatKind`: x [*, k], the result [*, n]."""
 quick_gelu: Expression  # x * sigmoid(1.702 * x)
 def rad2deg(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rad2deg(x) element by element, also called degrees; see `UnaryPlan`."""
 def rad2deg_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy rad2deg'(x) element by element; see `UnaryBackwardPlan`."""
-def rademacher(*, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution rademacher."""
 def radians(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = deg2rad(x) element by element, also called radians; see `UnaryPlan`."""
-def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
-def rand(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Uniform numbers in [0, 1) (torch.rand); float32's are multiples of 2⁻²⁴. Keywords as of `uniform`."""
-def rand_like(x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`rand` of x's shape, element, package and device (torch.rand_like); out= may be x."""
-def randint(low: Scalar, high: Any = None, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = 'int64', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Whole numbers in [low, high), or in [0, low) where high is None (torch.randint), each as likely as any other."""
-def randint_like(x: Array, low: Scalar, high: Any = None, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`randint` of x's shape, element, package and device (torch.randint_like); out= may be x."""
-def randn(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Standard normal numbers (torch.randn). Keywords as of `normal`."""
-def randn_like(x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`randn` of x's shape, element, package and device (torch.randn_like); out= may be x."""
-def random_beta(a: Array | float, b: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution beta of a, b, numbers or arrays."""
-def random_f(dfnum: Array | float, dfden: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution f ratio of dfnum, dfden, numbers or arrays."""
-def random_gamma(concentration: Array | float, rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution gamma of concentration, rate, numbers or arrays."""
 def random_gamma_grad(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = random_gamma_grad(a, b) with broadcasting: the derivative by the parameter a of a gamma variate, whose value is b; one of them may be a number. See `SpecialFunctionPlan`."""
-def random_loggamma(concentration: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution loggamma of concentration, numbers or arrays."""
-def random_logistic(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution logistic of loc, scale, numbers or arrays."""
-def randperm(n: int, *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'int64', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """0 … n - 1 in a random order (torch.randperm), int64 or int32. like: an array whose package the result has."""
-def range(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
-    """start, start + step, … up to stop, which may be met (torch.range)."""
-def range_closed(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
-    """start, start + step, … up to stop, which may be met (torch.range)."""
-def rankdata(x: Array, axis: int = -1, method: str = 'average', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The rank of every element in its row along `axis`, counted from 1 (scipy.stats.rankdata)."""
-def ravel(x: Array) -> Array:
-    """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
-def ravel_multi_index(indices: Sequence[Array], dims: int | Sequence[int] = ..., mode: Literal['from_end', 'strict', 'wrap', 'clip'] = 'strict', first_fastest: bool | Literal['C', 'F'] = False, *, index_shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the position, in an array of shape `dims`, that an index of each of its axes names (numpy.ravel_multi_index)."""
-def rayleigh(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution rayleigh of scale, numbers or arrays."""
 def real(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """real of complex numbers; see `ComplexUnaryPlan`."""
 def real_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3546,50 +2309,18 @@ def reciprocal(x: Array, *, shape: int | Sequence[int] = ..., element: DType = .
     """y = reciprocal(x) element by element; see `UnaryPlan`."""
 def reciprocal_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy reciprocal'(x) element by element; see `UnaryBackwardPlan`."""
-def reduce(formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False, then: str | None = None, correction: int = 1, **defaults: Any) -> FormulaReduction:
-    """A function of arrays and numbers that reduces a formula along axes, without an array of its values."""
-def reduce_and(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The reduce_and of x along `axis` (all axes by default); see `ReducePlan`."""
-def reduce_max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
-def reduce_min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
-def reduce_or(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The reduce_or of x along `axis` (all axes by default); see `ReducePlan`."""
 def reduce_precision(x: Array, *, shape: int | Sequence[int] = ..., exponent_bits: int = 0, mantissa_bits: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """x rounded as a float of fewer bits; see `FloatFormatPlan`."""
-def reduce_prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
-def reduce_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
-def reduce_window(x: Array, kind: str = 'sum', *, window_dimensions: Any, window_strides: Any = None, padding: int | Sequence[int | Sequence[int]] = 0, window_dilation: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[o] = the sum, prod, max or min of x over the window of `window_dimensions` places at o (jax.lax.reduce_window)."""
-def reduce_window_backward(dy: Array, indices: Array | None = None, *, kind: ReduceWindowKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx[..., i] = sum over the windows that hold i of dy, for extremes of those whose saved index is i."""
-def reduce_xor(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
-def reglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def reglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def rel_entr(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rel_entr(a, b) with broadcasting: a log(a / b); one of them may be a number. See `SpecialFunctionPlan`."""
 def rel_entr_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """(da, db), that of an array alone, of y = rel_entr(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
 def relu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = relu(x) element by element; see `UnaryPlan`."""
-def relu2_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def relu2_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def relu6(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = relu6(x) element by element; see `UnaryPlan`."""
 def relu6_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy relu6'(x) element by element; see `UnaryBackwardPlan`."""
-def relu6_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def relu6_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
 def relu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy relu'(x) element by element; see `UnaryBackwardPlan`."""
 relu_squared: Expression  # square(relu(x))
@@ -3599,97 +2330,23 @@ def remainder(a: Array, b: Array, *, out: Out = None, stream: Stream = None, pre
     """y = remainder(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def remainder_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """(da, db) of y = remainder(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
-def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
-def repack_awq(qweight: Array, scales: Array, qzeros: Array) -> tuple[Any, Any, Any]:
-    """(codes, scales, zeros) of kind uint4 of a layer as AWQ stores it."""
-def repack_gptq(qweight: Array, scales: Array, qzeros: Array | None = None, g_idx: Array | None = None, *, bits: int = 4, zero_offset: int = 1) -> tuple[Any, Any, Any, Any]:
-    """(codes, scales, zeros, index) of kind uint{bits} of a layer as GPTQ stores it (AutoGPTQ; bits 2, 3, 4 or 8)."""
-def repeat(x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat)."""
-def repeat_interleave(x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat)."""
-def reshape(x: Array, *shape: Any) -> Array:
-    """x as another shape of as many elements, one of whose sizes may be -1 (torch.reshape): a view, or else a copy."""
-def resize(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The elements of x, again and again, in another shape of any size (numpy.resize)."""
 def resolve_conj(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the conjugate of its memory, the conjugate (torch.resolve_conj)."""
 def resolve_neg(x: Any) -> Any:
     """x itself; of a torch tensor that stands for the negative of its memory, the negative (torch.resolve_neg)."""
-def rev(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the order along an axis, several, or all of them reversed (torch.flip, numpy.flip)."""
 def right_shift(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = bitwise_right_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
 def rint(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
-def rms_norm(x: Array, weight: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, return_h: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = h / sqrt(mean(h² over normalized_shape) + eps) · weight, h = x + residual (torch.nn.functional.rms_norm)."""
-def rms_norm_backward(dy: Array, x: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_offset: float = 0.0, weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·(weight + weight_offset)."""
-def rms_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-06, weight_offset: float = 0.0, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """act(rms_norm(x, norm_weight) @ weightᵀ + bias) + residual: x [*, in], weight [out, in], norm_weight [in]."""
-def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(y, scales): rms_norm(x + residual) in 8 or 4 bits, with a scale for each row or block."""
-def rng_bit_generator(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'uint32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
-def rng_uniform(low: Scalar, high: Any, shape: int | Sequence[int] | None = None, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`uniform` in the order of parameters of jax.lax.rng_uniform."""
-def rnnt_loss(logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, *, blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """-log of the probability of targets under a transducer (torchaudio.functional.rnnt_loss); see `RnntLossPlan`."""
-def rnnt_loss_backward(dloss: Array, logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, lse: Array, log_steps: Array, log_alpha: Array, nll: Array, *, batch: int = ..., steps: int = ..., labels: int = ..., classes: int = ..., blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dlogits of `RnntLossPlan`: the derivative, cut to [-clamp, clamp] where that is above 0, times dloss."""
-def roll(x: Array, shifts: Any, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with its elements `shifts` further along an axis, or several, those beyond the end at the start (torch.roll)."""
-def rollaxis(x: Array, axis: int, start: int = 0) -> Array:
-    """A view of x with an axis moved back until it lies before axis `start` (numpy.rollaxis)."""
-def rope(x: Array, positions: Array | None = None, inv_freq: Array | None = None, x2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_y2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """y = x with pair j of each row turned by (position + offset) · inv_freq[j] and multiplied by scale."""
-def rope_backward(dy: Array, positions: Array | None = None, inv_freq: Array | None = None, dy2: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., seq_len: int = ..., head_dim: int = ..., num_heads2: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., offset: Scalar = 0, scale: Scalar = 1.0, return_dx2: bool = True, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = dy with pair j of each row turned by -(position + offset) · inv_freq[j] and multiplied by scale."""
-def rope_frequencies(rotary_dim: int | None = None, *, head_dim: int | None = None, base: float = 10000.0, scaling: Mapping[str, Any] | None = None, layer_type: str | None = None, seq_len: int | None = None, max_position_embeddings: int | None = None, original_max_position_embeddings: int | None = None, dtype: Any = ...) -> RopeFrequencies:
-    """Inverse frequencies [rotary_dim / 2] and the scale of a model's RoPE, for `rope(x, inv_freq=…, scale=…)`."""
-def rope_kv_append(q: Array, k_new: Array, v_new: Array, cache_offsets: Array, k_cache: Array, v_cache: Array, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., new_len: int = ..., max_cache_len: int = ..., d_k: int = ..., d_v: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = rope(q); k_cache[b, h, cache_offsets[b] + l] = rope(k_new)[b, h, l]; values likewise, as they are."""
-def rot90(x: Array, k: int = 1, axes: Any = ..., *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x turned k times by a quarter, from the first of two axes to the second (torch.rot90, numpy.rot90)."""
 def round(x: Array, *, shape: int | Sequence[int] = ..., decimals: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = round(x) element by element, also called rint, also called around; see `UnaryPlan`."""
-def router_z_loss(router_logits: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The mean over tokens of logsumexp(router_logits)², router_logits (…, experts) (Zoph et al. 2022, ST-MoE)."""
-def row_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
-def rrelu(x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x where x > 0, else x times a slope (torch.nn.functional.rrelu): (lower + upper) / 2, in training one drawn for each element from `seed` and `offset`, integers or 0-d device arrays. See `RreluPlan`."""
-def rrelu_backward(dy: Array, x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of y = rrelu(x), given what the forward call was given. See `RreluBackwardPlan`."""
 def rsqrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = rsqrt(x) element by element; see `UnaryPlan`."""
 def rsqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy rsqrt'(x) element by element; see `UnaryBackwardPlan`."""
 def rsub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """b - alpha a, rounded once; a or b may be a number (torch.rsub). See `BinaryPlan`."""
-def run_index(ends: Array, *, count: int = ..., total: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """index[j] = how many of the ascending `ends` are <= j: of runs with these ends, the one that j lies in."""
-def running_statistics(mean: Array, var: Array, running_mean: Array | None = None, running_var: Array | None = None, *, samples: int | Sequence[int] = ..., channels: int = ..., count: int = ..., momentum: Scalar = 0.1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """running = (1 - momentum) · running + momentum · new, of the mean and of the unbiased variance of a batch."""
-def sample(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, seed: Scalar = None, offset: Scalar = 0, top_n: int = 0, probabilities: bool = False, index_element: DType = 'int64', return_logprob: bool = False, return_probs: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """A token id for each row of logits [B, V], or of probabilities where `probabilities` says so; see `SamplingPlan`."""
 scaled_add: Expression  # x + alpha * y
-def scaled_dot(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, dimension_numbers: Any = None, out_element: Any = 'bfloat16', element: DType | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(a · scale_a) @ (b · scale_b): `dot_general` of operands in few bits with their scales (jax.lax.scaled_dot)."""
-def scaled_dot_general(a: Array, b: Array, dimension_numbers: Any, out_element: DType = 'float32', configs: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`dot_general` of operands that are quantised on the way, in blocks along the summed axes (jax.nn.scaled_dot_general)."""
-def scaled_dot_general_backward(dy: Array, a: Array, b: Array, dimension_numbers: Any, out_element: DType = 'float32', configs: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(da, db) of `scaled_dot_general`, straight through the quantisation, which says what is multiplied."""
-def scaled_grouped_mm(a: Array, b: Array, scale_a: Array, scale_b: Array, offsets: Array, *, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[r] = scale_a[r] a[r] @ (scale_b[g] b[g]) in bfloat16 of fp8, rows r in groups g that end at `offsets`."""
-def scaled_matmul(a: Array, b: Array, scale_a: Array, scale_b: Array, *, kind: FormatKind | str = 'mxfp8_e4m3', out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """A @ Bᵀ of two matrices [*, m, k] and [*, n, k] of blocks with scales (jax.nn.scaled_matmul, float32 results)."""
-def scaled_mm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None, scale_result: Array | None = None, out_element: DType = 'bfloat16', use_fast_accum: bool = False, element: DType | None = None, b_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(scale_a · a) @ (scale_b · b) + bias of fp8 (torch._scaled_mm, torch.nn.functional.scaled_mm): see `Fp8GemmPlan`."""
 def scaled_modified_bessel_k0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = scaled_modified_bessel_k0(x) element by element; see `UnaryPlan`."""
 def scaled_modified_bessel_k0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3698,12 +2355,443 @@ def scaled_modified_bessel_k1(x: Array, *, shape: int | Sequence[int] = ..., ele
     """y = scaled_modified_bessel_k1(x) element by element; see `UnaryPlan`."""
 def scaled_modified_bessel_k1_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy scaled_modified_bessel_k1'(x) element by element; see `UnaryBackwardPlan`."""
-def scan(formula: str | Callable[..., Any], kind: str | None = None, *, axis: int = -1, reverse: bool = False, exclusive: bool = False, then: str | None = None, **defaults: Any) -> FormulaScan:
-    """A function of arrays and numbers that scans a formula along an axis, without an array of its values."""
-def scan_backward(dy: Array, x: Array | None = None, y: Array | None = None, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, kind: ScanKind | str = ..., exclusive: bool = False, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx of a scan: what the prefixes that hold x[i] hand back to it."""
-def scan_extreme_backward(dy: Array, indices: Array, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, kind: ScanExtremeKind | str = ..., offset: Scalar = 0, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx[i] = the sum of dy[j] over the j whose running extreme stands at i, from the last to the first."""
+def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
+def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """cases[which] element by element (jax.lax.select_n); a bool `which` has two, the first where it is False."""
+def selu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = selu(x) element by element; see `UnaryPlan`."""
+def selu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy selu'(x) element by element; see `UnaryBackwardPlan`."""
+def sgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sign(x) element by element, also called sgn; see `UnaryPlan`."""
+def sgn_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of sgn of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def shift_left(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def shift_right_arithmetic(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a >> b with the upper bit of a shifted in, of unsigned integers too (jax.lax.shift_right_arithmetic)."""
+def shift_right_logical(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shift_right_logical(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def shifted_chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_u(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def shifted_chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = shifted_chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
+def sici(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(sine_integral(x), cosine_integral(x)) (scipy.special.sici); two launches."""
+def sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
+def sigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sigmoid'(x) element by element; see `UnaryBackwardPlan`."""
+def sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sign(x) element by element, also called sgn; see `UnaryPlan`."""
+def signbit(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = signbit(x) element by element; see `UnaryPlan`."""
+def silu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def silu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy silu'(x) element by element; see `UnaryBackwardPlan`."""
+def sin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sin(x) element by element; see `UnaryPlan`."""
+def sin_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sin'(x) element by element; see `UnaryBackwardPlan`."""
+def sinc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sinc(x) element by element; see `UnaryPlan`."""
+def sinc_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sinc'(x) element by element; see `UnaryBackwardPlan`."""
+def sine_integral(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sine_integral(x) element by element; see `UnaryPlan`."""
+def sine_integral_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sine_integral'(x) element by element; see `UnaryBackwardPlan`."""
+def sinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sinh(x) element by element; see `UnaryPlan`."""
+def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
+def soft_sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = softsign(x) element by element, also called soft_sign; see `UnaryPlan`."""
+def softplus(x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = softplus(x) element by element; see `UnaryPlan`."""
+def softplus_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy softplus'(x) element by element; see `UnaryBackwardPlan`."""
+def softshrink(x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = softshrink(x) element by element; see `UnaryPlan`."""
+def softshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy softshrink'(x) element by element; see `UnaryBackwardPlan`."""
+def softsign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = softsign(x) element by element, also called soft_sign; see `UnaryPlan`."""
+def softsign_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy softsign'(x) element by element; see `UnaryBackwardPlan`."""
+def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
+sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
+sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
+def spence(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = spence(x) element by element; see `UnaryPlan`."""
+def spence_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy spence'(x) element by element; see `UnaryBackwardPlan`."""
+def sph_harm_y(n: Array, m: Array, theta: Array, phi: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y)."""
+def sph_legendre_p(n: Array, m: Array, theta: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """√((2n + 1) (n - m)! / (4π (n + m)!)) P_n^m(cos θ), with the sign (-1)^m (scipy.special.sph_legendre_p)."""
+def sph_legendre_p_backward(dy: Array, n: Array, m: Array, theta: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by θ of y = sph_legendre_p(n, m, θ), in θ's shape. See `SpecialFunctionBackwardPlan`."""
+def spherical_bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = spherical_bessel_j0(x) element by element; see `UnaryPlan`."""
+def spherical_bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy spherical_bessel_j0'(x) element by element; see `UnaryBackwardPlan`."""
+def sqrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = sqrt(x) element by element; see `UnaryPlan`."""
+def sqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy sqrt'(x) element by element; see `UnaryBackwardPlan`."""
+def square(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = square(x) element by element; see `UnaryPlan`."""
+def square_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy square'(x) element by element; see `UnaryBackwardPlan`."""
+def squared_difference(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = squared_difference(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def squared_difference_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = squared_difference(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+squareplus: Expression  # where(x >= 0, x / 2 + hypot(x, sqrt(b)) / 2, b / 2 / (hypot(x, sqrt(b)) + abs(x)))
+def sub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
+def sub_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = sub(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def subtract(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
+def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
+def tan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = tan(x) element by element; see `UnaryPlan`."""
+def tan_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy tan'(x) element by element; see `UnaryBackwardPlan`."""
+def tanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = tanh(x) element by element; see `UnaryPlan`."""
+def tanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy tanh'(x) element by element; see `UnaryBackwardPlan`."""
+def tanhshrink(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = tanhshrink(x) element by element; see `UnaryPlan`."""
+def tanhshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy tanhshrink'(x) element by element; see `UnaryBackwardPlan`."""
+def threshold(x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = threshold(x) element by element; see `UnaryPlan`."""
+def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy threshold'(x) element by element; see `UnaryBackwardPlan`."""
+def true_divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
+def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
+def trunc_divide(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = trunc_divide(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def view_as_complex(x: Any) -> Any:
+    """A float32 or float64 array with a last axis of two as complex numbers (torch.view_as_complex)."""
+def view_as_real(z: Any) -> Any:
+    """A complex array of any strides as real numbers with a last axis of two, the parts (torch.view_as_real)."""
+def where(condition: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where)."""
+def where_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of where by its operands, those of arrays; see `TernaryBackwardPlan`."""
+def wofz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """wofz of complex numbers; see `ComplexUnaryPlan`."""
+def wofz_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of wofz of complex numbers; see `ComplexUnaryBackwardPlan`."""
+def xlog1py(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = xlog1py(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def xlog1py_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = xlog1py(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def xlogy(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = xlogy(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
+def xlogy_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(da, db) of y = xlogy(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
+def zeta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = zeta(a, b) with broadcasting: the sum of (q + k)^-s over k >= 0, s = a and q = b; one of them may be a number. See `SpecialFunctionPlan`."""
+def zeta_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient by b of y = zeta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""
+# ops.embedding
+def embedding(indices: Array, weight: Array, *, padding_idx: int | None = None, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., :] = weight[indices[..., :], :] (torch.nn.functional.embedding); see `EmbeddingPlan`."""
+def embedding_add(indices: Array, weight: Array, positions: Array, position_weight: Array, types: Array | None = None, type_weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """weight[indices] + position_weight[positions] (+ type_weight[types]): the embeddings of BERT and GPT-2."""
+def embedding_backward(dy: Array, indices: Array, *, index_shape: int | Sequence[int] = ..., num_embeddings: int = ..., embedding_dim: int = ..., padding_idx: int | None = None, scale_grad_by_freq: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dweight[v, :] = sum of dy[t, :] over the tokens t with indices[t] = v (the gradient of embedding)."""
+def embedding_bag(indices: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None, *, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b, :] = the rows weight[i, :] of the indices i in bag b combined: mode sum, mean or max."""
+def embedding_bag_tables(indices: Array, weight: Array, row_offsets: Array, per_sample_weights: Array | None = None, *, mode: str = 'sum', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bags of several tables in one launch (FBGEMM's table-batched embedding): y[t, b, :] of table t and bag b."""
+def embedding_renorm(weight: Array, indices: Array, *, num_embeddings: int = ..., embedding_dim: int = ..., index_shape: int | Sequence[int] = ..., max_norm: Scalar, norm_type: Scalar = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """weight[v, :] *= max_norm / (norm + 1e-7) of the rows v among indices whose norm is above max_norm, in place."""
+def quantized_embedding(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, code: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8."""
+def quantized_embedding_bag(indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, offsets: Array | None = None, per_sample_weights: Array | None = None, *, code: str | None = None, mode: str = 'mean', padding_idx: int | None = None, include_last_offset: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`embedding_bag` of the rows that `quantized_embedding` makes of a quantised table (FBGEMM's, torch's byte rows)."""
+def vocab_parallel_embedding(indices: Array, weight: Array, vocab_start: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Rows of the part of a table that starts at row vocab_start (Megatron's VocabParallelEmbedding), 0 for others."""
+# ops.gated
+def bilinear_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def bilinear_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def celu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def celu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def elu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def elu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def gated_activation(gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, limit: float | None = None, p: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def gated_activation_backward(dy: Array, gate: Array, up: Array = None, *, kind: GatedActivationKind | str = ..., shape: int | Sequence[int] = ..., negative_slope: float | None = None, alpha: float | None = None, scale: float | None = None, input_scale: float | None = None, beta: float | None = None, threshold: float | None = None, value: float | None = None, min_val: float | None = None, max_val: float | None = None, lambd: float | None = None, eps: float | None = None, nan: float | None = None, posinf: float | None = None, neginf: float | None = None, decimals: float | None = None, n: float | None = None, limit: float | None = None, p: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def gated_quantize(gate: Array, up: Array | None = None, *, kind: GatedActivationKind | str = 'swiglu', to_element: DType = 'float8_e4m3fn', order: str | None = None, alpha: float | None = None, limit: float | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, scales): act(gate) · up as float8 with a float32 scale for each row; see `GatedQuantizePlan`."""
+def geglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def geglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def geglu_tanh(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def geglu_tanh_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def halves(x: Array, order: str = 'gate_first', axis: int = -1) -> tuple[Array, Array]:
+    """(gate, up): views of the two halves of x along an axis."""
+def hardshrink_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def hardshrink_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def hardsigmoid_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def hardsigmoid_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def hardswish_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def hardswish_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def hardtanh_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def hardtanh_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., min_val: float | None = None, max_val: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def leaky_relu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def leaky_relu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., negative_slope: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def log_sigmoid_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def log_sigmoid_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def mish_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def mish_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def reglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def reglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def relu2_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def relu2_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def relu6_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def relu6_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def selu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def selu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def softplus_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def softplus_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def softshrink_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def softshrink_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def softsign_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def softsign_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def swiglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def swiglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def swiglu_oai(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, limit: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, limit: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def tanh_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
+    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
+def tanh_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
+    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+# ops.gemm
+def addbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · the sum over i of a[i] @ b[i] (torch.addbmm): a [i, m, k], b [i, k, n], c is broadcast."""
+def addmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def addmv(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def addr(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a[i] b[j] of two vectors (torch.addr), c broadcast. One launch; beta = 0 leaves c out."""
+def baddbmm(c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
+def batch_matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def bilinear(a: Array, b: Array, weight: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, o] = the sum of a[…, i] weight[o, i, j] b[…, j] + bias[o] (torch.nn.functional.bilinear)."""
+def bmm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def chain_matmul(*matrices: Any, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The product of matrices in the order of fewest multiplications (torch.chain_matmul); of one, a copy of it."""
+def dense_gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
+def dot_general(a: Array, b: Array, dimension_numbers: Any, *, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of products of ((a's summed, b's summed), (a's batch, b's batch)) axes (jax.lax.dot_general)."""
+def einsum(equation: Any, *operands: Any, path: Any = None, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of products that an equation names, 'ij,jk->ik' (torch.einsum, numpy.einsum, jax.numpy.einsum)."""
+def einsum_path(equation: Any, *operands: Any) -> Any:
+    """The order in which `einsum` multiplies its operands, for its `path=` (numpy.einsum_path): places, step by step."""
+def fp8_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, c: Array | None = None, bias: Array | None = None, residual: Array | None = None, scale_y: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., a_scales: int | Sequence[int] = ..., b_scales: int | Sequence[int] = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType = ..., b_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_amax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = act(alpha · (scale_a · a) @ (scale_b · b) + beta · c + bias) + residual of fp8 (torch's scaled_mm)."""
+def gated_linear(x: Array, gate_weight: Array, up_weight: Array, gate_bias: Array | None = None, up_bias: Array | None = None, *, activation: str | None = 'silu', residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act(x @ gate_weightᵀ + gate_bias) · (x @ up_weightᵀ + up_bias) + residual (Shazeer 2020): x [*, in]."""
+def gemm(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = act(alpha · a @ b + beta · c + bias) + residual over any batch axes and strides (torch.matmul, torch.addmm)."""
+def gemm_backward(dy: Array, a: Array, b: Array, up: Array | None = None, pre: Array | None = None, up_pre: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', math_precision: Literal['element', 'tf32'] = 'element', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dup: bool = True, return_dc: bool = True, return_dbias: bool = True, return_dup_bias: bool = True, return_drow_bias: bool = True, return_dresidual: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """da, db, dup, dc, dbias, dup_bias, drow_bias, dresidual of `GemmPlan`, of which each may be None and is then free."""
+def gemv(a: Array, b: Array, c: Array | None = None, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, row_bias: Array | None = None, scale_a: Array | None = None, scale_b: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', out_element: DType | None = None, alpha: Scalar = 1.0, beta: Scalar = 1.0, return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """`GemmPlan` for at most 16 rows of a, with its epilogue: y = act(alpha · a @ b + beta · c + bias) + residual."""
+def ger(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
+def grouped_gemm(a: Array, b: Array, offsets: Array, bias: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = a[r] @ b[g] + bias[g] for the rows r of each group g (torch.nn.functional.grouped_mm, jax.lax.ragged_dot)."""
+def grouped_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., return_da: bool = True, return_db: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `GroupedGemmPlan`: da[r] = dy[r] @ b[g]ᵀ, db[g] = a[r]ᵀ @ dy[r], dbias[g] = Σ dy[r]."""
+def grouped_gemm_epilogue(a: Array, b: Array, offsets: Array, bias: Array | None = None, up: Array | None = None, up_bias: Array | None = None, scale_a: Array | None = None, residual: Array | None = None, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., k: int = ..., activation: Literal['none', 'relu', 'gelu', 'gelu_tanh', 'silu'] = 'none', return_pre: bool = False, return_up_pre: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[r] = act(s[r] a[r] @ b[g] + bias[g]) (s[r] a[r] @ up[g] + up_bias[g]) + residual[r], rows r in groups g."""
+def grouped_inner_gemm(a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[g] = a[:, r] @ b[r] over the rows r of each group g: the products that a ragged axis is summed in."""
+def grouped_inner_gemm_backward(dy: Array, a: Array, b: Array, offsets: Array, *, total: int = ..., groups: int = ..., n: int = ..., num_offsets: int | None = ..., m: int = ..., return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `GroupedInnerGemmPlan`: da[:, r] = dy[g] @ b[r]ᵀ, db[r] = a[:, r]ᵀ @ dy[g]."""
+def grouped_mm(a: Array, b: Array, offsets: Array | None = None, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends."""
+def kron(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Every element of a times all of b: y[i B + j] = a[i] b[j] along each axis of B in b (torch.kron, numpy.kron)."""
+def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act(x @ weightᵀ + bias) + residual (torch.nn.functional.linear): x [*, in], weight [out, in] or [in], bias [out]."""
+def linear_swiglu(x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = 'silu', residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`gated_linear` of one packed weight [2 · out, in], the gate's rows first, and one packed bias [2 · out]."""
+def lora_matmul(x: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, base: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[t] = base[t] + scale[i] (x[t] @ a[i]ᵀ) @ b[i]ᵀ with the adapter i of token t, or of the segment it is in."""
+def lora_matmul_backward(dy: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None, ranks: Array | None = None, x: Array | None = None, *, return_dx: bool = True, return_dbase: bool = True, return_da: bool = False, return_db: bool = False, return_dscale: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `lora_matmul` that are asked for, in the order dx, dbase, da, db, dscale."""
+def matmul(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def matmul_tc(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b in float32 of float16 operands on tensor cores: `matmul` with its shapes."""
+def matmul_tc_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b in float32 of float16 operands on tensor cores: `matmul` with its shapes."""
+def matmul_tc_bf16(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
+def matmul_tc_bf16_async(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b in float32 of bfloat16 operands on tensor cores: `matmul` with its shapes."""
+def matrix_power(a: Array, n: int, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0."""
+def matvec(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, i] = the sum of a[…, i, k] b[…, k], other axes broadcast (numpy.matvec): `matmul` with stacks of vectors."""
+def mm(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def multi_dot(matrices: Any, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The product of two matrices or more, in the order of fewest multiplications (torch.linalg.multi_dot)."""
+def multi_gemm(a: Sequence[Array], b: Sequence[Array], *, a_shapes: Sequence[Sequence[int]] = ..., b_shapes: Sequence[Sequence[int]] = ..., out_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
+    """y_i = alpha · a_i @ b_i for lists of matrices of any sizes and strides."""
+def mv(a: Array, b: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, math_precision: str = 'element', out_element: DType | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, epilogue: Any = None) -> Array:
+    """alpha · a @ b + beta · c with NumPy's shapes (torch.matmul, torch.baddbmm, numpy.matmul)."""
+def outer(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
+def ragged_dot(a: Array, b: Array, group_sizes: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot)."""
+def scaled_mm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None, scale_result: Array | None = None, out_element: DType = 'bfloat16', use_fast_accum: bool = False, element: DType | None = None, b_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(scale_a · a) @ (scale_b · b) + bias of fp8 (torch._scaled_mm, torch.nn.functional.scaled_mm): see `Fp8GemmPlan`."""
+def syrk(a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """alpha · a @ aᵀ + beta · c of matrices [*, n, k], or with `trans` alpha · aᵀ @ a + beta · c of [*, k, n]."""
+def syrk_backward(dy: Array, a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, dc) of `syrk`: alpha (dy + dyᵀ) @ a, and beta (dy + dyᵀ) below the diagonal, beta dy on it, 0 above."""
+def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's."""
+def vecmat(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
+# ops.indexing
+def argwhere(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(positions of the elements of x that are not 0, [size, axes of x], how many they are); `nonzero` transposed."""
+def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
+def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
+    """dmatrices[i] = dy where matrix i stands in y."""
+def compress(condition: Array, x: Array, *, axis: int | None = None, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(slices of x along `axis` where the vector `condition` is not 0, how many they are) (numpy.compress)."""
+def extract(condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
+def flatnonzero(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
+def gather(x: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
+def gather_backward(dy: Array, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i, in their order (gather's gradient)."""
+def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b…, i…] = x[b…, *indices[b…, i…]]: slices of x by coordinates (ONNX GatherND, tf.gather_nd)."""
+def gather_slices(x: Array, indices: Array, *, offset_dims: Sequence[int], collapsed_slice_dims: Sequence[int] = ..., start_index_map: Sequence[int], slice_sizes: Sequence[int], operand_batching_dims: Sequence[int] = ..., start_indices_batching_dims: Sequence[int] = ..., mode: str = 'fill', fill_value: float = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Windows of x of the lengths slice_sizes, each beginning where an index says (jax.lax.gather)."""
+def index(x: Array, key: Any, *, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[key] with index arrays that broadcast together, and slices, integers, None and … mixed, as in NumPy."""
+def index_add(x: Array, index: Array, src: Array, *, axis: int, alpha: float = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the slices of alpha · src added to those that `index` names along `axis` (torch.index_add)."""
+def index_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy added up at the positions that were read, in the row-major order of the indices; 0 elsewhere."""
+def index_copy(x: Array, index: Array, src: Array, *, axis: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the slices of src in the place of those that `index` names along `axis` (torch.index_copy)."""
+def index_fill(x: Array, index: Array, value: Any, *, axis: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `value`, a number or an array without axes, in the slices that `index` names along `axis`."""
+def index_put(x: Array, key: Any, values: Array, *, accumulate: bool = False, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `values` written to, or added at (accumulate), x[key] (torch.index_put, jax's x.at[key].set and .add)."""
+def index_put_add_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, return_dx: bool = True, return_dvalues: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, and dvalues = dy[i, :, j, …]; for set only of the token that won, and dx is 0 there."""
+def index_put_backward(dy: Array, indices: Sequence[Array], *, shape: int | Sequence[int] = ..., index_shapes: Sequence[Sequence[int]] = ..., axes: int | Sequence[int] | None = ..., batch: int = 0, place: int | None = None, return_dx: bool = True, return_dvalues: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, and dvalues = dy[i, :, j, …]; for set only of the token that won, and dx is 0 there."""
+def index_reduce(x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the slices of src combined with those that `index` names along `axis` (torch.index_reduce)."""
+def index_select(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def index_take(x: Array, indices: Sequence[Array], axes: Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i…, …] = the slice of x at indices[k][i…] along axis axes[k] for every k (jax.lax.index_take)."""
+def masked_scatter(x: Array, mask: Array, source: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the elements of source, in order, where `mask` holds, which broadcasts to x (torch.masked_scatter)."""
+def masked_scatter_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsource: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, 0 where the mask chose; dsource = dy there, in order, 0 behind what was taken."""
+def masked_select(x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together."""
+def masked_select_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: float = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy at the rank of each element that the mask chose, 0 elsewhere."""
+def nonzero(x: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: int = -1, flat: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y[k, r] = the position along axis k of the r-th element of x that is not 0, in row-major order; count: how many."""
+def nonzero_static(x: Array, *, size: int, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`argwhere` without the number (torch.nonzero_static)."""
+def place(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, but element r mod n of the n in `source` where `mask` holds, both in row-major order."""
+def put(x: Array, indices: Array, values: Array, *, accumulate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `values` written to, or added at, positions of its elements in row-major order (torch.put, numpy.put)."""
+def put_along_axis(x: Array, indices: Array, values: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with `values` at positions along `axis` (numpy.put_along_axis, whose result is in place); see `scatter`."""
+def putmask(x: Array, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x, but element r mod n of the n in `source` where `mask` holds, both in row-major order."""
+def ravel_multi_index(indices: Sequence[Array], dims: int | Sequence[int] = ..., mode: Literal['from_end', 'strict', 'wrap', 'clip'] = 'strict', first_fastest: bool | Literal['C', 'F'] = False, *, index_shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the position, in an array of shape `dims`, that an index of each of its axes names (numpy.ravel_multi_index)."""
 def scatter(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
 def scatter_add(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3740,16 +2828,1374 @@ def scatter_sub(x: Array, index: Array, src: Array, *, axis: int, out: Out = Non
     """y = x less the tokens of src at positions along `axis` (jax.lax.scatter_sub): `scatter_add` of -src."""
 def scatter_sum(x: Array, index: Array, src: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., include_self: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = x, then y[…, i, …] = f(y[…, i, …], src[…, l, …]) with i = index[…, l, …] along `axis`, l in order."""
-def sdpa(q: Array, k: Array, v: Array, mask: Array | None = None, *, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, scores_stage: str = 'raw', layout: str = 'bhsd', return_attn: bool = False, return_scores: bool = False, return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """softmax(softcap(scale · q kᵀ) + mask) v; causal, query i sees the keys up to i (top left, torch's) by default."""
-def sdpa_backward(q: Array, k: Array, v: Array, attn: Array, dy: Array, *, scale: float | None = None, softcap: float = 0.0, dropout_p: float = 0.0, seed: Scalar | None = None, offset: Scalar = 0, mask_shape: int | Sequence[int] = ..., mask_element: DType | None = None, layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, return_dmask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(dq, dk, dv, dmask), those asked for, of `sdpa` from its weights `attn`; arrays in `layout` as there."""
-def sdpa_block_sparse(q: Array, k: Array, v: Array, pattern: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default."""
-def sdpa_block_sparse_backward(q: Array, k: Array, v: Array, pattern: Array, y: Array, lse: Array, dy: Array, *, query_block: int = 64, key_block: int = 64, scale: float | None = None, is_causal: bool = False, causal_alignment: str = 'top_left', layout: str = 'bhsd', return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default."""
-def searchsorted(sorted_sequence: Array, values: Array, sorter: Array | None = None, *, shape: int | Sequence[int] = ..., values_shape: int | Sequence[int] = ..., right: bool = False, index_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """index[…, i] = how many elements of the sorted row are below values[…, i] or, if `right`, not above it."""
+def take(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
+def take_along_axis(x: Array, indices: Array, axis: int | None = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[…, j, …] = x[…, indices[…, j, …], …], the other axes broadcast together (numpy.take_along_axis)."""
+def take_along_dim(x: Array, indices: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`take_along_axis` by torch's name, whose axis is None by default."""
+def take_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[…, i, …] = sum of dy[…, j…, …] over the j with indices[j…] = i, in their order (the gradient of take)."""
+def trim_zeros(x: Array, trim: str = 'fb', *, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(a vector without the zeros before its first and behind its last other element, how many are left)."""
+def unravel_index(x: Array, dims: int | Sequence[int] = ..., first_fastest: bool | Literal['C', 'F'] = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
+# ops.layout
+def append(x: Array, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
+def apply_over_axes(func: Callable[..., Any], x: Array, axes: Any) -> Array:
+    """func(x, axis=axis) for each of several axes in turn, whose result has that axis, of extent 1, or lacks it."""
+def arange(start: Any, stop: Any = None, step: Any = 1, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
+    """start, start + step, … below stop; of one number those from 0 below it (torch.arange, numpy.arange)."""
+def array_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
+def as_strided(x: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a view of these sizes and strides, in elements, sees of x's memory, copied (torch.as_strided_copy)."""
+def as_strided_copy(x: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What a view of these sizes and strides, in elements, sees of x's memory, copied (torch.as_strided_copy)."""
+def as_strided_scatter(x: Array, src: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what a view of these sizes and strides sees of its memory replaced by src (torch.as_strided_scatter)."""
+def atleast_1d(*arrays: Any) -> Any:
+    """Arrays as views of one axis at least; of several, or of a list, a tuple (torch.atleast_1d)."""
+def atleast_2d(*arrays: Any) -> Any:
+    """Arrays as views of two axes at least, put in before the others (torch.atleast_2d)."""
+def atleast_3d(*arrays: Any) -> Any:
+    """Arrays as views of three axes at least: (1, n, 1) of a vector, (m, n, 1) of a matrix (torch.atleast_3d)."""
+def bartlett(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Bartlett window that is not periodic, in float64 (numpy.bartlett)."""
+def bartlett_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
+    """1 - |2 i / N - 1| (torch.bartlett_window)."""
+def blackman(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Blackman window that is not periodic, in float64 (numpy.blackman)."""
+def blackman_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
+    """0.42 - ½ cos(2π i / N) + 0.08 cos(4π i / N) (torch.blackman_window)."""
+def block(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
+def broadcast(x: Array, sizes: Any) -> Array:
+    """A view of x with axes of these sizes before its own, along which it is repeated (jax.lax.broadcast)."""
+def broadcast_arrays(*arrays: Any) -> list[Array]:
+    """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
+def broadcast_in_dim(x: Array, shape: Any, broadcast_dimensions: Any) -> Array:
+    """A view of x as `shape`, in which axis i of x is axis broadcast_dimensions[i] (jax.lax.broadcast_in_dim)."""
+def broadcast_like(x: Array, like: Array) -> Array:
+    """A view of x as the shape of another array (jax.lax.broadcast_like)."""
+def broadcast_tensors(*arrays: Any) -> list[Array]:
+    """The arrays as views of the shape that they broadcast to together (torch.broadcast_tensors)."""
+def broadcast_to(x: Array, shape: Any) -> Array:
+    """A view of x as a shape that it broadcasts to, with steps of 0 (torch.broadcast_to)."""
+def broadcast_to_rank(x: Array, rank: int) -> Array:
+    """A view of x with axes of extent 1 before its own, up to `rank` axes (jax.lax.broadcast_to_rank)."""
+def broadcasted_iota(element: Any, shape: Any, dimension: int, *, like: Any = None) -> Array:
+    """The index along one axis, of every element of a shape (jax.lax.broadcasted_iota)."""
+def cartesian_prod(*arrays: Any) -> Array:
+    """All tuples of one element of each vector, as rows (torch.cartesian_prod); of one vector itself."""
+def cat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
+def channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
+def chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
+    """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
+def circulant(c: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix whose columns are c, each rolled by one more than the one before (scipy.linalg.circulant)."""
+def clone(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
+def col2im(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
+def collapse(x: Array, start_axis: int, stop_axis: int | None = None) -> Array:
+    """x with the axes from `start_axis` up to, not including, `stop_axis` as one (jax.lax.collapse)."""
+def column_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 1, vectors as columns (torch.column_stack)."""
+def combinations(x: Array, r: int = 2, with_replacement: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """All choices of r elements of a vector, as rows, in order (torch.combinations). The host counts them out."""
+def companion(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The companion matrix of a polynomial's coefficients, the highest power first (scipy.linalg.companion)."""
+def concat(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
+def concat_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
+    """dxs[i] = dy where array i lies in it."""
+def concat_mla_k(k_nope: Array, k_rope: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Keys of latent attention: the part without positions of each head, then the rotated part that all heads share."""
+def concatenate(xs: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the arrays one behind the other along `axis` (torch.cat); one launch for each 80 whose rows are dense, and one for as many that are columns side by side (`stack` along the last axis)."""
+def constant_pad_nd(x: Array, pad: Any, mode: str = 'constant', value: builtins.complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
+def contiguous(x: Array) -> Array:
+    """x itself where it is row-major without gaps, else a copy that is (Tensor.contiguous)."""
+def convolution_matrix(a: Array, n: int, mode: str = 'full', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix whose product with a vector of n is its convolution with a (scipy.linalg.convolution_matrix)."""
+def copy(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
+def delete(x: Array, index: Any, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x without what lies at some indices along an axis, integers or a slice (numpy.delete)."""
+def depth_to_space(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Channels as blocks of pixels; of channels (block row, block column, C) with 'DCR', else 'CRD' (pixel_shuffle)."""
+def dft(n: int, scale: str | None = None, element: Any = 'complex64', *, like: Any = None) -> Array:
+    """The n × n matrix of the discrete Fourier transform (scipy.linalg.dft); scale: None, 'sqrtn' or 'n'."""
+def diag(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A diagonal of a matrix, copied, or a matrix with a vector as a diagonal, 0 elsewhere (torch.diag, numpy.diag)."""
+def diag_embed(x: Array, offset: int = 0, axis1: int = -2, axis2: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The last axis of x as a diagonal of two axes of the result, 0 elsewhere (torch.diag_embed)."""
+def diag_indices(n: int, ndim: int = 2, *, like: Any = None) -> list[Array]:
+    """The indices of the main diagonal along each of `ndim` axes (numpy.diag_indices)."""
+def diag_indices_from(x: Array) -> list[Array]:
+    """`diag_indices` of an array whose axes are of one extent (numpy.diag_indices_from)."""
+def diagflat(x: Array, offset: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A matrix with the elements of x as a diagonal, 0 elsewhere (torch.diagflat)."""
+def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The view of the diagonal `offset` above the main one of two axes, as a last axis (torch.diagonal)."""
+def diagonal_copy(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `diagonal` sees, in memory of its own (torch.diagonal_copy)."""
+def diagonal_scatter(x: Array, src: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the diagonal that `diagonal` sees replaced by src (torch.diagonal_scatter)."""
+def dsplit(x: Array, indices_or_sections: Any) -> list[Array]:
+    """Equal views of x, or cut at indices, along axis 2 (torch.dsplit, numpy.dsplit)."""
+def dstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
+def dynamic_index_in_dim(x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
+def dynamic_slice(x: Array, start_indices: Any, slice_sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The part of x of shape `slice_sizes` that begins at start_indices (jax.lax.dynamic_slice)."""
+def dynamic_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy where the part was read, 0 elsewhere."""
+def dynamic_slice_in_dim(x: Array, start_index: Any, slice_size: int, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """slice_size elements of x along an axis, from an index on the device on (jax.lax.dynamic_slice_in_dim)."""
+def dynamic_update_index_in_dim(x: Array, update: Array, index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what lies at an index of an axis replaced, update with that axis or without (jax.lax's)."""
+def dynamic_update_slice(x: Array, update: Array, start_indices: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the part that begins at start_indices replaced by update (jax.lax.dynamic_update_slice)."""
+def dynamic_update_slice_backward(dy: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., return_dx: bool = True, return_dupdate: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, but 0 where the part was replaced; dupdate = dy there."""
+def dynamic_update_slice_in_dim(x: Array, update: Array, start_index: Any, axis: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with update from an index on the device on, along an axis (jax.lax.dynamic_update_slice_in_dim)."""
+def empty(shape: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array whose elements are not set (torch.empty, numpy.empty)."""
+def empty_like(x: Array, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, whose elements are not set (torch.empty_like)."""
+def empty_permuted(shape: Any, physical_layout: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array whose axes lie in memory in the order `physical_layout`, outermost first (torch.empty_permuted)."""
+def empty_strided(shape: Any, stride: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array with these strides, in elements, whose elements are not set (torch.empty_strided)."""
+def expand(x: Array, *sizes: Any) -> Array:
+    """A view of x whose axes of extent 1 are repeated; -1 keeps an extent (Tensor.expand)."""
+def expand_copy(x: Array, sizes: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its axes of extent 1 repeated, -1 keeping an extent, in memory of its own (torch.expand_copy)."""
+def expand_dims(x: Array, axis: Any) -> Array:
+    """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
+def eye(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None, out: Any = None) -> Array:
+    """An n × m matrix, of n columns where m is None, with ones on diagonal k (torch.eye, numpy.eye)."""
+def fiedler(a: Array) -> Array:
+    """|a_i - a_j| of a vector (scipy.linalg.fiedler)."""
+def fiedler_companion(a: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The pentadiagonal companion matrix of a polynomial's coefficients (scipy.linalg.fiedler_companion)."""
+def fill_diagonal(x: Array, value: Scalar, wrap: bool = False, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its main diagonal set to a number, in place (numpy.fill_diagonal); all axes of three or more are as long."""
+def flatten(x: Array, start_axis: int = 0, end_axis: int = -1) -> Array:
+    """x with the axes from `start_axis` to `end_axis` as one (torch.flatten): a view, or else a copy."""
+def flip(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along an axis, several, or all of them reversed (torch.flip, numpy.flip)."""
+def fliplr(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along axis 1 reversed (torch.fliplr)."""
+def flipud(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along axis 0 reversed (torch.flipud)."""
+def fold(x: Array, output_size: Any, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`."""
+def full(shape: Any, value: Scalar, element: Any = None, *, like: Any = None) -> Array:
+    """An array of one value (torch.full, numpy.full)."""
+def full_like(x: Array, value: Scalar, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, of one value (torch.full_like)."""
+def generate(y: Array, *, shape: int | Sequence[int] = ..., steps: Sequence[int] = ..., form: Literal['counted', 'spaced', 'powers', 'ratio', 'equal', 'below', 'cosine', 'tent', 'reciprocal', 'lower', 'upper'] = ..., last: int = 0, ends: bool = True, diagonal: int = 0, columns: int = 0, begin: Scalar = 0.0, end: Scalar = 1.0, base: Scalar = 0.0, first: Scalar = 0, stride: Scalar = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = a function of a number that indices make, in place (torch.arange, linspace, eye, windows); see `form`."""
+def geomspace(start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None, out: Any = None) -> Array:
+    """num numbers from start to stop, each the one before times the same factor (numpy.geomspace); of one sign."""
+def hadamard(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The n × n Hadamard matrix of Sylvester's order, n being a power of two (scipy.linalg.hadamard)."""
+def hamming(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Hamming window that is not periodic, in float64 (numpy.hamming)."""
+def hamming_window(n: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, element: Any = None, *, like: Any = None) -> Array:
+    """alpha - beta cos(2π i / N) (torch.hamming_window)."""
+def hankel(c: Array, r: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix with first column c and last row r, 0 without, whose anti-diagonals are constant (scipy's hankel)."""
+def hann_window(n: int, periodic: bool = True, element: Any = None, *, like: Any = None) -> Array:
+    """½ - ½ cos(2π i / N), N being n where periodic, else n - 1 (torch.hann_window)."""
+def hanning(n: int, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Hann window that is not periodic, in float64 (numpy.hanning)."""
+def helmert(n: int, full: bool = False, element: Any = None, *, like: Any = None) -> Array:
+    """The Helmert matrix of n, without its first row unless `full` (scipy.linalg.helmert)."""
+def hilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The n × n matrix 1 / (i + j + 1) (scipy.linalg.hilbert)."""
+def hsplit(x: Array, indices_or_sections: Any) -> list[Array]:
+    """Equal views of x, or cut at indices, along axis 1, of a vector along its axis (torch.hsplit, numpy.hsplit)."""
+def hstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 1, vectors along axis 0 (torch.hstack)."""
+def identity(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The n × n identity (numpy.identity)."""
+def im2col(x: Array, kernel_size: int | Sequence[int], dilation: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, stride: int | Sequence[int] = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The windows of images as columns (torch.nn.functional.unfold); see `Im2colPlan`."""
+def index_in_dim(x: Array, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """The view at one index of an axis, which goes without `keepdims` (jax.lax.index_in_dim)."""
+def indices(dimensions: Any, element: Any = None, *, like: Any = None) -> Array:
+    """The index along each axis of every element of a shape, one behind the other (numpy.indices)."""
+def insert(x: Array, index: Any, values: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with values before some indices along an axis (numpy.insert); without `axis` x is one axis."""
+def invhilbert(n: int, element: Any = None, *, like: Any = None) -> Array:
+    """The inverse of `hilbert`, of integers (scipy.linalg.invhilbert)."""
+def invpascal(n: int, kind: str = 'symmetric', element: Any = None, *, like: Any = None) -> Array:
+    """The inverse of `pascal` (scipy.linalg.invpascal)."""
+def iota(element: Any, size: int, *, like: Any = None) -> Array:
+    """0, 1, … size - 1 (jax.lax.iota)."""
+def ix_(*arrays: Any) -> list[Array]:
+    """Vectors as views of one axis each, so that they index a grid together (numpy.ix_); bool ones are refused."""
+def kaiser(n: int, beta: float, element: Any = 'float64', *, like: Any = None) -> Array:
+    """The Kaiser window that is not periodic, in float64 (numpy.kaiser)."""
+def kaiser_window(n: int, periodic: bool = True, beta: float = 12.0, element: Any = None, *, like: Any = None) -> Array:
+    """I₀(beta √(1 - (2 i / N - 1)²)) / I₀(beta) (torch.kaiser_window); three launches."""
+def leslie(f: Array, s: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix with first row f and s below its main diagonal, 0 elsewhere (scipy.linalg.leslie)."""
+def linspace(start: Scalar, stop: Scalar, num: int = 50, element: Any = None, *, endpoint: bool = True, like: Any = None, out: Any = None) -> Array:
+    """num numbers from start to stop, evenly spaced (torch.linspace, numpy.linspace); stop is one if `endpoint`."""
+def logspace(start: Scalar, stop: Scalar, num: int = 50, base: Scalar = 10.0, element: Any = None, *, endpoint: bool = True, like: Any = None, out: Any = None) -> Array:
+    """base to the power of the numbers of `linspace` (torch.logspace, numpy.logspace)."""
+def mask_indices(n: int, mask: Any, k: int = 0, *, like: Any = None) -> Sequence[Array]:
+    """Rows and columns of an n × n matrix that `mask` leaves: `triu` or `tril` of this package (numpy.mask_indices)."""
+def matrix_transpose(x: Array) -> Array:
+    """A view of x with its last two axes exchanged (jax.numpy.matrix_transpose, Tensor.mT)."""
+def meshgrid(*arrays: Any, indexing: str = 'ij', sparse: bool = False) -> list[Array]:
+    """Vectors as views of the grid that they span (torch.meshgrid, numpy.meshgrid)."""
+def moveaxis(x: Array, source: Any, destination: Any) -> Array:
+    """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
+def movedim(x: Array, source: Any, destination: Any) -> Array:
+    """A view of x with axes moved to other places, the others staying in their order (torch.movedim)."""
+def narrow(x: Array, axis: int, start: int, length: int) -> Array:
+    """The view of `length` elements along an axis from `start` on, which may count from the end (torch.narrow)."""
+def narrow_copy(x: Array, axis: int, start: int, length: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `narrow` sees, in memory of its own (torch.narrow_copy)."""
+def native_channel_shuffle(x: Array, groups: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
+def one_hot(index: Array, classes: int, *, axis: int = -1, on: builtins.complex = 1, off: builtins.complex = 0, element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Vectors of `classes` elements, of which the one at the index is `on` (torch.nn.functional.one_hot)."""
+def ones(shape: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array of ones (torch.ones, numpy.ones)."""
+def ones_like(x: Array, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, of ones (torch.ones_like)."""
+def packbits(x: Array, axis: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether elements are not 0, eight along an axis in a byte, those beyond the end 0 (numpy.packbits)."""
+def pad(x: Array, pad: Any, mode: str = 'constant', value: builtins.complex = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`."""
+def pad_backward(dy: Array, *, shape: int | Sequence[int] = ..., padding: int | Sequence[int | Sequence[int]] = 0, mode: Literal['constant', 'reflect', 'replicate', 'circular', 'symmetric'] = 'constant', value: builtins.complex = 0, interior: int | Sequence[int] = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = the sum of dy over what was read of each element of x, in a fixed order; 0 where nothing was."""
+def pad_in_dim(x: Array, padding_value: Any, padding_config: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with (before, after, between) elements of `padding_value` along each axis (jax.lax.pad), below 0 taken away."""
+def pascal(n: int, kind: str = 'symmetric', element: Any = None, *, like: Any = None) -> Array:
+    """Pascal's triangle as an n × n matrix, 'symmetric', 'lower' or 'upper' (scipy.linalg.pascal)."""
+def permute(x: Array, *axes: Any) -> Array:
+    """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
+def permute_copy(x: Array, *axes: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its axes in the order `axes`, numbers or one tuple, in memory of its own (torch.permute_copy)."""
+def permute_dims(x: Array, *axes: Any) -> Array:
+    """A view of x with its axes in the order `axes`, numbers or one tuple (torch.permute, array API's permute_dims)."""
+def pixel_shuffle(x: Array, upscale_factor: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """[…, C r r, H, W] to […, C, H r, W r]: channels become pixels (torch.nn.functional.pixel_shuffle)."""
+def pixel_unshuffle(x: Array, downscale_factor: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """[…, C, H r, W r] to […, C r r, H, W]: pixels become channels (torch.nn.functional.pixel_unshuffle)."""
+def range(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
+    """start, start + step, … up to stop, which may be met (torch.range)."""
+def range_closed(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
+    """start, start + step, … up to stop, which may be met (torch.range)."""
+def ravel(x: Array) -> Array:
+    """x with one axis (torch.ravel, numpy.ravel): a view, or else a copy."""
+def repeat(x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat)."""
+def repeat_interleave(x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat)."""
+def reshape(x: Array, *shape: Any) -> Array:
+    """x as another shape of as many elements, one of whose sizes may be -1 (torch.reshape): a view, or else a copy."""
+def resize(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The elements of x, again and again, in another shape of any size (numpy.resize)."""
+def rev(x: Array, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the order along an axis, several, or all of them reversed (torch.flip, numpy.flip)."""
+def roll(x: Array, shifts: Any, axis: int | Sequence[int] | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its elements `shifts` further along an axis, or several, those beyond the end at the start (torch.roll)."""
+def rollaxis(x: Array, axis: int, start: int = 0) -> Array:
+    """A view of x with an axis moved back until it lies before axis `start` (numpy.rollaxis)."""
+def rot90(x: Array, k: int = 1, axes: Any = ..., *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x turned k times by a quarter, from the first of two axes to the second (torch.rot90, numpy.rot90)."""
+def row_stack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
+def run_index(ends: Array, *, count: int = ..., total: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """index[j] = how many of the ascending `ends` are <= j: of runs with these ends, the one that j lies in."""
+def select_scatter(x: Array, src: Array, axis: int, index: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with what lies at one index of an axis replaced by src (torch.select_scatter)."""
+def slice(x: Array, start_indices: Any, limit_indices: Any, strides: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[start:limit:stride] along every axis, in memory of its own (jax.lax.slice)."""
+def slice_at(x: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the part of x of shape `sizes` that begins at `starts`, indices on the device (jax.lax.dynamic_slice)."""
+def slice_copy(x: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[start:stop:step] along one axis, in memory of its own (torch.slice_copy); step may be below 0."""
+def slice_in_dim(x: Array, start: int | None, stop: int | None, step: int = 1, axis: int = 0) -> Array:
+    """The view x[start:stop:step] along one axis (jax.lax.slice_in_dim); step is above 0."""
+def slice_scatter(x: Array, src: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with x[start:stop:step] along an axis replaced by src (torch.slice_scatter); step may be below 0."""
+def slice_static(x: Array, start_indices: Any, limit_indices: Any, strides: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[start:limit:stride] along every axis, in memory of its own (jax.lax.slice)."""
+def space_to_depth(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
+def split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed."""
+def split_copy(x: Array, split_size: Any, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Copies of the parts of x along an axis: of `split_size` elements each, or of the sizes listed (torch.split_copy)."""
+def split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
+def split_with_sizes_copy(x: Array, split_size: Any, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Copies of the parts of x along an axis: of `split_size` elements each, or of the sizes listed (torch.split_copy)."""
+def squeeze(x: Array, axis: Any = None) -> Array:
+    """A view of x without its axes of extent 1, or without those of them among `axis` (torch.squeeze)."""
+def stack(xs: Sequence[Array], axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays of one shape along a new axis (torch.stack, numpy.stack), in one launch."""
+def swapaxes(x: Array, first: int, second: int) -> Array:
+    """A view of x with two axes exchanged (torch.swapaxes, numpy.swapaxes)."""
+def swapdims(x: Array, first: int, second: int) -> Array:
+    """A view of x with two axes exchanged (torch.swapaxes, numpy.swapaxes)."""
+def t(x: Array) -> Array:
+    """The transpose of a matrix as a view; what has fewer axes is returned as it is (torch.t)."""
+def tensor_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
+def tile(x: Array, reps: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x laid out again and again, reps[a] times along axis a (torch.tile, numpy.tile, Tensor.repeat)."""
+def toeplitz(c: Array, r: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The matrix with first column c and first row r whose diagonals are constant (scipy.linalg.toeplitz)."""
+def transpose(x: Array, *axes: Any) -> Array:
+    """A view of x with two axes exchanged (torch.transpose), or with all in another order (numpy.transpose)."""
+def transpose_copy(x: Array, *axes: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `transpose` sees, in memory of its own (torch.transpose_copy)."""
+def tri(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None) -> Array:
+    """An n × m matrix with ones on and below diagonal k (numpy.tri)."""
+def triangle_backward(dy: Array, *, shape: int | Sequence[int] = ..., upper: bool = ..., diagonal: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy where the forward kept x, 0 elsewhere."""
+def tril(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x on and below a diagonal of its last two axes, 0 elsewhere (torch.tril, numpy.tril)."""
+def tril_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
+    """Rows and columns, [2, count] int64, of what lies on and below diagonal k of an n × m matrix, row by row."""
+def tril_indices_from(x: Array, k: int = 0) -> Array:
+    """`tril_indices` of a matrix of x's shape (numpy.tril_indices_from)."""
+def triu(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x on and above a diagonal of its last two axes, 0 elsewhere (torch.triu, numpy.triu); 1 is above the main one."""
+def triu_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
+    """Rows and columns, [2, count] int64, of what lies on and above diagonal k of an n × m matrix, row by row."""
+def triu_indices_from(x: Array, k: int = 0) -> Array:
+    """`triu_indices` of a matrix of x's shape (numpy.triu_indices_from)."""
+def unbind(x: Array, axis: int = 0) -> list[Array]:
+    """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
+def unbind_copy(x: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Copies of the slices of x at each index of an axis (torch.unbind_copy), in one launch; `unbind` has views."""
+def unflatten(x: Array, axis: int, shape: Any) -> Array:
+    """A view of x with an axis split into several, of which one size may be -1 (torch.unflatten)."""
+def unfold(x: Array, axis: int, size: int, step: int) -> Array:
+    """A view of x as windows of `size` elements along an axis, `step` apart, the last axis (Tensor.unfold)."""
+def unfold_copy(x: Array, axis: int, size: int, step: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """What `unfold` sees, in memory of its own (torch.unfold_copy). Its gradient adds up where windows overlap."""
+def unpackbits(x: Array, axis: int | None = None, count: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bits of bytes as uint8, eight for each along an axis (numpy.unpackbits)."""
+def unsafe_chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
+    """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
+def unsafe_split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed."""
+def unsafe_split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
+    """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
+def unsqueeze(x: Array, axis: Any) -> Array:
+    """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
+def unstack(x: Array, axis: int = 0) -> list[Array]:
+    """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
+def update_slice_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x with the part that begins at `starts`, indices on the device, replaced (jax.lax.dynamic_update_slice)."""
+def vander(x: Array, n: int | None = None, increasing: bool = False) -> Array:
+    """The powers of each element of x along a new last axis, falling from n - 1 (torch.vander, numpy.vander)."""
+def view_copy(x: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x along an affine walk (torch.permute_copy, torch.flip, numpy.tile, torch.as_strided_copy and their like)."""
+def view_copy_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = the sum of dy over what was read at each element of x, 0 where nothing was; the order of loops fixes it."""
+def view_scatter(src: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x with src written along a walk; 0 in place of x where there is none (torch.slice_scatter, diag_embed …)."""
+def view_scatter_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsrc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy, but 0 where src was written; dsrc = dy there."""
+def vsplit(x: Array, indices_or_sections: Any) -> list[Array]:
+    """Equal views of x, or cut at indices, along axis 0 (torch.vsplit, numpy.vsplit)."""
+def vstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
+def write_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The part of x that begins at `starts`, indices on the device, becomes `update`, in place: a cache that grows."""
+def write_slice(x: Array, update: Array, start_indices: Any, axis: int | None = None, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with the part that begins at start_indices overwritten by update, in place: a cache that grows."""
+def zeros(shape: Any, element: Any = None, *, like: Any = None) -> Array:
+    """An array of zeros (torch.zeros, numpy.zeros)."""
+def zeros_like(x: Array, element: Any = None) -> Array:
+    """An array of x's shape, and its element where none is given, of zeros (torch.zeros_like)."""
+# ops.linalg
+def cholesky_backward(y: Array, dy: Array, *, batch_shape: int | Sequence[int] = ..., n: int = ..., upper: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """da from the factor and its gradient, Hermitian: of a Hermitian change δ of A the loss changes by ⟨da, δ⟩."""
+def cholesky_ex(a: Array, *, upper: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, info): the Cholesky factors of matrices, and where there is none (torch.linalg.cholesky_ex)."""
+# ops.loss
+def adaptive_log_softmax_with_loss(x: Array, target: Array, head_weight: Array, tails: Sequence[tuple[Array, Array]] = ..., head_bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(output, loss): each row's log-probability of its target, and -mean of them: torch.nn.AdaptiveLogSoftmaxWithLoss."""
+def binary_cross_entropy(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """binary_cross_entropy of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
+def binary_cross_entropy_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of binary_cross_entropy by its operands; see `PointwiseLossBackwardPlan`."""
+def binary_cross_entropy_with_logits(x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """binary_cross_entropy_with_logits of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
+def binary_cross_entropy_with_logits_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, pos_weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of binary_cross_entropy_with_logits by its operands; see `PointwiseLossBackwardPlan`."""
+def clipped_policy_loss(policy: Array, old: Array, advantages: Array, reference: Array | None = None, *, clip_low: float = 0.2, clip_high: float = 0.2, beta: float = 0.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The clipped surrogate of PPO and GRPO: -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(policy - old)."""
+def clipped_value_loss(values: Array, old: Array, returns: Array, mask: Array | None = None, *, epsilon_low: float = 0.2, epsilon_high: float | None = None, reduction: str = 'token_mean', return_clip_fraction: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """max((v - R)², (clip(v, old - epsilon_low, old + epsilon_high) - R)²) / 2: PPO's loss of values."""
+def cosine_embedding_loss(x: Array, other: Array | None, target: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """cosine_embedding_loss of every row along the last axis (margin), or their mean or sum; see `RowLossPlan`."""
+def cosine_embedding_loss_backward(dloss: Array, x: Array, other: Array | None, target: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', margin: float | None = None, return_dx: bool = True, return_dother: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of cosine_embedding_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
+def cpo_loss(chosen: Array, rejected: Array, nll: Array | None = None, *, beta: float = 0.1, alpha: float = 1.0, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """CPO (Xu et al. 2024): `dpo_loss` without a reference model, + alpha nll of the chosen answers where it is given."""
+def cross_entropy(logits: Array, targets: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False, return_dlogits: bool = False, return_entropy: bool = False, return_argmax: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Cross entropy of logits against classes, or probabilities of the classes (torch.nn.functional.cross_entropy)."""
+def cross_entropy_backward(dloss: Array, logits: Array, targets: Array, stats: Array, weight: Array | None = None, total_weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlogits of cross_entropy, from the statistics that it saved."""
+def cross_entropy_of_classes(logits: Array, targets: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_entropy: bool = False, return_argmax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Cross entropy against classes, with further terms; see `CrossEntropyTermsPlan`."""
+def cross_entropy_of_classes_backward(dloss: Array, logits: Array, targets: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of cross_entropy_of_classes; see `CrossEntropyTermsBackwardPlan`."""
+def cross_entropy_of_probabilities(logits: Array, probabilities: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_entropy: bool = False, return_argmax: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Cross entropy against probabilities of the classes; see `CrossEntropyTermsPlan`."""
+def cross_entropy_of_probabilities_backward(dloss: Array, logits: Array, probabilities: Array | None, dentropy: Array | None = None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., num_classes: int = ..., label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, logit_scale: float = 1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dlogits: bool = True, return_dprobabilities: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of cross_entropy_of_probabilities; see `CrossEntropyTermsBackwardPlan`."""
+def ctc_loss(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, max_target_length: int | None = None, normalized: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """-log of the probability that log_probs spell the targets (torch.nn.functional.ctc_loss); see `CtcLossPlan`."""
+def ctc_loss_backward(dloss: Array, log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, log_alpha: Array, nll: Array, *, input_length: int = ..., batch: int = ..., classes: int = ..., target_shape: int | Sequence[int] = ..., max_target_length: int | None = None, blank: int = 0, reduction: Literal['none', 'mean', 'sum'] = 'mean', zero_infinity: bool = False, normalized: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlog_probs of `CtcLossPlan`: PyTorch's, which adds exp(log_probs) for what is a log_softmax, or the derivative."""
+def dice_loss(x: Array, target: Array, *, axis: int | Sequence[int] | None = None, smooth: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """1 - (2 Σ x target + smooth) / (Σ x + Σ target + smooth) of probabilities x, along `axis` (all by default)."""
+def distillation_loss(student: Array, teacher: Array, *, temperature: float = 1.0, axis: int = -1, reduction: str = 'batchmean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """temperature² KL(softmax(teacher / temperature) ‖ softmax(student / temperature)) of logits (Hinton et al. 2015)."""
+def dpo_loss(chosen: Array, rejected: Array, chosen_reference: Array, rejected_reference: Array, *, beta: float = 0.1, label_smoothing: float = 0.0, kind: str = 'sigmoid', reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Direct preference optimization (Rafailov et al. 2023), of log-probabilities of answers."""
+def gaussian_nll_loss(x: Array, target: Array, var: Array, weight: Array | None = None, *, full: bool = False, eps: float = 1e-06, reduction: Literal['none', 'mean', 'sum', 'batchmean'] = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss)."""
+def gaussian_nll_loss_backward(dloss: Array, x: Array, target: Array, var: Array | None = None, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, variance: float | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, return_dvar: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of gaussian_nll_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def generalized_jsd_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """generalized_jsd_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
+def generalized_jsd_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of generalized_jsd_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def grpo_loss(policy: Array, old: Array, advantages: Array, reference: Array | None = None, mask: Array | None = None, *, epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float | None = None, beta: float | None = None, kl_estimator: str = 'k3', loss_type: str = 'grpo', importance_sampling_level: str = 'token', max_completion_length: int | None = None, return_clip_fraction: bool = False, return_approx_kl: bool = False, return_kl: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The clipped surrogate of `ppo_loss` + beta KL(policy ‖ reference), advantages [sequences] (Shao et al. 2024)."""
+def hinge_embedding_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """hinge_embedding_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
+def hinge_embedding_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradients of hinge_embedding_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def huber_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """huber_loss of every element, or its mean or sum (reduction, delta); see `PointwiseLossPlan`."""
+def huber_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, delta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of huber_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def info_nce_loss(query: Array, key: Array, *, temperature: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Cross entropy of cosine similarities: query i belongs to key i, all other keys are its negatives (InfoNCE)."""
+def jaccard_loss(x: Array, target: Array, *, axis: int | Sequence[int] | None = None, smooth: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """1 - (Σ x target + smooth) / (Σ x + Σ target - Σ x target + smooth), the intersection over the union; see `dice_loss`."""
+def kl_div_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, log_target: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """kl_div_loss of every element, or its mean or sum (reduction, log_target); see `PointwiseLossPlan`."""
+def kl_div_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, log_target: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of kl_div_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def kto_loss(policy: Array, reference: Array, desirable: Array, *, kl: float = 0.0, beta: float = 0.1, desirable_weight: float = 1.0, undesirable_weight: float = 1.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """KTO (Ethayarajh et al. 2024): weight (1 - σ(±beta (policy - reference - kl))), + where `desirable` is 1."""
+def l1_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """l1_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
+def l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of l1_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def linear_cross_entropy(x: Array, weight: Array, targets: Array, bias: Array | None = None, class_weight: Array | None = None, *, ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: str = 'element', logits_element: DType | None = None, return_lse: bool = False, return_target_logit: bool = False, return_total_weight: bool = False, return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """cross_entropy of x @ weightᵀ + bias (torch.nn.functional.linear_cross_entropy), whose logits are never whole in memory: x [*, hidden], weight [classes, hidden], targets [*]. See `LinearCrossEntropyPlan`."""
+def linear_cross_entropy_backward(dloss: Array, x: Array, weight: Array, targets: Array, lse: Array, bias: Array | None = None, class_weight: Array | None = None, total_weight: Array | None = None, dlse: Array | None = None, dtarget_logit: Array | None = None, *, rows: int = ..., hidden: int = ..., num_classes: int = ..., ignore_index: int = -100, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', class_start: int | None = None, chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', logits_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx, dweight and dbias of linear_cross_entropy."""
+def linear_cross_entropy_of_probabilities(x: Array, weight: Array, probabilities: Array, bias: Array | None = None, class_weight: Array | None = None, *, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = 'mean', chunk: int = 0, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`cross_entropy_of_probabilities` of x @ weightᵀ + bias, whose logits are never whole in memory."""
+def linear_cross_entropy_of_probabilities_backward(dloss: Array, x: Array, weight: Array, probabilities: Array, bias: Array | None = None, class_weight: Array | None = None, *, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = 'mean', chunk: int = 0, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """(dx, dweight, dbias) of `linear_cross_entropy_of_probabilities`; dbias is None without a bias."""
+def linear_kl(x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, divergence: str = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: str = 'mean', chunk: int = 0, math_precision: str = 'element', return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The divergence of softmax(x @ weightᵀ + bias) from a teacher's, whose logits are never whole in memory either."""
+def linear_kl_backward(dloss: Array, x: Array, weight: Array, teacher_x: Array, teacher_weight: Array, targets: Array | None = None, bias: Array | None = None, teacher_bias: Array | None = None, *, rows: int = ..., hidden: int = ..., teacher_hidden: int = ..., num_classes: int = ..., divergence: Literal['forward', 'reverse', 'jsd'] = 'forward', beta: float = 0.5, temperature: float = 1.0, ignore_index: int = -100, reduction: Literal['none', 'mean', 'sum'] = 'mean', chunk: int = 0, math_precision: Literal['element', 'tf32'] = 'element', return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx, dweight and dbias of linear_kl, whose logits are made again."""
+def linear_log_prob(x: Array, weight: Array, targets: Array, bias: Array | None = None, *, ignore_index: int = -100, softcap: float = 0.0, chunk: int = 0, math_precision: str = 'element', logits_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """log softmax(x @ weightᵀ + bias)[target] of every row, 0 where it is ignored: x [*, hidden], targets [*]."""
+def load_balancing_loss(router_logits: Array, indices: Array | None = None, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """experts Σ f P: f is an expert's choices per token, P its mean probability; router_logits (…, experts)."""
+def margin_ranking_loss(x: Array, other: Array | None, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """margin_ranking_loss of every element, or its mean or sum (reduction, margin); see `PointwiseLossPlan`."""
+def margin_ranking_loss_backward(dloss: Array, x: Array, other: Array | None, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, margin: float | None = None, return_dx: bool = True, return_dother: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of margin_ranking_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def mse_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """mse_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
+def mse_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of mse_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def multi_margin_loss(x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """multi_margin_loss of every row along the last axis (p, margin, class weights), or their mean or sum; see `RowLossPlan`."""
+def multi_margin_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradients of multi_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
+def multilabel_margin_loss(x: Array, labels: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """multilabel_margin_loss of every row along the last axis, or their mean or sum; see `RowLossPlan`."""
+def multilabel_margin_loss_backward(dloss: Array, x: Array, labels: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradients of multilabel_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
+def multilabel_soft_margin_loss(x: Array, hits: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """multilabel_soft_margin_loss of every row along the last axis (class weights), or their mean or sum; see `RowLossPlan`."""
+def multilabel_soft_margin_loss_backward(dloss: Array, x: Array, hits: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', return_dx: bool = True, return_dhits: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of multilabel_soft_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
+def nll_loss(x: Array, target: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """-weight[t] x[t] of log-probabilities x, 0 where t is ignore_index (torch.nn.functional.nll_loss)."""
+def nll_loss_backward(dloss: Array, x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: int | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradients of nll_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
+def nll_of_rows(x: Array, target: Array | None, weight: Array | None = None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', ignore_index: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """nll_loss of rows along the last axis; see `RowLossPlan`."""
+def orpo_loss(chosen: Array, rejected: Array, *, beta: float = 0.1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The odds-ratio term of ORPO (Hong et al. 2024): -beta log σ(log odds(chosen) - log odds(rejected))."""
+def poisson_nll_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, log_input: bool | None = None, full: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """poisson_nll_loss of every element, or its mean or sum (reduction, log_input, full, eps); see `PointwiseLossPlan`."""
+def poisson_nll_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, eps: float | None = None, log_input: bool | None = None, full: bool | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of poisson_nll_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def policy_loss_backward(dloss: Array, policy: Array, old: Array, advantages: Array, reference: Array | None = None, mask: Array | None = None, entropy: Array | None = None, *, kind: PolicyLossKind | str = ..., batch: int = ..., tokens: int = ..., reduction: Literal['none', 'sum', 'token_mean', 'sequence_mean', 'length_mean'] = 'token_mean', epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float = 0.0, beta: float = 0.0, kl_estimator: Literal['k1', 'k2', 'k3'] = 'k3', importance_sampling_level: Literal['token', 'sequence'] = 'token', entropy_coef: float = 0.0, max_length: int | None = None, return_dpolicy: bool = True, return_dentropy: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dpolicy and dentropy of `PolicyLossPlan`; of the kind 'value' dpolicy is the gradient of the values."""
+def ppo_loss(policy: Array, old: Array, advantages: Array, mask: Array | None = None, entropy: Array | None = None, *, epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float | None = None, entropy_coef: float | None = None, reduction: str = 'token_mean', return_clip_fraction: bool = False, return_approx_kl: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """-min(r A, clip(r, 1 - epsilon_low, 1 + epsilon_high) A) of tokens, r = exp(policy - old) (Schulman et al. 2017)."""
+def rnnt_loss(logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, *, blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """-log of the probability of targets under a transducer (torchaudio.functional.rnnt_loss); see `RnntLossPlan`."""
+def rnnt_loss_backward(dloss: Array, logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, lse: Array, log_steps: Array, log_alpha: Array, nll: Array, *, batch: int = ..., steps: int = ..., labels: int = ..., classes: int = ..., blank: int = -1, clamp: float = -1.0, reduction: Literal['none', 'mean', 'sum'] = 'mean', fused_log_softmax: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dlogits of `RnntLossPlan`: the derivative, cut to [-clamp, clamp] where that is above 0, times dloss."""
+def router_z_loss(router_logits: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The mean over tokens of logsumexp(router_logits)², router_logits (…, experts) (Zoph et al. 2022, ST-MoE)."""
+def selective_log_softmax(logits: Array, index: Array, *, logit_scale: float = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """log_softmax(logit_scale logits)[…, index]: the log-probability of one class a row, in float32 at least."""
+def sigmoid_focal_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, alpha: float | None = None, gamma: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """sigmoid_focal_loss of every element, or its mean or sum (reduction, alpha, gamma); see `PointwiseLossPlan`."""
+def sigmoid_focal_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, alpha: float | None = None, gamma: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of sigmoid_focal_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def simpo_loss(chosen: Array, rejected: Array, *, beta: float = 2.0, gamma: float = 1.0, label_smoothing: float = 0.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """SimPO (Meng et al. 2024): -(1 - ε) log σ(z) - ε log σ(-z), z = beta (chosen - rejected) - gamma."""
+def smooth_l1_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """smooth_l1_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
+def smooth_l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of smooth_l1_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def soft_margin_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """soft_margin_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
+def soft_margin_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradients of soft_margin_loss by its operands; see `PointwiseLossBackwardPlan`."""
+def triplet_margin_loss(x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """triplet_margin_loss of every row along the last axis (margin, p, eps, swap), or their mean or sum; see `RowLossPlan`."""
+def triplet_margin_loss_backward(dloss: Array, x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, return_dx: bool = True, return_dpositive: bool = True, return_dnegative: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of triplet_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
+def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array, *, distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0, swap: bool = False, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """max(0, margin + d(x, positive) - d(x, negative)) (torch.nn.functional.triplet_margin_with_distance_loss)."""
+def tvd_loss(x: Array, target: Array, *, axis: int = -1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation)."""
+# ops.norm
+def batch_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, training: bool = False, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) · weight + bias of each channel of x (batch, channels, …): torch's batch_norm."""
+def batch_norm_backward_elemt(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None, sum_dy: Array, sum_dy_xhat: Array, count: Scalar, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = (dy - sum_dy / count - xhat · sum_dy_xhat / count) · rstd · weight, sums and count those of all devices."""
+def batch_norm_backward_reduce(dy: Array, x: Array, mean: Array, rstd: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(sum_dy, sum_dy_xhat) of each channel, xhat = (x - mean) · rstd: what devices add up, in float32 (float64)."""
+def batch_norm_elemt(x: Array, weight: Array | None, bias: Array | None, mean: Array, rstd: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) · rstd · weight + bias of each channel, statistics as gathered; weight and bias may be None."""
+def batch_norm_gather_stats_with_counts(mean: Array, rstd: Array, counts: Array, running_mean: Array | None = None, running_var: Array | None = None, *, momentum: Scalar = 0.1, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(mean, rstd) of all devices from those of each, (devices, channels), and the elements `counts` (devices) of each."""
+def batch_norm_inference(x: Array, running_mean: Array, running_var: Array, weight: Array | None = None, bias: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, eps: float = 1e-05, inverse: bool = False, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = (x - running_mean) / sqrt(running_var + eps) · weight + bias of each channel (torch's batch_norm)."""
+def batch_norm_stats(x: Array, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(mean, rstd) of each channel of x (batch, channels, …), rstd = 1 / sqrt(var + eps), in float32 (float64)."""
+def channel_norm(x: Array, weight: Array | None = None, bias: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: int | None = None, eps: float = 1e-05, return_y: bool = True, return_mean: bool = False, return_rstd: bool = False, return_var: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = (x - mean) / sqrt(var + eps) · weight + bias, mean and var of x itself: three norms, by `over`."""
+def channel_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, *, batch: int = ..., channels: int = ..., spatial: int | Sequence[int] = ..., weight_element: DType | None = None, over: Literal['batch', 'group', 'instance'] = 'batch', num_groups: int | None = None, given: bool = False, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)), dweight = Σ dy·xhat, dbias = Σ dy; xhat = (x - mean)·rstd, g = dy·weight. The means are over what has one statistic; where that was `given` there are none: dx = rstd·g."""
+def dropout_add_layer_norm(x: Array, residual: Array, weight: Array | None = None, bias: Array | None = None, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, h): h = dropout(x, p) + residual, y = layer_norm(h) · weight + bias. Two launches."""
+def dropout_add_rms_norm(x: Array, residual: Array, weight: Array | None = None, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, eps: float = 1e-06, weight_offset: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, h): h = dropout(x, p) + residual, y = rms_norm(h) · weight. Two launches, `dropout` and `rms_norm`."""
+def gated_rms_norm(x: Array, gate: Array, weight: Array | None = None, *, norm_before_gate: bool = True, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """rms_norm(x) · weight · silu(gate), or (norm_before_gate=False) rms_norm(x · silu(gate)) · weight; two launches."""
+def group_norm(x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each of num_groups groups of a sample's channels."""
+def instance_norm(x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None, bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm."""
+def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-05, weight_element: DType | None = None, return_h: bool = False, return_mean: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = (h - mean) / sqrt(var + eps) · weight + bias with h = x + residual (torch.nn.functional.layer_norm)."""
+def layer_norm_backward(dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, return_dbias: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = rstd·(g - mean(g) - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat, dbias = Σ rows dy."""
+def layer_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, norm_bias: Array | None = None, bias: Array | None = None, *, eps: float = 1e-05, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act(layer_norm(x, norm_weight, norm_bias) @ weightᵀ + bias) + residual; see `rms_norm_linear`."""
+def layer_norm_quantize(x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-05, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(y, scales): layer_norm(x + residual) in 8 or 4 bits; see `rms_norm_quantize`."""
+def local_response_norm(x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x / (k + alpha · mean of x² over `size` neighbouring channels)^beta, of x (batch, channels, …); zeros beyond."""
+def local_response_norm_backward(dy: Array, x: Array, size: int, alpha: float = 0.0001, beta: float = 0.75, k: float = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `local_response_norm`: dy / s^beta - 2 alpha beta / size · x · t, s being k + alpha · mean."""
+def modulated_layer_norm(x: Array, shift: Array, scale: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """layer_norm(x) · (1 + scale) + shift over the last axis, shift and scale broadcast: adaptive layer norm."""
+def native_batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None, running_mean: Array | None = None, running_var: Array | None = None, training: bool = True, momentum: Scalar = 0.1, eps: float = 1e-05, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm)."""
+def poly_norm(x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps)."""
+def poly_norm_backward(dy: Array, x: Array, weight: Array, *, eps: float = 1e-06, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(dx, dweight, dbias) of y = poly_norm(x, weight, bias), for dy of y's shape; dbias has shape (1,)."""
+def rms_norm(x: Array, weight: Array | None = None, residual: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, return_h: bool = False, return_rstd: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = h / sqrt(mean(h² over normalized_shape) + eps) · weight, h = x + residual (torch.nn.functional.rms_norm)."""
+def rms_norm_backward(dy: Array, x: Array, rstd: Array, weight: Array | None = None, dh: Array | None = None, *, batch_shape: int | Sequence[int] = ..., normalized_shape: int | Sequence[int] = ..., weight_offset: float = 0.0, weight_element: DType | None = None, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = rstd·(g - xhat·mean(g·xhat)) + dh, dweight = Σ rows dy·xhat; xhat = x·rstd, g = dy·(weight + weight_offset)."""
+def rms_norm_linear(x: Array, weight: Array, norm_weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-06, weight_offset: float = 0.0, activation: str | None = None, residual: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act(rms_norm(x, norm_weight) @ weightᵀ + bias) + residual: x [*, in], weight [out, in], norm_weight [in]."""
+def rms_norm_quantize(x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None, to_element: DType = 'float8_e4m3fn', block: int | None = None, scale_element: Any = None, normalized_shape: int | Sequence[int] | None = None, eps: float = 1e-06, weight_offset: float = 0.0, return_h: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(y, scales): rms_norm(x + residual) in 8 or 4 bits, with a scale for each row or block."""
+def running_statistics(mean: Array, var: Array, running_mean: Array | None = None, running_var: Array | None = None, *, samples: int | Sequence[int] = ..., channels: int = ..., count: int = ..., momentum: Scalar = 0.1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """running = (1 - momentum) · running + momentum · new, of the mean and of the unbiased variance of a batch."""
+def spectral_norm(weight: Array, u: Array, v: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """weight / σ with σ = uᵀ W v: the weight over its largest singular value, as far as u and v are its vectors."""
+def spectral_norm_backward(dy: Array, weight: Array, u: Array, v: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dweight of `spectral_norm`: dy / σ - (Σ dy weight) / σ² · u vᵀ. Three launches."""
+def spectral_norm_step(weight: Array, u: Array, v: Array, n_power_iterations: int = 1, axis: int = 0, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(u, v) after steps of power iteration, u = W v / ‖W v‖ and v = Wᵀ u / ‖Wᵀ u‖, W the weight as a matrix."""
+def standardize(x: Array, axis: int | Sequence[int] = -1, *, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - mean) / sqrt(var + eps) along one axis or several (jax.nn.standardize): layer norm of a view."""
+def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """v · g / ‖v‖, the norm of each slice of v along `axis`, of the whole where it is None."""
+def weight_norm_backward(dy: Array, v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(dv, dg) of `weight_norm`: dg = Σ dy v / ‖v‖, dv = g / ‖v‖ (dy - v Σ dy v / ‖v‖²). Four launches."""
+# ops.optimizer
+def adam_step(params: Sequence[Array], grads: Sequence[Array], exp_avg: Sequence[Array], exp_avg_sq: Sequence[Array], params_copy: Sequence[Array] | None = None, *, shapes: Sequence[Sequence[int]] = ..., mode: Literal['adamw', 'adam'] = 'adamw', beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-08, weight_decay: float | None = None, grad_element: DType | None = None, copy_element: DType | None = None, lr: Scalar = 0.001, step: Scalar, grad_scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[list[Array], list[Array], list[Array], list[Array]]:
+    """One step t of Adam over lists of tensors, in place (torch.optim.AdamW, torch.optim.Adam)."""
+def global_norm(tensors: Sequence[Array], *, shapes: Sequence[Sequence[int]] = ..., max_norm: Scalar = 1.0, return_clip_factor: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """norm = sqrt(Σ over all tensors of x²); clip_factor = min(1, max_norm / (norm + 1e-6))."""
+# ops.pooling
+def adaptive_avg_pool1d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_avg_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool1d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool1d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool2d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool2d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool3d(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def adaptive_max_pool3d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., output_size: int | Sequence[int] | None = None, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def avg_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def avg_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def avg_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def lp_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def lp_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def lp_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool1d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool1d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool2d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool2d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool3d(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_pool3d_with_indices(x: Array, *, shape: int | Sequence[int] = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools)."""
+def max_unpool1d(x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Zeros, and each number of x [*, length] where `max_pool1d` found it; see `max_unpool2d`."""
+def max_unpool2d(x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Zeros, and each number of x [*, height, width] where `max_pool2d` found it (torch's max_unpool2d)."""
+def max_unpool3d(x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Zeros, and each number of x [*, depth, height, width] where `max_pool3d` found it; see `max_unpool2d`."""
+def pool_backward(dy: Array, x: Array | None = None, y: Array | None = None, indices: Array | None = None, *, kind: PoolKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] | None = None, stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0, dilation: int | Sequence[int] = 1, output_size: int | Sequence[int] | None = None, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None, norm_type: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[..., i] = sum over the windows that hold i of what they hand back, in the windows' row-major order."""
+def reduce_window(x: Array, kind: str = 'sum', *, window_dimensions: Any, window_strides: Any = None, padding: int | Sequence[int | Sequence[int]] = 0, window_dilation: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[o] = the sum, prod, max or min of x over the window of `window_dimensions` places at o (jax.lax.reduce_window)."""
+def reduce_window_backward(dy: Array, indices: Array | None = None, *, kind: ReduceWindowKind | str = ..., shape: int | Sequence[int] = ..., spatial_rank: int = ..., kernel_size: int | Sequence[int] = ..., stride: int | Sequence[int] = 1, padding: int | Sequence[int | Sequence[int]] = 0, dilation: int | Sequence[int] = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[..., i] = sum over the windows that hold i of dy, for extremes of those whose saved index is i."""
+# ops.quant_gemm
+def binary_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ bᵀ of signs that `pack_signs` packed, k - 2 · popcount(a xor b): a [*, bytes], b [n, bytes]."""
+def block_gemm(codes: Array, x: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x @ Wᵀ + bias, W a stored matrix in any format of `FormatKind`: weight-only quantised linear layers."""
+def block_gemm_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy @ W of `BlockGemmPlan`, W unpacked into the workspace and rounded to x's element."""
+def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockScaleConfig:
+    """The configuration of an operand of `scaled_dot_general` (jax.nn.get_scaled_dot_general_config)."""
+def grouped_block_gemm(codes: Array, x: Array, offsets: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, bias: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = x[r] @ W[e]ᵀ + bias[e] for the rows r of each expert e, W stored in any format of `FormatKind`."""
+def grouped_block_gemm_backward(codes: Array, dy: Array, offsets: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[r] = dy[r] @ W[e] of `GroupedBlockGemmPlan`, all of W unpacked into the workspace and rounded to x's element."""
+def grouped_int_gemm(x: Array, weight: Array, offsets: Array, x_scales: Array | None = None, scales: Array | None = None, bias: Array | None = None, *, total: int = ..., experts: int = ..., num_offsets: int | None = ..., kind: GroupedIntGemmKind | str = ..., n: int = ..., k: int = ..., out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = x_scales[r] · scales[e] · (x[r] @ W[e]ᵀ) + bias[e] of int8, for the rows r of each expert e."""
+def int4_matmul(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None, signed: bool = True, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ bᵀ of numbers of four bits, two in a byte, the first in the low half: a [*, bytes], b [n, bytes]."""
+def int_bmm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
+def int_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, zero_a: Array | None = None, zero_b: Array | None = None, bias: Array | None = None, scale_y: Array | None = None, zero_y: Array | None = None, *, kind: IntGemmKind | str = ..., batch_shape: int | Sequence[int] = ..., m: int = ..., n: int = ..., k: int = ..., group: int = 0, out_element: DType | None = None, b_element: DType | None = None, alpha: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = alpha · scale_a · scale_b · Σ (a - zero_a) (b - zero_b) + bias of int8 and uint8 (torch._int_mm)."""
+def int_mm(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast."""
+def matmul_int4(a: Array, packed: Array, scales: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """a @ W in float32 of float16 a [m, k] and int4 weights [k, n] by KAIO's packing (its matmul_int4), any m and n."""
+def matmul_int8(a: Array, b: Array, scale: Scalar = 1.0, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """scale · a @ b of int8 in float32 (KAIO's matmul_int8), float16 or bfloat16: shapes as in `int_mm`."""
+def matmul_integer(a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(a - a_zero_point) @ (b - b_zero_point) in int32, modulo 2³² (ONNX MatMulInteger): shapes as in `int_mm`."""
+def matmul_w4a8(x: Array, codes: Array, scales: Array, zeros: Array | None = None, *, x_scale: Array | None = None, bias: Array | None = None, kind: FormatKind | str | None = None, out_element: Any = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x_scale · (x @ Wᵀ) + bias of int8 x [*, k] by weights W [n, k] of 4 bits: the result is [*, n] (W4A8)."""
+def pack_signs(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether elements are below 0, eight along the last axis in a byte, the first in the lowest bit, beyond the end 0."""
+def packed_gemm(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, bias: Array | None = None, *, kind: PackedGemmKind | str = ..., m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[m, n] = scale_a[m] · scale_b[n] · Σ_k a[m, k] b[n, k] + bias[n] of packed integers, summed exactly in int32."""
+def qkv_gemm(codes_q: Array, codes_k: Array, codes_v: Array, x: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, zeros_q: Array | None = None, zeros_k: Array | None = None, zeros_v: Array | None = None, index_q: Array | None = None, index_k: Array | None = None, index_v: Array | None = None, bias_q: Array | None = None, bias_k: Array | None = None, bias_v: Array | None = None, *, kind: FormatKind | str = ..., m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, out_element: DType | None = None, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """q, k, v = x @ Wᵀ + bias by three stored matrices of any widths: the projections before attention, fused."""
+def qkv_gemm_backward(codes_q: Array, codes_k: Array, codes_v: Array, dy_q: Array, dy_k: Array, dy_v: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, zeros_q: Array | None = None, zeros_k: Array | None = None, zeros_v: Array | None = None, index_q: Array | None = None, index_k: Array | None = None, index_v: Array | None = None, *, kind: FormatKind | str = ..., m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, out_element: DType | None = None, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy_q @ W_q + dy_k @ W_k + dy_v @ W_v of `QkvGemmPlan`, each W unpacked into the workspace."""
+def qkv_int8(w_q: Array, w_k: Array, w_v: Array, x: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, bias_q: Array | None = None, bias_k: Array | None = None, bias_v: Array | None = None, *, m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """q, k, v = scale · (x @ W) · scales + bias by three int8 matrices of any widths, which stay int8 in memory."""
+def qkv_int8_backward(w_q: Array, w_k: Array, w_v: Array, dy_q: Array, dy_k: Array, dy_v: Array, scales_q: Array | None = None, scales_k: Array | None = None, scales_v: Array | None = None, *, m: int = ..., n_q: int = ..., n_k: int = ..., n_v: int = ..., k: int = ..., scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy_q @ W_qᵀ + dy_k @ W_kᵀ + dy_v @ W_vᵀ of `QkvInt8Plan`, each W times its scales, in the workspace."""
+def qkv_project(x: Array, w_q: Any, w_k: Any, w_v: Any, *, kind: FormatKind | str, bias: Any = None, out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """q, k, v = x @ Wᵀ + bias by three matrices [n, k] stored in one format of `FormatKind`: x [*, k], each [*, n]."""
+def qkv_project_int4(x: Array, w_q: Array, w_k: Array, w_v: Array, scales_q: Array, scales_k: Array, scales_v: Array, *, bias: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """q, k, v = x @ W + bias of float16 x [*, k] and three int4 matrices as `matmul_int4` takes them, in float16."""
+def qkv_project_int8(x: Array, w_q: Array, w_k: Array, w_v: Array, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0, *, scales: Any = None, bias: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """q, k, v = scale · (x @ W) · scales + bias of float16 x [*, k] and int8 matrices [k, n], in float16."""
+def qlinear_matmul(a: Array, a_scale: Array, a_zero_point: Array | None, b: Array, b_scale: Array, b_zero_point: Array | None, y_scale: Array, y_zero_point: Array | None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y ≈ a @ b of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearMatMul): shapes as in `int_mm`."""
+def quantized_linear(x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None, x_scale: Scalar | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ (scale · weight)ᵀ + bias of int8 weights [out, in], x [*, in] quantised to int8 on the way (W8A8, dynamic)."""
+def quantized_linear_backward(dy: Array, x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None, x_scale: Scalar | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `quantized_linear`, straight through the quantisation: dy @ (scale · weight) / smooth (QLoRA's way)."""
+def quantized_matmul(x: Array, codes: Array, scales: Array | None = None, zeros: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str, index: Array | None = None, scale: Scalar = 1.0, out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ Wᵀ + bias by weights [n, k] stored in any format of `FormatKind`: x [*, k], the result [*, n]."""
+def scaled_dot(a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, dimension_numbers: Any = None, out_element: Any = 'bfloat16', element: DType | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(a · scale_a) @ (b · scale_b): `dot_general` of operands in few bits with their scales (jax.lax.scaled_dot)."""
+def scaled_dot_general(a: Array, b: Array, dimension_numbers: Any, out_element: DType = 'float32', configs: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`dot_general` of operands that are quantised on the way, in blocks along the summed axes (jax.nn.scaled_dot_general)."""
+def scaled_dot_general_backward(dy: Array, a: Array, b: Array, dimension_numbers: Any, out_element: DType = 'float32', configs: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, db) of `scaled_dot_general`, straight through the quantisation, which says what is multiplied."""
+def scaled_grouped_mm(a: Array, b: Array, scale_a: Array, scale_b: Array, offsets: Array, *, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[r] = scale_a[r] a[r] @ (scale_b[g] b[g]) in bfloat16 of fp8, rows r in groups g that end at `offsets`."""
+def scaled_matmul(a: Array, b: Array, scale_a: Array, scale_b: Array, *, kind: FormatKind | str = 'mxfp8_e4m3', out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """A @ Bᵀ of two matrices [*, m, k] and [*, n, k] of blocks with scales (jax.nn.scaled_matmul, float32 results)."""
+def smooth_quant_linear(x: Array, weight: Array, act_scale: Array, weight_scale: Array, bias: Array | None = None, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """act_scale · weight_scale · (x @ weightᵀ) + bias of int8 x [*, in] and weights [out, in] (W8A8, static)."""
+def sparse24_compress(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """values, the two elements of every four that `Sparse24PrunePlan` keeps, and metadata, their places."""
+def sparse24_decompress(values: Array, metadata: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y, zeros but for the values at the places that metadata says: the inverse of `Sparse24CompressPlan`."""
+def sparse24_decompress_backward(dy: Array, metadata: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dvalues, the elements of dy at the places that metadata says; a value that another one stands over has 0."""
+def sparse24_gemm(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x @ Wᵀ + bias of a W whose rows `Sparse24CompressPlan` made of a 2:4 sparse matrix [n, k]."""
+def sparse24_mask(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Which elements of x `sparse24_prune` keeps, bool: two of every four neighbours along the last axis."""
+def sparse24_matmul(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ Wᵀ + bias of the 2:4 sparse W [n, k] that `sparse24_compress` made (values, metadata) of: x [*, k], bias [n]."""
+def sparse24_matmul_backward(dy: Array, x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """(dx, dvalues, dbias) of `sparse24_matmul`; dbias is None without a bias."""
+def sparse24_prune(x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with all but the two largest of every four neighbours along the last axis made 0; see `Sparse24PrunePlan`."""
+def sparse24_prune_backward(dy: Array, x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The gradient of `sparse24_prune` in x: dy where x is kept, or dy itself."""
+def ternary_matmul(x: Array, weight: Array, x_scale: Array | None = None, weight_scale: Array | None = None, *, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x @ Wᵀ of int8 x [*, k] by ternary weights [n, k / 4 rounded up] as `ternary_quantize` packs them."""
+def ternary_quantize(weight: Array, *, axis: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(packed, scale): weight / scale rounded to -1, 0 or 1, ties to 0, four in a byte along the last axis."""
+def ternary_unpack(packed: Array, k: int | None = None, *, element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The numbers of packed ternary weights in `element`, k of each line, by default all that the bytes have."""
+def unpack_signs(x: Array, k: int | None = None, *, element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The signs of packed bytes as 1 and -1 in `element`, k of them, by default all that the bytes have."""
+def w4a8_gemm(x: Array, codes: Array, scales: Array, zeros: Array | None = None, scale_x: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = scale_x · Σ over groups of k of scales · Σ x (w - zeros) + bias: int8 x, weights w of 4 bits (W4A8)."""
+# ops.quantize
+def block_dequantize(codes: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the values of `codes`: (number of the code - zero) · (scales · scale), in any format of `FormatKind`."""
+def block_dequantize_backward(codes: Array, dy: Array, scales: Array | None = None, zeros: Array | None = None, index: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., scale: Scalar = 1.0, return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dscales = scale · the sum of dy (number of the code - zero) over what shares a scale: of `BlockDequantizePlan`."""
+def block_quantize(x: Array, *, kind: FormatKind | str = 'nf4', group: int | None = None, scale: Scalar = 1.0, scale_element: DType | None = None, zero_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(codes, scales), of asymmetric formats (codes, scales, zeros), of GGUF's codes alone, of x [*, n, k]."""
+def choose_qparams(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = False, to_element: DType = 'uint8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(scales, zero_points), or with `symmetric=True` scales alone, by the range of x; see `dynamic_quantize`."""
+def choose_qparams_optimized(x: Array, numel: int | None = None, n_bins: int = 200, ratio: float = 0.16, bit_width: int = 4, *, axis: int | None = None, stream: Any = None) -> tuple[Any, Any]:
+    """(xmax, xmin), [1] in float32: the range that codes of `bit_width` bits should span (torch's function)."""
+def dequantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'float32', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`."""
+def dequantize_backward(dy: Array, x: Array, scales: Array | None = None, zero_points: Array | None = None, *, shape: int | Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, uniform: bool = False, scale_element: DType | None = None, zero_element: DType | None = None, to_element: DType | None = None, return_dscales: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dscale = the sum of dy (q - zero point) over the elements that share a scale: of `DequantizePlan`, in scales."""
+def dequantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each block of the last axes; see `quantize_per_block`."""
+def dequantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each place along `axis`; see `dequantize`."""
+def dequantize_per_group(x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each group of neighbours along the last axis; see `quantize_per_group`."""
+def dequantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_point) scale with one scale and zero point, numbers or 0-d arrays; see `dequantize`."""
+def dequantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'float32', element: DType | None = None, shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(x - zero_points) scale, one for each row along the last axis; see `dequantize`."""
+def dynamic_map() -> Any:
+    """The 256 numbers that bitsandbytes' 8-bit codes name, ascending: float32 [256] on the host, from -0.993 to 1."""
+def dynamic_quantize(x: Array, *, scope: str = 'tensor', axis: int = 0, group_size: int = 128, block: Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, symmetric: bool = True, to_element: DType = 'int8', scale_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, scales), or with `symmetric=False` (y, scales, zero_points): x as codes, with scales by the range of x."""
+def fake_quantize(x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """(clamp(round(x / scale) + zero point, quant_min, quant_max) - zero point) scale; its gradient is dy in the range."""
+def fake_quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy where the integer of x is in the range, else 0: the gradient of `fake_quantize`."""
+def fake_quantize_learnable_per_channel_affine(x: Array, scale: Array, zero_point: Array, axis: int, quant_min: int, quant_max: int, grad_factor: Scalar = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`learnable_fake_quantize` of places along `axis` (torch._fake_quantize_learnable_per_channel_affine)."""
+def fake_quantize_learnable_per_tensor_affine(x: Array, scale: Array, zero_point: Array, quant_min: int, quant_max: int, grad_factor: Scalar = 1.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`learnable_fake_quantize` with arrays of one item (torch._fake_quantize_learnable_per_tensor_affine)."""
+def fake_quantize_per_channel_affine(x: Array, scale: Array, zero_point: Array | None, axis: int, quant_min: int, quant_max: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`fake_quantize` with a scale and zero point for each place along `axis` (torch's function of this name)."""
+def fake_quantize_per_tensor_affine(x: Array, scale: Any, zero_point: Any, quant_min: int, quant_max: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`fake_quantize` with one scale and zero point, numbers or 0-d arrays (torch's function of this name)."""
+def fp8_cast(x: Array, amax: Array | None = None, *, shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x · scale as fp8, rounded to nearest, ties to even, and saturating; amax = max(amax, |x|): one launch."""
+def fp8_cast_transpose(x: Array, amax: Array | None = None, *, shape: int | Sequence[int] = ..., to_element: DType = ..., scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """y = x · scale as fp8, yt = y transposed, amax = max(amax, |x|): one read of x, one launch."""
+def fp8_dequantize(x: Array, scale: Scalar = 1.0, *, to_element: DType = 'float32', from_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x · scale of fp8 as float32, float16 or bfloat16; scale is 1 over that of `fp8_cast` (its `scale_inv`)."""
+def fp8_quantize(x: Array, *, to_element: DType = 'float8_e4m3fn', power_of_two: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(y, scale_inv): x as fp8 by the scale that its own largest size gives; y · scale_inv is x but for rounding."""
+def fp8_scale_update(history: Array, scale: Array, scale_inv: Array, *, slots: int = ..., tensors: int = ..., algorithm: Literal['max', 'most_recent'] = 'max', margin: int = 0, to_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """scale = largest / amax · 2^-margin and scale_inv = 1 / scale of all tensors; the history goes on by a slot."""
+def fused_moving_avg_obs_fake_quant(x: Array, observer_on: Any, fake_quant_on: Any, running_min: Array, running_max: Array, scale: Array, zero_point: Array, averaging_const: Scalar, quant_min: int, quant_max: int, ch_axis: int, per_row_fake_quant: bool = False, symmetric_quant: bool = False, *, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """x fake quantised by a range that moves with it (torch.fused_moving_avg_obs_fake_quant); see `FakeQuantizePlan`."""
+def hadamard_backward(dy: Array, signs: Array | None = None, after: Array | None = None, *, shape: int | Sequence[int] = ..., block: int | None = None, normalized: bool = False, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = signs · scale H (after · dy): H is symmetric, and signs and after change places."""
+def hadamard_matrix(n: int) -> Any:
+    """H of order n, int64 of 1 and -1 on the host: the matrix that `hadamard_transform` multiplies by."""
+def hadamard_quantize(x: Array, signs: Array | None = None, *, block: int | None = None, scale: Scalar = 1.0, normalized: bool = False, to_element: DType = 'float8_e4m3fn', group: int | None = None, scale_element: DType | None = None, y_scale: Scalar = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, scales): scale H (signs · x) along the last axis in 8 or 4 bits; see `HadamardQuantizePlan`."""
+def hadamard_transform(x: Array, signs: Array | None = None, after: Array | None = None, *, block: int | None = None, axis: int = -1, scale: Scalar = 1.0, normalized: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """after · scale H (signs · x) along `axis`, H the Hadamard matrix of as many columns; see `HadamardPlan`."""
+def hqq_quantize(x: Array, *, kind: Any = 'uint4', group: int = 64, iterations: int = 20, p: float = 0.7, beta: float = 10.0, kappa: float = 1.01, scale_element: Any = 'float32', zero_element: Any = 'float32', stream: Any = None) -> tuple[Any, Any, Any]:
+    """(codes, scales, zeros) of x [*, n, k] as `block_quantize` makes them, with zero points that HQQ finds."""
+def learnable_fake_quantize(x: Array, scale: Array, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127, grad_factor: Scalar = 1.0, block_shape: int | Sequence[int] | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`fake_quantize` with gradients of x, scale and zero_points, which are floats: learned step sizes."""
+def learnable_fake_quantize_backward(dy: Array, x: Array, scales: Array, zero_points: Array | None = None, *, shape: int | Sequence[int] = ..., block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, quant_min: int = -128, quant_max: int = 127, grad_factor: Scalar = 1.0, return_dx: bool = True, return_dscales: bool = True, return_dzero_points: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The gradients of `LearnableFakeQuantizePlan`, with v = x / scale, r = round(v), and r's range low to high."""
+def moving_average_qparams(low: Array, high: Array, running_min: Array, running_max: Array, scale: Array, zero_point: Array, *, channels: int = ..., quant_min: int = -128, quant_max: int = 127, symmetric: bool = False, averaging_const: Scalar = 0.01, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array]:
+    """running = running + averaging_const (new - running) of the ends of a range; its scale and zero point."""
+def mxfp8_cast_transpose(x: Array, *, shape: int | Sequence[int] = ..., to_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array, Array]:
+    """y and yt as MXFP8: fp8 with a power of two for each 32 numbers of a row, of x and of x transposed; one launch."""
+def nest_scales(scales: Array, code: Array, *, blocksize: int = 256) -> tuple[Any, Any, Any]:
+    """(absmax, absmax2, offset) of float32 scales of any shape: the parts that `nested_scales` makes scales of again."""
+def nested_scales(absmax: Array, code: Array, absmax2: Array, offset: Any = 0.0, *, blocksize: int = 256) -> Any:
+    """float32 scales of bitsandbytes' double quantisation: code[absmax] · absmax2[i // blocksize] + offset."""
+def pack_awq(codes: Array, scales: Array, zeros: Array) -> tuple[Any, Any, Any]:
+    """(qweight, scales, qzeros) as AWQ stores them, of a matrix of kind uint4: the inverse of `repack_awq`."""
+def pack_codes(codes: Array, bits: int) -> Any:
+    """uint8 codes [*, k] below 2^bits as bytes [*, k · bits / 8]: a stream of bits, the lowest of a byte first."""
+def pack_gptq(codes: Array, scales: Array, zeros: Array, *, bits: int = 4, zero_offset: int = 1) -> tuple[Any, Any, Any]:
+    """(qweight, scales, qzeros) as GPTQ stores them, of a matrix of kind uint{bits}: the inverse of `repack_gptq`."""
+def quantize(x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, stochastic: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear)."""
+def quantize_backward(dy: Array, x: Array, scale: Any, zero_points: Array | None = None, *, to_element: DType = 'int8', block_shape: int | Sequence[int] | None = None, scale_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy / scale where `quantize` does not saturate x, else 0 (straight-through); dy has x's element."""
+def quantize_per_block(x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = ..., to_element: DType = 'float8_e4m3fn', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each block of its last axes; see `quantize`."""
+def quantize_per_channel(x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each place along `axis` (torch.quantize_per_channel); see `quantize`."""
+def quantize_per_group(x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: DType = 'int4', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each group of `group_size` neighbours along the last axis; see `quantize`."""
+def quantize_per_tensor(x: Array, scale: Any, zero_point: Any = 0, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with one scale and zero point, numbers or 0-d arrays (torch.quantize_per_tensor); see `quantize`."""
+def quantize_per_tensor_dynamic(x: Array, to_element: DType = 'int8', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(y, scale, zero_point) of x by its whole range, int8 or uint8 (torch.quantize_per_tensor_dynamic)."""
+def quantize_per_token(x: Array, scale: Array, zero_points: Array | None = None, *, to_element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with a scale, and a zero point, for each row along the last axis; see `quantize`."""
+def repack_awq(qweight: Array, scales: Array, qzeros: Array) -> tuple[Any, Any, Any]:
+    """(codes, scales, zeros) of kind uint4 of a layer as AWQ stores it."""
+def repack_gptq(qweight: Array, scales: Array, qzeros: Array | None = None, g_idx: Array | None = None, *, bits: int = 4, zero_offset: int = 1) -> tuple[Any, Any, Any, Any]:
+    """(codes, scales, zeros, index) of kind uint{bits} of a layer as GPTQ stores it (AutoGPTQ; bits 2, 3, 4 or 8)."""
+def smooth_quant_scales(x: Array, weight: Array, alpha: float = 0.5, *, stream: Any = None) -> Any:
+    """SmoothQuant's factors of columns, s = max |x|^alpha / max |weight|^(1 - alpha), [in] in float32."""
+def swizzle_scales(x: Array, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the scales x [*, rows, columns] in tiles of 128 × 4, as block-scaled products on Blackwell read them."""
+def unpack_codes(packed: Array, bits: int) -> Any:
+    """The codes of `pack_codes`: uint8 bytes [*, n] as codes [*, n · 8 / bits], each below 2^bits."""
+def unswizzle_scales(x: Array, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y [*, rows, columns] = the scales whose tiles are x: the inverse of `SwizzleScalesPlan` (from_blocked)."""
+# ops.random
+def adjust_logits(logits: Array, history: Array | None = None, prompt: Array | None = None, *, bias: Array | None = None, mask: Array | None = None, repetition: Scalar = 1.0, frequency: Scalar = 0.0, presence: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V] with penalties for tokens of histories [B, L] and prompts, a bias and a bit mask."""
+def alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout that keeps mean 0 and variance 1, for layers of selu (torch.nn.functional.alpha_dropout)."""
+def ball(d: int, p: float = 2.0, *, shape: int | Sequence[int] = ..., seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Points [*shape, d] uniform in the unit ball of the p-norm (jax.random.ball; Barthe et al. 2005)."""
+def beam_step(logprobs: Array, scores: Array, *, batch_size: int = ..., beams: int = ..., vocab_size: int = ..., width: int = ..., index_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """next_scores [B, W] = the largest of scores[b, k] + logprobs[b, k, v] in descending order; parents, tokens: k, v."""
+def bernoulli(p: Array | float = 0.5, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution bernoulli of p, numbers or arrays."""
+def binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution binomial of count, p, numbers or arrays."""
+def bits(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'uint32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
+def categorical(logits: Array, axis: int = -1, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...]."""
+def cauchy(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution cauchy of loc, scale, numbers or arrays."""
+def chi2(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution chi square of df, numbers or arrays."""
+def chi_square(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution chi square of df, numbers or arrays."""
+def chisquare(df: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution chi square of df, numbers or arrays."""
+def choice(a: Array | int, shape: int | Sequence[int] = ..., *, replace: bool = True, p: Any = None, axis: int = 0, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice)."""
+def dirichlet(concentration: Array, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Points of the simplex (torch.distributions.Dirichlet) of concentrations [..., K]: softmax of log-gamma variates."""
+def double_sided_maxwell(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution double sided maxwell of loc, scale, numbers or arrays."""
+def dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: int | Sequence[int] | None = None, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """x / (1 - p), each element set to 0 with probability p (torch.nn.functional.dropout); see `DropoutPlan`."""
+def dropout1d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 1 axes after the channels (torch.nn.functional.dropout1d). Keywords as of `dropout`."""
+def dropout2d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 2 axes after the channels (torch.nn.functional.dropout2d). Keywords as of `dropout`."""
+def dropout3d(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] or [channel, …] with 3 axes after the channels (torch.nn.functional.dropout3d). Keywords as of `dropout`."""
+def dropout_backward(dy: Array, *, shape: int | Sequence[int] = ..., p: float = 0.5, axis: int | Sequence[int] | None = None, alpha: bool = False, seed: Scalar = None, offset: Scalar = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = the forward's scale times dy where it kept x, else 0; which that was is drawn again from seed and offset."""
+def epsilon_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for probabilities of at least epsilon. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def eta_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for probabilities of at least min(eta, √eta exp(-H)). `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def exponential(rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution exponential of rate, numbers or arrays."""
+def feature_alpha_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """`alpha_dropout` of whole channels of x [batch, channel, …] (torch.nn.functional.feature_alpha_dropout)."""
+def feature_dropout(x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True, return_mask: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
+def generalized_normal(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution generalized normal of p, numbers or arrays."""
+def geometric(p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution geometric of p, numbers or arrays."""
+def gumbel(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution gumbel of loc, scale, numbers or arrays."""
+def laplace(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution laplace of loc, scale, numbers or arrays."""
+def log_normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution log normal of loc, scale, numbers or arrays."""
+def lognormal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution log normal of loc, scale, numbers or arrays."""
+def maxwell(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution maxwell of scale, numbers or arrays."""
+def min_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for those whose probability is at least min_p times the largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def min_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities [B, V], 0 but for those of at least min_p times the largest, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
+def multinomial(probs: Array, num_samples: int = 1, replacement: bool = False, *, seed: Scalar = None, offset: Scalar = 0, index_element: DType = 'int64', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Ids drawn from weights [V] or rows of them [B, V] (torch.multinomial): [num_samples] or [B, num_samples]."""
+def multinomial_counts(n: int, probs: Array, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How often each of V categories comes in n draws, [..., V] of weights [..., V] (jax.random.multinomial)."""
+def multivariate_normal(mean: Array, scale_tril: Array, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """mean + scale_tril z of standard normal vectors z [..., d] (torch.distributions.MultivariateNormal)."""
+def native_dropout(x: Array, p: float = 0.5, training: bool = True, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`dropout` of every element, and what was kept (torch.native_dropout)."""
+def negative_binomial(count: Array | float, p: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution negative binomial of count, p, numbers or arrays."""
+def normal(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution normal of loc, scale, numbers or arrays."""
+def orthogonal(n: int, m: int | None = None, *, shape: int | Sequence[int] = ..., gain: float = 1.0, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Matrices [*shape, n, m] of orthonormal rows (n <= m) or columns, each as likely as any other."""
+def pareto(scale: Array | float = 1.0, alpha: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution pareto of scale, alpha, numbers or arrays."""
+def permutation(x: Array | int, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
+def poisson(rate: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution poisson of rate, numbers or arrays."""
+def rademacher(*, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution rademacher."""
+def rand(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Uniform numbers in [0, 1) (torch.rand); float32's are multiples of 2⁻²⁴. Keywords as of `uniform`."""
+def rand_like(x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`rand` of x's shape, element, package and device (torch.rand_like); out= may be x."""
+def randint(low: Scalar, high: Any = None, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = 'int64', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whole numbers in [low, high), or in [0, low) where high is None (torch.randint), each as likely as any other."""
+def randint_like(x: Array, low: Scalar, high: Any = None, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`randint` of x's shape, element, package and device (torch.randint_like); out= may be x."""
+def randn(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'float32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Standard normal numbers (torch.randn). Keywords as of `normal`."""
+def randn_like(x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`randn` of x's shape, element, package and device (torch.randn_like); out= may be x."""
+def random_beta(a: Array | float, b: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution beta of a, b, numbers or arrays."""
+def random_f(dfnum: Array | float, dfden: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution f ratio of dfnum, dfden, numbers or arrays."""
+def random_gamma(concentration: Array | float, rate: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution gamma of concentration, rate, numbers or arrays."""
+def random_loggamma(concentration: Array | float, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution loggamma of concentration, numbers or arrays."""
+def random_logistic(loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution logistic of loc, scale, numbers or arrays."""
+def randperm(n: int, *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'int64', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """0 … n - 1 in a random order (torch.randperm), int64 or int32. like: an array whose package the result has."""
+def rayleigh(scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution rayleigh of scale, numbers or arrays."""
+def rng_bit_generator(shape: int | Sequence[int] = ..., *, seed: Scalar = None, offset: Scalar = 0, element: DType = 'uint32', like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves."""
+def rng_uniform(low: Scalar, high: Any, shape: int | Sequence[int] | None = None, *, seed: Scalar = None, offset: Scalar = 0, element: DType | None = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`uniform` in the order of parameters of jax.lax.rng_uniform."""
+def rrelu(x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x where x > 0, else x times a slope (torch.nn.functional.rrelu): (lower + upper) / 2, in training one drawn for each element from `seed` and `offset`, integers or 0-d device arrays. See `RreluPlan`."""
+def rrelu_backward(dy: Array, x: Array, lower: float = 0.125, upper: float = 0.3333333333333333, *, training: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of y = rrelu(x), given what the forward call was given. See `RreluBackwardPlan`."""
+def sample(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, seed: Scalar = None, offset: Scalar = 0, top_n: int = 0, probabilities: bool = False, index_element: DType = 'int64', return_logprob: bool = False, return_probs: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """A token id for each row of logits [B, V], or of probabilities where `probabilities` says so; see `SamplingPlan`."""
+def shuffle(x: Array | int, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
+def softmax_with_cut_offs(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The probabilities [B, V] that `sample` draws with; nothing is drawn. Options as of `sample`."""
+def standard_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
+def stochastic_cast(x: Array, to_element: DType, *, seed: Scalar = None, offset: Scalar = 0, saturate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding."""
+def student_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
+def token_logprobs(logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The logprob [B] of tokens [B] (int64 or int32) under softmax(logits / temperature), with no cut-off."""
+def top_k_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for the k largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def top_k_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities [B, V], 0 but for the k largest, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
+def top_n_sigma_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for logits of at least max - n σ. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def top_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for the shortest descending prefix whose probability reaches p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def top_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities [B, V], 0 but for the shortest descending prefix that reaches p, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
+def triangular(left: Array | float = 0.0, mode: Array | float = 0.5, right: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution triangular of left, mode, right, numbers or arrays."""
+def trunc_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution truncated normal of low, high, numbers or arrays."""
+def truncated_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution truncated normal of low, high, numbers or arrays."""
+def typical_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Logits [B, V], -inf but for those nearest to the entropy, until they reach typical_p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
+def uniform(low: Array | float = 0.0, high: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution uniform of low, high, numbers or arrays."""
+def verify_chain(draft_ids: Array, draft_probs: Array, target_probs: Array, *, batch_size: int = ..., steps: int = ..., vocab_size: int = ..., index_element: DType = ..., seed: Scalar = None, offset: Scalar = 0, return_accepted: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """ids [B, S + 1]: the drafted tokens that stay, one drawn after them, then -1; accepted [B] counts the first."""
+def verify_tree(draft_ids: Array, parents: Array, target_probs: Array, *, batch_size: int = ..., nodes: int = ..., vocab_size: int = ..., index_element: DType = ..., seed: Scalar = None, offset: Scalar = 0, return_path: bool = True, return_accepted: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """ids [B, N]: the tokens along the accepted path of a tree and one more, then -1; accepted [B] counts the drafted."""
+def wald(mean: Array | float, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution wald of mean, scale, numbers or arrays."""
+def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
+# ops.reduce
+def all(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The all of x along `axis` (all axes by default); see `ReducePlan`."""
+def amax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
+def amax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of amax along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def amax_scale(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, target: DType = ..., limit: float | None = None, eps: float = 0.0, power_of_two: bool = False, inverse: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """amax = the largest |x| along `axis`, and scale = limit / max(amax, eps), as recipes of fp8 and int8 want both."""
+def amin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
+def amin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of amin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def aminmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """The aminmax of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
+def aminmax_backward(dy: Array, dz: Array | None, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of aminmax along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def any(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The any of x along `axis` (all axes by default); see `ReducePlan`."""
+def argmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The argmax of x along `axis` (all axes by default); see `ReducePlan`."""
+def argmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The argmin of x along `axis` (all axes by default); see `ReducePlan`."""
+def array_equal(a: Array, b: Array, *, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether a and b have one shape and equal elements, as a 0-d array: nothing waits for it (numpy.array_equal)."""
+def array_equiv(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Whether a and b, broadcast together, have equal elements, as a 0-d array (numpy.array_equiv). One launch."""
+def average(x: Array, weights: Array | None = None, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, returned: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Σ weights x / Σ weights along `axis` (numpy.average); without weights the mean. See `AveragePlan`."""
+def average_backward(dy: Array, x: Array, weights: Array, y: Array, z: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, return_dx: bool = True, return_dweights: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx = dy weights / z, and dweights = dy (x - y) / z summed over the axes along which the weights broadcast."""
+def cdist(x1: Array, x2: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[..., i, j] = the norm of order p of x1[..., i, :] - x2[..., j, :] (torch.cdist)."""
+def cdist_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(dx1, dx2) of `cdist`. Five launches; three arrays of rows × rows × features elements."""
+def corrcoef(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef)."""
+def corrcoef_backward(dy: Array, x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `corrcoef`, whose correlations are computed again; clipping has no part in it."""
+def cosine_similarity(x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Σ x1 x2 / (max(‖x1‖, eps) max(‖x2‖, eps)) along `axis` (torch.nn.functional.cosine_similarity)."""
+def cosine_similarity_backward(dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-08, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(dx1, dx2) of `cosine_similarity`, which is computed again."""
+def count_nonzero(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The count_nonzero of x along `axis` (all axes by default); see `ReducePlan`."""
+def cov(x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov)."""
+def cov_backward(dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
+def dist(a: Array, b: Array, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The norm of order p of a - b over all elements, a and b broadcast (torch.dist); launches as of `pairwise_distance`."""
+def dist_backward(dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, db) of `dist`; see `pairwise_distance_backward`."""
+def dot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of a b, both of one axis and as long, neither conjugated (torch.dot)."""
+def frobenius_norm(x: Array, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
+def inner(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner)."""
+def inner_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
+def l0_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The l0_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def l1_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The l1_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def l1_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of l1_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def l2_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The l2_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def l2_norm_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of l2_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def logmeanexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The logmeanexp of x along `axis` (all axes by default); see `ReducePlan`."""
+def logmeanexp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of logmeanexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def logsumexp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The logsumexp of x along `axis` (all axes by default); see `ReducePlan`."""
+def logsumexp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of logsumexp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
+def max_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The max_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def max_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of max_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def max_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """The max_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
+def max_with_index_backward(dy: Array, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of max_with_index along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The mean of x along `axis` (all axes by default); see `ReducePlan`."""
+def mean_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of mean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
+def min_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The min_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def min_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of min_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def min_with_index(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """The min_with_index of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
+def min_with_index_backward(dy: Array, z: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of min_with_index along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def nanargmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanargmax of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanargmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanargmin of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanmax(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanmax of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanmax_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanmax along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanmean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanmean of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanmean_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanmean along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanmin(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanmin of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanmin_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanmin along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanprod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanprod of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanprod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanprod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanstd(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanstd of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanstd_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanstd along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nansum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nansum of x along `axis` (all axes by default); see `ReducePlan`."""
+def nansum_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nansum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def nanvar(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The nanvar of x along `axis` (all axes by default); see `ReducePlan`."""
+def nanvar_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of nanvar along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def norm(x: Array, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`vector_norm` with the order by torch.norm's name."""
+def norm_backward(dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `norm` and `vector_norm`; y is their result, which only order 2 needs."""
+def norm_except_dim(x: Array, p: float = 2, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The norm of order p of each slice of x along `axis`, which stays, the other axes with extent 1."""
+def normalize(x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x / max(‖x‖, eps), the norm of order p along `axis`, one or several (torch.nn.functional.normalize)."""
+def normalize_backward(dy: Array, x: Array, p: float = 2, axis: int | Sequence[int] = 1, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0)."""
+def p_norm(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The p_norm of x along `axis` (all axes by default); see `ReducePlan`."""
+def p_norm_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of p_norm along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def pairwise_distance(x1: Array, x2: Array, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance)."""
+def pairwise_distance_backward(dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-06, *, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need."""
+def pdist(x: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[k] = (Σ |x[i] - x[j]|^p)^(1/p) for each pair of rows i < j (torch.nn.functional.pdist)."""
+def pdist_backward(dy: Array, x: Array, y: Array, *, rows: int = ..., features: int = ..., p: float = 2.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx[i] = the sum over the other rows j of dy times the slope of their distance, in float64, j in order."""
+def prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
+def prod_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of prod along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def ptp(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The ptp of x along `axis` (all axes by default); see `ReducePlan`."""
+def ptp_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of ptp along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def reduce_and(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The reduce_and of x along `axis` (all axes by default); see `ReducePlan`."""
+def reduce_max(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amax of x along `axis` (all axes by default), also called max, also called reduce_max; see `ReducePlan`."""
+def reduce_min(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The amin of x along `axis` (all axes by default), also called min, also called reduce_min; see `ReducePlan`."""
+def reduce_or(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The reduce_or of x along `axis` (all axes by default); see `ReducePlan`."""
+def reduce_prod(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The prod of x along `axis` (all axes by default), also called reduce_prod; see `ReducePlan`."""
+def reduce_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
+def reduce_xor(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
+def renorm(x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7)."""
+def renorm_backward(dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
+def std(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The std of x along `axis` (all axes by default); see `ReducePlan`."""
+def std_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of std along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def std_mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """The std_mean of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
+def std_mean_backward(dy: Array, dz: Array | None, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of std_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
+def sum_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of sum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def sum_squares(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum_squares of x along `axis` (all axes by default); see `ReducePlan`."""
+def sum_squares_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of sum_squares along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def sum_to_size(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size)."""
+def trace(x: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the sum of the elements x[…, i, …, i + offset, …] of axis1 and axis2 (numpy.trace; torch.trace of a matrix)."""
+def trace_backward(dy: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = dy on the diagonal of axis1 and axis2, 0 elsewhere."""
+def var(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The var of x along `axis` (all axes by default); see `ReducePlan`."""
+def var_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of var along `axis` (all axes by default); see `ReduceBackwardPlan`."""
+def var_mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """The var_mean of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
+def var_mean_backward(dy: Array, dz: Array | None, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of var_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
+def vdot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sum of conj(a) b over all elements of two arrays of one shape (torch.vdot, numpy.vdot)."""
+def vdot_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(da, db) of `vdot`."""
+def vecdot(a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, conjugate: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the sum of a b along `axis`, a and b broadcast (torch.linalg.vecdot, numpy.vecdot)."""
+def vecdot_backward(dy: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, conjugate: bool = True, return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """da = dy b and db = dy a, summed over the axes along which a and b were broadcast (torch.linalg.vecdot)."""
+def vector_norm(x: Array, ord: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """(Σ |x|^ord)^(1/ord) along `axis` (all by default), as if x were a vector (torch.linalg.vector_norm)."""
+def xor_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
+# ops.scan
+def associative_scan(fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = elems[0] fn … fn elems[i] along `axis` (jax.lax.associative_scan), fn an operator's name."""
+def cumlogsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = 0, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The logcumsumexp of x along `axis`; see `ScanPlan`."""
+def cummax(x: Array, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cummax of x along `axis`; see `ScanExtremePlan`."""
+def cummin(x: Array, initial: Array | None = None, initial_indices: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, offset: Scalar = 0, return_carry: bool = False, return_carry_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cummin of x along `axis`; see `ScanExtremePlan`."""
+def cumprod(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumprod of x along `axis`; see `ScanPlan`."""
+def cumsum(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumsum of x along `axis`; see `ScanPlan`."""
+def cumulative_prod(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumprod of x along `axis`, which an array of several axes must be given (numpy.cumulative_prod)."""
+def cumulative_sum(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumsum of x along `axis`, which an array of several axes must be given (numpy.cumulative_sum)."""
+def cumulative_trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The area under y so far along `axis` (torch.cumulative_trapezoid); see `CumulativeTrapezoidPlan`."""
+def cumulative_trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dy[i] = half the widths of the panels beside y[i], each times the sum of darea from its own area on."""
+def diff(x: Array, prepend: Array | None = None, append: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = x[i + 1] - x[i] along `axis`, n times (torch.diff); x stands between `prepend` and `append`."""
+def diff_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, n: int = 1, before: int = ..., after: int = ..., return_dx: bool = True, return_dprepend: bool = True, return_dappend: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[i] = dy[i - 1] - dy[i] along `axis`, n times, dy being 0 beyond its ends; likewise for prepend and append."""
+def ediff1d(x: Array, to_end: Array | None = None, to_begin: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The differences of neighbours in x, behind to_begin and before to_end (numpy.ediff1d)."""
+def ediff1d_backward(dy: Array, *, n: int = ..., begin: int = ..., end: int = ..., return_dx: bool = True, return_dto_begin: bool = True, return_dto_end: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[i] = dy of the difference before x[i] less that of the one behind it; what stood beside them as it is."""
+def gradient(x: Array, *spacing: Any, axis: int | Sequence[int] | None = None, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The slopes of x along each of `axis` (all by default), a tuple unless that is one (numpy.gradient)."""
+def gradient_backward(dy: Array, *spacing: Any, axis: int = -1, edge_order: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of `gradient` along one axis; those of several add up."""
+def linear_scan(a: Array, b: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """h[t] = a[t] h[t - 1] + b[t] along `axis`, from h[-1] = `initial` (0 where absent); a broadcasts, over time, too."""
+def linear_scan_backward(dh: Array, a: Array, h: Array, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, return_da: bool = True, return_db: bool = True, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """db[t] = dh[t] + a[t + 1] db[t + 1], da[t] = db[t] h[t - 1], dinitial = a[0] db[0]; beyond the end stands dcarry."""
+def logcumsumexp(x: Array, initial: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The logcumsumexp of x along `axis`; see `ScanPlan`."""
+def nancumprod(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumprod of x along `axis` that takes NaN for 1 (numpy.nancumprod): of all elements as one row by default."""
+def nancumsum(x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False, return_carry: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The cumsum of x along `axis` that takes NaN for 0 (numpy.nancumsum): of all elements as one row by default."""
+def scan_backward(dy: Array, x: Array | None = None, y: Array | None = None, initial: Array | None = None, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, kind: ScanKind | str = ..., exclusive: bool = False, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx of a scan: what the prefixes that hold x[i] hand back to it."""
+def scan_extreme_backward(dy: Array, indices: Array, dcarry: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, kind: ScanExtremeKind | str = ..., offset: Scalar = 0, return_dinitial: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[i] = the sum of dy[j] over the j whose running extreme stands at i, from the last to the first."""
+def trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
+def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
+def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
+def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
+# ops.segment
+def dense_to_jagged(dense: Array, offsets: Array, total: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense."""
+def gather_scatter_backward(dy: Array, x: Array, src: Array, index: Array | None = None, weight: Array | None = None, arg: Array | None = None, count: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', kind: GatherScatterKind | str = ..., rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, return_dx: bool = True, return_dweight: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """dx[r, …] = Σ weight[t] dy[s, …] over the tokens t of r (src[t] = r), of segments s; dweight[t] = dy[s] · x[r]."""
+def gather_scatter_max(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_scatter_mean(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_count: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_scatter_min(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, return_arg: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def gather_scatter_sum(x: Array, src: Array, index: Array | None = None, weight: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', rows: int = ..., tokens: int = ..., row_shape: int | Sequence[int] = ..., padding_idx: int | None = None, by_frequency: bool = False, with_empty: bool = False, empty: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[s, …] = weight[t] x[src[t], …] combined over the tokens t of segment s: sum, mean, max or min (NaN wins)."""
+def jagged_to_padded_dense(values: Array, offsets: Array, max_length: int, padding_value: float = 0.0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b, l, ...] = values[offsets[b] + l, ...], and padding_value behind the end of row b (fbgemm's)."""
+def moe_permute(x: Array, experts: Array, *, num_experts: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
+    """(y, offsets, places): the rows of x once for each expert of theirs, in the order of experts."""
+def moe_unpermute(y: Array, places: Array, weight: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """x[t, ...] = Σ weight[t, k] y[places[t, k], ...]: the experts' results of every token, weighted and added."""
 def segment_ids(index: Array, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'offsets', tokens: int = ..., length: int = 0, absent: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """ids: y[t] = the segment of token t. padded: y[s, l] = token l of segment s. spread: y[t] = s · length + l of it."""
 def segment_log_softmax(x: Array, index: Array | None = None, *, num_segments: int = ..., by: Literal['offsets', 'starts', 'ends', 'evenly', 'sorted', 'ids'] = 'ids', tokens: int = ..., row_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3786,140 +4232,102 @@ def segment_sum(x: Array, index: Array | None = None, *, num_segments: int = ...
     """y[s, …] = the rows x[t, …] of the tokens t of segment s combined (jax.ops.segment_sum, torch.segment_reduce)."""
 def segment_topk(x: Array, offsets: Array, k: int, largest: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest, or smallest, elements of every segment of a vector, and where they stood: [segments, k] each."""
-def select(conditions: Any, choices: Any, default: Any = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight."""
-def select_n(which: Array, *cases: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """cases[which] element by element (jax.lax.select_n); a bool `which` has two, the first where it is False."""
-def select_scatter(x: Array, src: Array, axis: int, index: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with what lies at one index of an axis replaced by src (torch.select_scatter)."""
-def selective_log_softmax(logits: Array, index: Array, *, logit_scale: float = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """log_softmax(logit_scale logits)[…, index]: the log-probability of one class a row, in float32 at least."""
-def selu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = selu(x) element by element; see `UnaryPlan`."""
-def selu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy selu'(x) element by element; see `UnaryBackwardPlan`."""
-def selu_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def selu_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def setdiff1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The different elements of a that b has not, ascending, and how many there are (numpy.setdiff1d)."""
-def setxor1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The different elements that one of a and b has, ascending, and how many there are (numpy.setxor1d)."""
-def sgn(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = sign(x) element by element, also called sgn; see `UnaryPlan`."""
-def sgn_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient of sgn of complex numbers; see `ComplexUnaryBackwardPlan`."""
-def shift_left(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = bitwise_left_shift(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def shift_right_arithmetic(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a >> b with the upper bit of a shifted in, of unsigned integers too (jax.lax.shift_right_arithmetic)."""
-def shift_right_logical(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = shift_right_logical(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def shifted_chebyshev_polynomial_t(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = shifted_chebyshev_polynomial_t(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
-def shifted_chebyshev_polynomial_u(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = shifted_chebyshev_polynomial_u(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
-def shifted_chebyshev_polynomial_v(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = shifted_chebyshev_polynomial_v(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
-def shifted_chebyshev_polynomial_w(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = shifted_chebyshev_polynomial_w(a, b) with broadcasting: x and the degree n, an array or a number; one of them may be a number. See `SpecialFunctionPlan`."""
-def shuffle(x: Array | int, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
-def sici(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(sine_integral(x), cosine_integral(x)) (scipy.special.sici); two launches."""
-def sigmoid(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = sigmoid(x) element by element, also called expit, also called logistic; see `UnaryPlan`."""
-def sigmoid_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy sigmoid'(x) element by element; see `UnaryBackwardPlan`."""
-def sigmoid_focal_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, alpha: float | None = None, gamma: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """sigmoid_focal_loss of every element, or its mean or sum (reduction, alpha, gamma); see `PointwiseLossPlan`."""
-def sigmoid_focal_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, alpha: float | None = None, gamma: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of sigmoid_focal_loss by its operands; see `PointwiseLossBackwardPlan`."""
-def sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = sign(x) element by element, also called sgn; see `UnaryPlan`."""
-def signbit(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = signbit(x) element by element; see `UnaryPlan`."""
-def silu(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
-def silu_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy silu'(x) element by element; see `UnaryBackwardPlan`."""
-def simpo_loss(chosen: Array, rejected: Array, *, beta: float = 2.0, gamma: float = 1.0, label_smoothing: float = 0.0, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """SimPO (Meng et al. 2024): -(1 - ε) log σ(z) - ε log σ(-z), z = beta (chosen - rejected) - gamma."""
-def sin(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = sin(x) element by element; see `UnaryPlan`."""
-def sin_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy sin'(x) element by element; see `UnaryBackwardPlan`."""
-def sinc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = sinc(x) element by element; see `UnaryPlan`."""
-def sinc_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy sinc'(x) element by element; see `UnaryBackwardPlan`."""
-def sine_integral(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = sine_integral(x) element by element; see `UnaryPlan`."""
-def sine_integral_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy sine_integral'(x) element by element; see `UnaryBackwardPlan`."""
-def sinh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = sinh(x) element by element; see `UnaryPlan`."""
-def sinh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy sinh'(x) element by element; see `UnaryBackwardPlan`."""
-def slice(x: Array, start_indices: Any, limit_indices: Any, strides: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x[start:limit:stride] along every axis, in memory of its own (jax.lax.slice)."""
-def slice_at(x: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the part of x of shape `sizes` that begins at `starts`, indices on the device (jax.lax.dynamic_slice)."""
-def slice_copy(x: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x[start:stop:step] along one axis, in memory of its own (torch.slice_copy); step may be below 0."""
-def slice_in_dim(x: Array, start: int | None, stop: int | None, step: int = 1, axis: int = 0) -> Array:
-    """The view x[start:stop:step] along one axis (jax.lax.slice_in_dim); step is above 0."""
-def slice_scatter(x: Array, src: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with x[start:stop:step] along an axis replaced by src (torch.slice_scatter); step may be below 0."""
-def slice_static(x: Array, start_indices: Any, limit_indices: Any, strides: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x[start:limit:stride] along every axis, in memory of its own (jax.lax.slice)."""
-def smooth_l1_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """smooth_l1_loss of every element, or its mean or sum (reduction, beta); see `PointwiseLossPlan`."""
-def smooth_l1_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, beta: float | None = None, return_dx: bool = True, return_dtarget: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of smooth_l1_loss by its operands; see `PointwiseLossBackwardPlan`."""
-def smooth_quant_linear(x: Array, weight: Array, act_scale: Array, weight_scale: Array, bias: Array | None = None, *, out_element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """act_scale · weight_scale · (x @ weightᵀ) + bias of int8 x [*, in] and weights [out, in] (W8A8, static)."""
-def smooth_quant_scales(x: Array, weight: Array, alpha: float = 0.5, *, stream: Any = None) -> Any:
-    """SmoothQuant's factors of columns, s = max |x|^alpha / max |weight|^(1 - alpha), [in] in float32."""
-def soft_margin_loss(x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """soft_margin_loss of every element, or its mean or sum (reduction); see `PointwiseLossPlan`."""
-def soft_margin_loss_backward(dloss: Array, x: Array, target: Array, weight: Array | None = None, *, shape: int | Sequence[int] = ..., reduction: Literal['none', 'mean', 'sum', 'batchmean'] | None = None, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradients of soft_margin_loss by its operands; see `PointwiseLossBackwardPlan`."""
-def soft_sign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = softsign(x) element by element, also called soft_sign; see `UnaryPlan`."""
+def topk_varlen(x: Array, lengths: Array, k: int, *, offsets: Array | None = None, page_table: Array | None = None, page_size: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k largest of the first lengths[r] elements of every row r of x, and where they stand: [rows, k] each."""
+# ops.softmax
+def entmax15(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities max(scale x / 2 - t, 0)² along `axis`, with t such that their sum is 1; see `SparsemaxPlan`."""
+def gumbel_softmax(x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0, return_soft: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot (torch.nn.functional.gumbel_softmax; the draws are those of our own stream)."""
+def gumbel_softmax_backward(dy: Array, y: Array | None = None, soft: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, hard: bool = False, tau: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = soft · (dy - Σ soft · dy) / tau, hard or not."""
+def log_softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """log_softmax of x / temperature along `axis` (torch.log_softmax); `dtype` as of `softmax`."""
+def masked_log_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The logarithm of masked_softmax, from one pass."""
+def masked_softmax(x: Array, mask: Array | None = None, bias: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """softmax of scale x + bias along `axis`, but for what mask and causal leave out."""
+def masked_softmax_backward(dy: Array, y: Array, mask: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, log: bool = False, causal: bool = False, diagonal: int = 0, safe: bool = False, out_element: DType | None = None, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx of masked_softmax along `axis`: scale y (dy - Σ y dy), of its logarithm scale (dy - exp(y) Σ dy)."""
 def softmax(x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of x / temperature along `axis` (torch.softmax); `dtype`: what x is cast to first, and the result's."""
 def softmax_backward(dy: Array, y: Array, *, kind: SoftmaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx of softmax or log_softmax along `axis`: y (dy - Σ y dy), or dy - exp(y) Σ dy."""
-def softmax_with_cut_offs(logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0, typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The probabilities [B, V] that `sample` draws with; nothing is drawn. Options as of `sample`."""
 def softmin(x: Array, *, axis: int = -1, dtype: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax of -x along `axis` (torch.nn.functional.softmin), in one launch; `dtype` as of `softmax`."""
-def softplus(x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = softplus(x) element by element; see `UnaryPlan`."""
-def softplus_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy softplus'(x) element by element; see `UnaryBackwardPlan`."""
-def softplus_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def softplus_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., beta: float | None = None, threshold: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def softshrink(x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = softshrink(x) element by element; see `UnaryPlan`."""
-def softshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy softshrink'(x) element by element; see `UnaryBackwardPlan`."""
-def softshrink_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def softshrink_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., lambd: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def softsign(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = softsign(x) element by element, also called soft_sign; see `UnaryPlan`."""
-def softsign_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy softsign'(x) element by element; see `UnaryBackwardPlan`."""
-def softsign_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def softsign_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
+def sparsemax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Probabilities max(scale x - t, 0) along `axis`, with t such that their sum is 1; see `SparsemaxPlan`."""
+def sparsemax_backward(dy: Array, y: Array, *, kind: SparsemaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """dx = scale w (dy - Σ w dy / Σ w) with w = [y > 0] for sparsemax, √y for entmax15."""
+# ops.sort
+def approx_max_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The k largest elements of every row, exactly (jax.lax.approx_max_k); see `TopkPlan`."""
+def approx_min_k(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, k: int = ..., return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """The k smallest elements of every row, exactly (jax.lax.approx_min_k); see `TopkPlan`."""
+def argpartition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """`argsort`, as numpy.argpartition leaves open for any kth; see `SortPlan`."""
+def argsort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = False, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """Where the elements of every row along `axis` stand in order (torch.argsort); see `SortPlan`."""
+def bin_index(x: Array, edges: Array | None = None, outer: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, none: int = -1, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = the bin of x[i] as `HistogramPlan` has them, `none` of no bin; with `outer` the bin of several axes."""
+def bincount(x: Array, weights: Array | None = None, *, length: int, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount)."""
+def bucketize(x: Array, boundaries: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bucket of every element of x between ascending boundaries, one row of them (torch.bucketize)."""
+def digitize(x: Array, bins: Array, right: bool = False, *, index_element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The bin of every element of x between ascending bins (numpy.digitize): `bucketize` with the sides exchanged."""
+def histc(x: Array, bins: int = 100, min: Array | float = 0, max: Array | float = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How many elements of x are in each of `bins` equal parts of [min, max], in x's element (torch.histc)."""
+def histogram(x: Array, bins: int = 10, range: Any = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """How many elements of x are in every bin, and the edges of the bins, float64 (torch.histogram, numpy.histogram)."""
+def histogram2d(x: Array, y: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Counts of the points (x[i], y[i]) by bins along both axes, and the edges along each (numpy.histogram2d)."""
+def histogram_bin_edges(x: Array, bins: int = 10, range: Any = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The edges of the bins of `histogram`, float64 (numpy.histogram_bin_edges, for a number of bins)."""
+def histogram_counts(x: Array, edges: Array | None = None, *, shape: int | Sequence[int] = ..., bins: int = ..., closed: bool = True, low: Scalar = 0.0, high: Scalar = 1.0, widen: Scalar = 0.5, return_y: bool = True, return_bin_edges: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y[b] = how many elements of x are in bin b (numpy.histogram, torch.histogram, torch.histc)."""
+def histogramdd(x: Array, bins: int = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Counts of points by bins along every axis, and a tuple of the edges along each (torch.histogramdd)."""
+def interp(x: Array, xp: Array, fp: Array, left: Any = None, right: bool | None = None, period: float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y = the value at x of the lines between the points (xp, fp), of which xp ascends (numpy.interp)."""
+def intersect1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements that a and b have both, ascending, and how many there are (numpy.intersect1d)."""
+def isin(x: Array, test_elements: Array, *, invert: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = whether x[i] is one of test_elements, of any shape (torch.isin): a sort of them, and a binary search."""
+def kthvalue(x: Array, k: int, axis: int = -1, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The k-th smallest element of every row along `axis`, counted from 1, and where it stands (torch.kthvalue)."""
+def lexsort(keys: Any, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """Where elements stand in the order of several keys, the last of which counts most (numpy.lexsort)."""
+def median(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The median of every row along `axis`, and where it stands; without an axis that of all elements (torch.median)."""
+def member(x: Array, elements: Array, *, shape: int | Sequence[int] = ..., count: int = ..., invert: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """y[i] = whether x[i] is one of the elements, sorted ones: a binary search. A NaN is none, -0 equals +0."""
+def merge_sorted(a: Array, b: Array, axis: int = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The sorted rows of a and b as one, along `axis`: equal elements of a first. See `sort` for the order."""
+def mode(x: Array, axis: int = -1, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The most frequent element of every row along `axis`, and where it stands last (torch.mode)."""
+def msort(x: Array, *, shape: int | Sequence[int] = ..., start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = x sorted along its first axis (torch.msort); see `SortPlan`."""
+def nanmedian(x: Array, axis: int | None = None, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`median` of the numbers of every row, NaN aside; NaN where there are none (torch.nanmedian)."""
+def nanpercentile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`nanquantile` of levels that are counted in hundredths (numpy.nanpercentile)."""
+def nanquantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
+def partition(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
+    """y = x sorted, as numpy.partition leaves open for any kth; see `SortPlan`."""
+def percentile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """`quantile` of levels that are counted in hundredths (numpy.percentile)."""
+def quantile(x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = 'linear', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile)."""
+def rankdata(x: Array, axis: int = -1, method: str = 'average', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The rank of every element in its row along `axis`, counted from 1 (scipy.stats.rankdata)."""
+def searchsorted(sorted_sequence: Array, values: Array, sorter: Array | None = None, *, shape: int | Sequence[int] = ..., values_shape: int | Sequence[int] = ..., right: bool = False, index_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """index[…, i] = how many elements of the sorted row are below values[…, i] or, if `right`, not above it."""
+def setdiff1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements of a that b has not, ascending, and how many there are (numpy.setdiff1d)."""
+def setxor1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+    """The different elements that one of a and b has, ascending, and how many there are (numpy.setxor1d)."""
 def sort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x with every row along `axis` sorted; indices[…, j, …] is where y[…, j, …] stood in its row (torch.sort)."""
 def sort_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, picked_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -3934,259 +4342,10 @@ def sorted_quantile(x: Array, q: Array | None = None, *, shape: int | Sequence[i
     """y[k, …] = the quantile of level q[k] of every sorted row: between two of its elements, by `interpolation`."""
 def sorted_quantile_backward(dy: Array, x: Array, q: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, q_shape: int | Sequence[int] = ..., interpolation: Literal['linear', 'lower', 'higher', 'nearest', 'midpoint', 'inverted_cdf', 'averaged_inverted_cdf', 'closest_observation', 'interpolated_inverted_cdf', 'hazen', 'weibull', 'median_unbiased', 'normal_unbiased'] = 'linear', percent: bool = False, ignore_nan: bool = False, level: Scalar = 0.5, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """dx = dy shared by the two elements that a quantile lies between, summed over the levels in their order."""
-def space_to_depth(x: Array, block_size: int, mode: str = 'DCR', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
-def spacing(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The distance from x to the next number away from 0; see `FloatFormatPlan`."""
-def sparse24_compress(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """values, the two elements of every four that `Sparse24PrunePlan` keeps, and metadata, their places."""
-def sparse24_decompress(values: Array, metadata: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y, zeros but for the values at the places that metadata says: the inverse of `Sparse24CompressPlan`."""
-def sparse24_decompress_backward(dy: Array, metadata: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dvalues, the elements of dy at the places that metadata says; a value that another one stands over has 0."""
-def sparse24_gemm(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, m: int = ..., n: int = ..., k: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = x @ Wᵀ + bias of a W whose rows `Sparse24CompressPlan` made of a 2:4 sparse matrix [n, k]."""
-def sparse24_mask(x: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Which elements of x `sparse24_prune` keeps, bool: two of every four neighbours along the last axis."""
-def sparse24_matmul(x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x @ Wᵀ + bias of the 2:4 sparse W [n, k] that `sparse24_compress` made (values, metadata) of: x [*, k], bias [n]."""
-def sparse24_matmul_backward(dy: Array, x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array, Array]:
-    """(dx, dvalues, dbias) of `sparse24_matmul`; dbias is None without a bias."""
-def sparse24_prune(x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with all but the two largest of every four neighbours along the last axis made 0; see `Sparse24PrunePlan`."""
-def sparse24_prune_backward(dy: Array, x: Array, *, straight_through: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient of `sparse24_prune` in x: dy where x is kept, or dy itself."""
-sparse_plus: Expression  # where(x >= 1, x, square(clamp(x, -1, 1) + 1) / 4)
-sparse_sigmoid: Expression  # where(x <= -1, 0, where(x >= 1, 1, x * 0.5 + 0.5))
-def sparsemax(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Probabilities max(scale x - t, 0) along `axis`, with t such that their sum is 1; see `SparsemaxPlan`."""
-def sparsemax_backward(dy: Array, y: Array, *, kind: SparsemaxKind | str = ..., shape: int | Sequence[int] = ..., axis: int = -1, scale: Scalar = 1.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = scale w (dy - Σ w dy / Σ w) with w = [y > 0] for sparsemax, √y for entmax15."""
-def spectral_norm(weight: Array, u: Array, v: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """weight / σ with σ = uᵀ W v: the weight over its largest singular value, as far as u and v are its vectors."""
-def spectral_norm_backward(dy: Array, weight: Array, u: Array, v: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dweight of `spectral_norm`: dy / σ - (Σ dy weight) / σ² · u vᵀ. Three launches."""
-def spectral_norm_step(weight: Array, u: Array, v: Array, n_power_iterations: int = 1, axis: int = 0, eps: float = 1e-12, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(u, v) after steps of power iteration, u = W v / ‖W v‖ and v = Wᵀ u / ‖Wᵀ u‖, W the weight as a matrix."""
-def spence(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = spence(x) element by element; see `UnaryPlan`."""
-def spence_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy spence'(x) element by element; see `UnaryBackwardPlan`."""
-def sph_harm_y(n: Array, m: Array, theta: Array, phi: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y)."""
-def sph_legendre_p(n: Array, m: Array, theta: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """√((2n + 1) (n - m)! / (4π (n + m)!)) P_n^m(cos θ), with the sign (-1)^m (scipy.special.sph_legendre_p)."""
-def sph_legendre_p_backward(dy: Array, n: Array, m: Array, theta: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by θ of y = sph_legendre_p(n, m, θ), in θ's shape. See `SpecialFunctionBackwardPlan`."""
-def spherical_bessel_j0(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = spherical_bessel_j0(x) element by element; see `UnaryPlan`."""
-def spherical_bessel_j0_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy spherical_bessel_j0'(x) element by element; see `UnaryBackwardPlan`."""
-def split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
-    """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed."""
-def split_copy(x: Array, split_size: Any, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Copies of the parts of x along an axis: of `split_size` elements each, or of the sizes listed (torch.split_copy)."""
-def split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
-    """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
-def split_with_sizes_copy(x: Array, split_size: Any, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Copies of the parts of x along an axis: of `split_size` elements each, or of the sizes listed (torch.split_copy)."""
-def sqrt(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = sqrt(x) element by element; see `UnaryPlan`."""
-def sqrt_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy sqrt'(x) element by element; see `UnaryBackwardPlan`."""
-def square(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = square(x) element by element; see `UnaryPlan`."""
-def square_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy square'(x) element by element; see `UnaryBackwardPlan`."""
-def squared_difference(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = squared_difference(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def squared_difference_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(da, db) of y = squared_difference(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-squareplus: Expression  # where(x >= 0, x / 2 + hypot(x, sqrt(b)) / 2, b / 2 / (hypot(x, sqrt(b)) + abs(x)))
-def squeeze(x: Array, axis: Any = None) -> Array:
-    """A view of x without its axes of extent 1, or without those of them among `axis` (torch.squeeze)."""
-def stack(xs: Sequence[Array], axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Arrays of one shape along a new axis (torch.stack, numpy.stack), in one launch."""
-def standard_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
-def standardize(x: Array, axis: int | Sequence[int] = -1, *, eps: float = 1e-05, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(x - mean) / sqrt(var + eps) along one axis or several (jax.nn.standardize): layer norm of a view."""
-def std(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The std of x along `axis` (all axes by default); see `ReducePlan`."""
-def std_backward(dy: Array, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of std along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def std_mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """The std_mean of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
-def std_mean_backward(dy: Array, dz: Array | None, x: Array | None, y: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of std_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
-def stochastic_cast(x: Array, to_element: DType, *, seed: Scalar = None, offset: Scalar = 0, saturate: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding."""
-def student_t(df: Array | float, loc: Array | float = 0.0, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution student t of df, loc, scale, numbers or arrays."""
-def sub(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
-def sub_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(da, db) of y = sub(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def subtract(a: Array, b: Array, *, alpha: Scalar = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
-def sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum of x along `axis` (all axes by default), also called reduce_sum; see `ReducePlan`."""
-def sum_backward(dy: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of sum along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def sum_squares(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, out_element: DType | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum_squares of x along `axis` (all axes by default); see `ReducePlan`."""
-def sum_squares_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of sum_squares along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def sum_to_size(x: Array, shape: int | Sequence[int], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size)."""
-def swapaxes(x: Array, first: int, second: int) -> Array:
-    """A view of x with two axes exchanged (torch.swapaxes, numpy.swapaxes)."""
-def swapdims(x: Array, first: int, second: int) -> Array:
-    """A view of x with two axes exchanged (torch.swapaxes, numpy.swapaxes)."""
-def swiglu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def swiglu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def swiglu_oai(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, limit: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def swiglu_oai_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., alpha: float | None = None, limit: float | None = None, return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def swish(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = silu(x) element by element, also called swish; see `UnaryPlan`."""
-def swizzle_scales(x: Array, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the scales x [*, rows, columns] in tiles of 128 × 4, as block-scaled products on Blackwell read them."""
-def syrk(a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """alpha · a @ aᵀ + beta · c of matrices [*, n, k], or with `trans` alpha · aᵀ @ a + beta · c of [*, k, n]."""
-def syrk_backward(dy: Array, a: Array, c: Array | None = None, *, alpha: Scalar = 1.0, beta: Scalar = 1.0, trans: bool = False, math_precision: str = 'element', out_element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(da, dc) of `syrk`: alpha (dy + dyᵀ) @ a, and beta (dy + dyᵀ) below the diagonal, beta dy on it, 0 above."""
-def t(x: Array) -> Array:
-    """The transpose of a matrix as a view; what has fewer axes is returned as it is (torch.t)."""
-def take(x: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[…, j…, …] = x[…, indices[j…], …] along `axis` (numpy.take; torch.index_select where indices have one axis)."""
-def take_along_axis(x: Array, indices: Array, axis: int | None = -1, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[…, j, …] = x[…, indices[…, j, …], …], the other axes broadcast together (numpy.take_along_axis)."""
-def take_along_dim(x: Array, indices: Array, axis: int | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`take_along_axis` by torch's name, whose axis is None by default."""
-def take_backward(dy: Array, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx[…, i, …] = sum of dy[…, j…, …] over the j with indices[j…] = i, in their order (the gradient of take)."""
-def tan(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = tan(x) element by element; see `UnaryPlan`."""
-def tan_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy tan'(x) element by element; see `UnaryBackwardPlan`."""
-def tanh(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = tanh(x) element by element; see `UnaryPlan`."""
-def tanh_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy tanh'(x) element by element; see `UnaryBackwardPlan`."""
-def tanh_glu(gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Array:
-    """y = act(gate) · up, act that of the kind; see `GatedActivationPlan`."""
-def tanh_glu_backward(dy: Array, gate: Array, up: Array = None, *, shape: int | Sequence[int] = ..., return_dgate: bool = True, return_dup: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None, axis: int = -1, order: str | None = None) -> Arrays:
-    """(dgate, dup), or dx of both halves, of y = act(gate) · up; see `GatedActivationBackwardPlan`."""
-def tanhshrink(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = tanhshrink(x) element by element; see `UnaryPlan`."""
-def tanhshrink_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy tanhshrink'(x) element by element; see `UnaryBackwardPlan`."""
-def tensor_split(x: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Views of x along an axis: so many of nearly one size, the longer ones first, or cut at indices."""
-def tensordot(a: Array, b: Array, axes: Any = 2, *, math_precision: str = 'element', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's."""
-def ternary_matmul(x: Array, weight: Array, x_scale: Array | None = None, weight_scale: Array | None = None, *, bias: Array | None = None, element: DType | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x @ Wᵀ of int8 x [*, k] by ternary weights [n, k / 4 rounded up] as `ternary_quantize` packs them."""
-def ternary_quantize(weight: Array, *, axis: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(packed, scale): weight / scale rounded to -1, 0 or 1, ties to 0, four in a byte along the last axis."""
-def ternary_unpack(packed: Array, k: int | None = None, *, element: DType = 'int8', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The numbers of packed ternary weights in `element`, k of each line, by default all that the bytes have."""
-def threshold(x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = threshold(x) element by element; see `UnaryPlan`."""
-def threshold_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., threshold: float | None = None, value: float | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy threshold'(x) element by element; see `UnaryBackwardPlan`."""
-def tile(x: Array, reps: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x laid out again and again, reps[a] times along axis a (torch.tile, numpy.tile, Tensor.repeat)."""
-def toeplitz(c: Array, r: Array | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The matrix with first column c and first row r whose diagonals are constant (scipy.linalg.toeplitz)."""
-def token_logprobs(logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The logprob [B] of tokens [B] (int64 or int32) under softmax(logits / temperature), with no cut-off."""
 def top_k(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k)."""
-def top_k_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Logits [B, V], -inf but for the k largest. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
-def top_k_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Probabilities [B, V], 0 but for the k largest, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
-def top_n_sigma_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Logits [B, V], -inf but for logits of at least max - n σ. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
-def top_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Logits [B, V], -inf but for the shortest descending prefix whose probability reaches p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
-def top_p_renorm(probs: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Probabilities [B, V], 0 but for the shortest descending prefix that reaches p, divided by their sum. `value` is a number or an array [B]; see `SamplingPlan`."""
 def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k)."""
-def topk_varlen(x: Array, lengths: Array, k: int, *, offsets: Array | None = None, page_table: Array | None = None, page_size: int = 1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The k largest of the first lengths[r] elements of every row r of x, and where they stand: [rows, k] each."""
-def trace(x: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the sum of the elements x[…, i, …, i + offset, …] of axis1 and axis2 (numpy.trace; torch.trace of a matrix)."""
-def trace_backward(dy: Array, *, shape: int | Sequence[int] = ..., offset: int = 0, axis1: int = 0, axis2: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy on the diagonal of axis1 and axis2, 0 elsewhere."""
-def transpose(x: Array, *axes: Any) -> Array:
-    """A view of x with two axes exchanged (torch.transpose), or with all in another order (numpy.transpose)."""
-def transpose_copy(x: Array, *axes: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """What `transpose` sees, in memory of its own (torch.transpose_copy)."""
-def trapezoid(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
-def trapezoid_backward(darea: Array, y: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., axis: int = -1, spacing: Scalar = 1.0, return_dy: bool = True, return_dx: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dy[i] = darea times half the width of the panels on either side; dx[i] = darea (y[i - 1] - y[i + 1]) / 2."""
-def trapz(y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
-def tri(n: int, m: int | None = None, k: int = 0, element: Any = None, *, like: Any = None) -> Array:
-    """An n × m matrix with ones on and below diagonal k (numpy.tri)."""
-def triangle_backward(dy: Array, *, shape: int | Sequence[int] = ..., upper: bool = ..., diagonal: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = dy where the forward kept x, 0 elsewhere."""
-def triangular(left: Array | float = 0.0, mode: Array | float = 0.5, right: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution triangular of left, mode, right, numbers or arrays."""
-def tril(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x on and below a diagonal of its last two axes, 0 elsewhere (torch.tril, numpy.tril)."""
-def tril_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
-    """Rows and columns, [2, count] int64, of what lies on and below diagonal k of an n × m matrix, row by row."""
-def tril_indices_from(x: Array, k: int = 0) -> Array:
-    """`tril_indices` of a matrix of x's shape (numpy.tril_indices_from)."""
-def trim_zeros(x: Array, trim: str = 'fb', *, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(a vector without the zeros before its first and behind its last other element, how many are left)."""
-def triplet_margin_loss(x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """triplet_margin_loss of every row along the last axis (margin, p, eps, swap), or their mean or sum; see `RowLossPlan`."""
-def triplet_margin_loss_backward(dloss: Array, x: Array, positive: Array | None, negative: Array | None, *, batch_shape: int | Sequence[int] = ..., features: int = ..., reduction: Literal['none', 'mean', 'sum'] = 'mean', p: float | None = None, margin: float | None = None, eps: float | None = None, swap: bool | None = None, return_dx: bool = True, return_dpositive: bool = True, return_dnegative: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of triplet_margin_loss, of rows along the last axis; see `RowLossBackwardPlan`."""
-def triplet_margin_with_distance_loss(x: Array, positive: Array, negative: Array, *, distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0, swap: bool = False, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """max(0, margin + d(x, positive) - d(x, negative)) (torch.nn.functional.triplet_margin_with_distance_loss)."""
-def triu(x: Array, diagonal: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x on and above a diagonal of its last two axes, 0 elsewhere (torch.triu, numpy.triu); 1 is above the main one."""
-def triu_indices(n: int, m: int | None = None, k: int = 0, *, like: Any = None) -> Array:
-    """Rows and columns, [2, count] int64, of what lies on and above diagonal k of an n × m matrix, row by row."""
-def triu_indices_from(x: Array, k: int = 0) -> Array:
-    """`triu_indices` of a matrix of x's shape (numpy.triu_indices_from)."""
-def true_divide(a: Array, b: Array, *, rounding_mode: str | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a / b, with rounding_mode 'trunc' or 'floor' trunc_divide or floor_divide. See `BinaryPlan`."""
-def trunc(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = trunc(x) element by element, also called fix; see `UnaryPlan`."""
-def trunc_divide(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = trunc_divide(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def trunc_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution truncated normal of low, high, numbers or arrays."""
-def truncated_normal(low: Array | float = -2.0, high: Array | float = 2.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution truncated normal of low, high, numbers or arrays."""
-def tvd_loss(x: Array, target: Array, *, axis: int = -1, reduction: str = 'mean', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation)."""
-def typical_p_mask(logits: Array, value: Any, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Logits [B, V], -inf but for those nearest to the entropy, until they reach typical_p. `value` is a number or an array [B]; see `SamplingPlan`. In place by out=logits."""
-def unbind(x: Array, axis: int = 0) -> list[Array]:
-    """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
-def unbind_copy(x: Array, axis: int = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Copies of the slices of x at each index of an axis (torch.unbind_copy), in one launch; `unbind` has views."""
-def unflatten(x: Array, axis: int, shape: Any) -> Array:
-    """A view of x with an axis split into several, of which one size may be -1 (torch.unflatten)."""
-def unfold(x: Array, axis: int, size: int, step: int) -> Array:
-    """A view of x as windows of `size` elements along an axis, `step` apart, the last axis (Tensor.unfold)."""
-def unfold_copy(x: Array, axis: int, size: int, step: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """What `unfold` sees, in memory of its own (torch.unfold_copy). Its gradient adds up where windows overlap."""
-def uniform(low: Array | float = 0.0, high: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution uniform of low, high, numbers or arrays."""
 def union1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements of a and b, ascending, and how many there are (numpy.union1d, as JAX's with `size`)."""
 def unique(x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -4201,115 +4360,3 @@ def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | Non
     """`unique` with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
 def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
-def unpack_codes(packed: Array, bits: int) -> Any:
-    """The codes of `pack_codes`: uint8 bytes [*, n] as codes [*, n · 8 / bits], each below 2^bits."""
-def unpack_signs(x: Array, k: int | None = None, *, element: DType = 'float32', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The signs of packed bytes as 1 and -1 in `element`, k of them, by default all that the bytes have."""
-def unpackbits(x: Array, axis: int | None = None, count: int | None = None, bitorder: str = 'big', *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The bits of bytes as uint8, eight for each along an axis (numpy.unpackbits)."""
-def unravel_index(x: Array, dims: int | Sequence[int] = ..., first_fastest: bool | Literal['C', 'F'] = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
-def unsafe_chunk(x: Array, chunks: int, axis: int = 0) -> list[Array]:
-    """Up to `chunks` views of x along an axis, of one size but the last, which may have less (torch.chunk)."""
-def unsafe_split(x: Array, split_size: Any, axis: int = 0) -> list[Array]:
-    """Views of x along an axis: of `split_size` elements each, the last of what is left, or of the sizes listed."""
-def unsafe_split_with_sizes(x: Array, sizes: Any, axis: int = 0) -> list[Array]:
-    """Views of x along an axis, of these sizes, which are its extent together (torch.split_with_sizes)."""
-def unsqueeze(x: Array, axis: Any) -> Array:
-    """A view of x with an axis of extent 1 at `axis`, or at several places of the result (torch.unsqueeze)."""
-def unstack(x: Array, axis: int = 0) -> list[Array]:
-    """The views of x at each index of an axis (torch.unbind, jax.numpy.unstack)."""
-def unswizzle_scales(x: Array, *, batch_shape: int | Sequence[int] = ..., rows: int = ..., columns: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y [*, rows, columns] = the scales whose tiles are x: the inverse of `SwizzleScalesPlan` (from_blocked)."""
-def unwrap(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, reverse: bool = False, period: Scalar = 6.283185307179586, discont: Scalar = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = x less a whole number of periods, so that neighbours along `axis` differ by half a period at most."""
-def update_slice_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = x with the part that begins at `starts`, indices on the device, replaced (jax.lax.dynamic_update_slice)."""
-def vander(x: Array, n: int | None = None, increasing: bool = False) -> Array:
-    """The powers of each element of x along a new last axis, falling from n - 1 (torch.vander, numpy.vander)."""
-def var(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The var of x along `axis` (all axes by default); see `ReducePlan`."""
-def var_backward(dy: Array, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of var along `axis` (all axes by default); see `ReduceBackwardPlan`."""
-def var_mean(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """The var_mean of x along `axis` (all axes by default), two arrays; see `ReducePairPlan`."""
-def var_mean_backward(dy: Array, dz: Array | None, x: Array | None, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, correction: int = 1, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx of var_mean along `axis` (all axes by default); see `ReducePairBackwardPlan`."""
-def vdot(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The sum of conj(a) b over all elements of two arrays of one shape (torch.vdot, numpy.vdot)."""
-def vdot_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(da, db) of `vdot`."""
-def vecdot(a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, conjugate: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = the sum of a b along `axis`, a and b broadcast (torch.linalg.vecdot, numpy.vecdot)."""
-def vecdot_backward(dy: Array, a: Array, b: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = -1, conjugate: bool = True, return_da: bool = True, return_db: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """da = dy b and db = dy a, summed over the axes along which a and b were broadcast (torch.linalg.vecdot)."""
-def vecmat(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
-def vector_norm(x: Array, ord: float = 2, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(Σ |x|^ord)^(1/ord) along `axis` (all by default), as if x were a vector (torch.linalg.vector_norm)."""
-def verify_chain(draft_ids: Array, draft_probs: Array, target_probs: Array, *, batch_size: int = ..., steps: int = ..., vocab_size: int = ..., index_element: DType = ..., seed: Scalar = None, offset: Scalar = 0, return_accepted: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """ids [B, S + 1]: the drafted tokens that stay, one drawn after them, then -1; accepted [B] counts the first."""
-def verify_tree(draft_ids: Array, parents: Array, target_probs: Array, *, batch_size: int = ..., nodes: int = ..., vocab_size: int = ..., index_element: DType = ..., seed: Scalar = None, offset: Scalar = 0, return_path: bool = True, return_accepted: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """ids [B, N]: the tokens along the accepted path of a tree and one more, then -1; accepted [B] counts the drafted."""
-def view_as_complex(x: Any) -> Any:
-    """A float32 or float64 array with a last axis of two as complex numbers (torch.view_as_complex)."""
-def view_as_real(z: Any) -> Any:
-    """A complex array of any strides as real numbers with a last axis of two, the parts (torch.view_as_real)."""
-def view_copy(x: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = x along an affine walk (torch.permute_copy, torch.flip, numpy.tile, torch.as_strided_copy and their like)."""
-def view_copy_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """dx = the sum of dy over what was read at each element of x, 0 where nothing was; the order of loops fixes it."""
-def view_scatter(src: Array, x: Array | None = None, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = x with src written along a walk; 0 in place of x where there is none (torch.slice_scatter, diag_embed …)."""
-def view_scatter_backward(dy: Array, *, shape: int | Sequence[int] = ..., loops: int | Sequence[int] = ..., start: Sequence[int] = ..., steps: Sequence[Sequence[int]] = ..., out_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsrc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """dx = dy, but 0 where src was written; dsrc = dy there."""
-def vocab_parallel_embedding(indices: Array, weight: Array, vocab_start: int, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Rows of the part of a table that starts at row vocab_start (Megatron's VocabParallelEmbedding), 0 for others."""
-def vsplit(x: Array, indices_or_sections: Any) -> list[Array]:
-    """Equal views of x, or cut at indices, along axis 0 (torch.vsplit, numpy.vsplit)."""
-def vstack(xs: Sequence[Array], *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
-def w4a8_gemm(x: Array, codes: Array, scales: Array, zeros: Array | None = None, scale_x: Array | None = None, bias: Array | None = None, *, kind: FormatKind | str = ..., n: int = ..., k: int = ..., group: int | None = None, row_group: int | None = None, scale_element: DType | None = None, zero_element: DType | None = None, batch_shape: int | Sequence[int] = ..., m: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = scale_x · Σ over groups of k of scales · Σ x (w - zeros) + bias: int8 x, weights w of 4 bits (W4A8)."""
-def wald(mean: Array | float, scale: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution wald of mean, scale, numbers or arrays."""
-def warm(plans: Any = None, targets: Any = None, *, workers: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> Any:
-    """Compile plans (default: all) for targets (default: each row's own design) into the cache, in parallel."""
-def weibull(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
-def weibull_min(scale: Array | float = 1.0, concentration: Array | float = 1.0, *, shape: int | Sequence[int] | None = None, seed: Scalar = None, offset: Scalar = 0, element: DType = None, like: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """Draws of the distribution weibull of scale, concentration, numbers or arrays."""
-def weight_norm(v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """v · g / ‖v‖, the norm of each slice of v along `axis`, of the whole where it is None."""
-def weight_norm_backward(dy: Array, v: Array, g: Array, axis: int | None = 0, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(dv, dg) of `weight_norm`: dg = Σ dy v / ‖v‖, dv = g / ‖v‖ (dy - v Σ dy v / ‖v‖²). Four launches."""
-def where(condition: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where)."""
-def where_backward(dy: Array, a: Array, b: Array | None = None, c: Array | None = None, *, shape: int | Sequence[int] = ..., b_number: Scalar = 0.0, c_number: Scalar = 0.0, value: Scalar = 1.0, return_da: bool = True, return_db: bool = True, return_dc: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The gradients of where by its operands, those of arrays; see `TernaryBackwardPlan`."""
-def wofz(x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """wofz of complex numbers; see `ComplexUnaryPlan`."""
-def wofz_backward(dy: Array, x: Array, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient of wofz of complex numbers; see `ComplexUnaryBackwardPlan`."""
-def write_at(x: Array, update: Array, starts: Array, *, shape: int | Sequence[int] = ..., sizes: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The part of x that begins at `starts`, indices on the device, becomes `update`, in place: a cache that grows."""
-def write_slice(x: Array, update: Array, start_indices: Any, axis: int | None = None, *, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """x with the part that begins at start_indices overwritten by update, in place: a cache that grows."""
-def xlog1py(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = xlog1py(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def xlog1py_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(da, db) of y = xlog1py(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def xlogy(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = xlogy(a, b) with broadcasting; a or b may be a number. See `BinaryPlan`."""
-def xlogy_backward(dy: Array, a: Array, b: Array, *, return_da: bool = True, return_db: bool = True, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """(da, db) of y = xlogy(a, b), each in its operand's own shape; where one is a number, the other's alone. See `BinaryBackwardPlan`."""
-def xor_sum(x: Array, *, shape: int | Sequence[int] = ..., axis: int | Sequence[int] | None = None, keepdims: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The xor_sum of x along `axis` (all axes by default), also called reduce_xor; see `ReducePlan`."""
-def zeros(shape: Any, element: Any = None, *, like: Any = None) -> Array:
-    """An array of zeros (torch.zeros, numpy.zeros)."""
-def zeros_like(x: Array, element: Any = None) -> Array:
-    """An array of x's shape, and its element where none is given, of zeros (torch.zeros_like)."""
-def zeta(a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """y = zeta(a, b) with broadcasting: the sum of (q + k)^-s over k >= 0, s = a and q = b; one of them may be a number. See `SpecialFunctionPlan`."""
-def zeta_backward(dy: Array, a: Array, b: Array, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The gradient by b of y = zeta(a, b), in the operand's own shape. See `SpecialFunctionBackwardPlan`."""

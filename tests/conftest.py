@@ -101,11 +101,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Registers and spilled bytes of the tensor-core kernels that were compiled."""
+    """Registers and spilled bytes of the tensor-core kernels, of their instances the most."""
     reports = [r for r in terminalreporter.getreports("passed") if r.when == "call"]
     found = [tuple(value) for report in reports for key, value in report.user_properties if key == "kernel"]
     rows = dict.fromkeys(found)  # rows of a table may share a kernel
     if rows:
-        terminalreporter.section("tensor-core kernels: registers a thread, bytes spilled out + in")
+        terminalreporter.section("tensor-core kernels: most registers a thread, bytes spilled out + in")
         for symbol, target, registers, spilled in rows:
             terminalreporter.write_line(f"{symbol:<64} {target:<8} {registers:>3}  {spilled}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -17,6 +18,14 @@ from baracuda_py.core import registry
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OPS = "op,shape,us,rate,unit,fraction,peer,peer_us"
 ATTENTION = "direction,head_dim,length,mask,heads,variant,us,tflops,flash,cudnn,vs_flash"
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    """The pages of the ops, which are made with the site, by their place below `docs/`."""
+    tool("docs")  # whose folder the other tools are found in
+    made: dict[str, str] = tool("ops_reference").pages()
+    return made
 
 
 @pytest.fixture
@@ -41,7 +50,6 @@ def test_a_stale_one_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     made = tool("docs")
     monkeypatch.setattr(made, "ROOT", tmp_path)
     monkeypatch.setattr(made, "SECTIONS", {"a.md": {"x": lambda: "new"}})
-    monkeypatch.setattr(made, "PAGES", dict)
     (tmp_path / "a.md").write_text("hand\n<!-- x -->\nold\n<!-- /x -->\nhand\n")
     for arguments, status, told in ((["--check"], 1, "old"), ([], 0, "new"), (["--check"], 0, "new")):
         monkeypatch.setattr(sys, "argv", ["docs", *arguments])
@@ -52,10 +60,10 @@ def test_a_stale_one_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         made.main()
 
 
-def test_the_reference_has_every_op() -> None:
+def test_the_reference_has_every_op(pages: dict[str, str]) -> None:
     """Its rows, and its gradient in either direction."""
-    pages = [page.read_text() for page in sorted((ROOT / "docs/ops").glob("*.md")) if page.stem != "formulas"]
-    entries = {part.split("`")[1]: part for page in pages for part in page.split("\n## ")[1:]}
+    texts = [text for name, text in pages.items() if name != "ops/formulas.md"]
+    entries = {part.split("`")[1]: part for text in texts for part in text.split("\n## ")[1:]}
     assert set(entries) == set(registry.plans())
     for name, plan in registry.plans().items():
         assert entries[name].startswith(f"{plan.op}\n")
@@ -87,14 +95,26 @@ def test_the_readme_is_short() -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
-    links = re.findall(r"(?<!\\)\]\(([^)\s]+)\)", path.read_text())
-    for link in links:
+    families = {plan.op.partition(".")[0] for plan in registry.plans().values()}
+    check_links(path, path.read_text(), {ROOT / f"docs/ops/{name}.md" for name in (*families, "formulas")})
+
+
+def test_links_of_the_reference_lead_somewhere(pages: dict[str, str]) -> None:
+    made = {ROOT / "docs" / name: text for name, text in pages.items()}
+    for path, text in made.items():
+        check_links(path, text, set(made))
+
+
+def check_links(path: Path, text: str, made: set[Path]) -> None:
+    """Those of a document's text, to files that exist or are made with the site."""
+    for link in re.findall(r"(?<!\\)\]\(([^)\s]+)\)", text):
         target, _, anchor = link.partition("#")
         if target.startswith("http"):
             continue
-        assert (path.parent / target).exists(), link
+        to = Path(os.path.normpath(path.parent / target))
+        assert to.exists() or to in made, link
         if anchor:
-            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
             assert anchor in {heading.lower().replace(" ", "-").replace(".", "") for heading in headings}, link
 
 
@@ -140,8 +160,8 @@ def test_kinds_of_results(measured: ModuleType, tmp_path: Path) -> None:
     assert shown.endswith("| op | seconds |\n| --- | --- |\n| rms_norm | 0.4 |")
 
 
-def test_every_named_formula_has_an_entry() -> None:
-    text = (ROOT / "docs/ops/formulas.md").read_text()
+def test_every_named_formula_has_an_entry(pages: dict[str, str]) -> None:
+    text = pages["ops/formulas.md"]
     named = [name for name in EXPORTS if isinstance(getattr(baracuda_py, name), baracuda_py.Expression)]
     assert "squareplus" in named
     for name in named:

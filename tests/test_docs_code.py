@@ -15,15 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from baracuda_py.core import registry
 from baracuda_py.core.device import driver_device_count
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^(?:```python|<!-- run)\n(.*?)^(?:```|-->)$", re.DOTALL | re.MULTILINE)
-SIGNATURES = {"ops.md", *(f"ops/{path.name}" for path in (ROOT / "docs/ops").glob("*.md"))}  # which are no calls
+
 PAGES = {  # page → its script
     name: "\n".join(BLOCK.findall(path.read_text()))
     for path in sorted((ROOT / "docs").rglob("*.md"))
-    if (name := str(path.relative_to(ROOT / "docs"))) not in SIGNATURES
+    if (name := str(path.relative_to(ROOT / "docs"))) != "ops.md"  # which has signatures, no calls
 }
 
 
@@ -54,6 +55,7 @@ def test_its_code_runs_on_a_gpu(page: str, tmp_path: Path) -> None:
 
 
 def test_pages_of_the_site_are_those_that_exist() -> None:
-    """The navigation names every page, and none that is not there."""
+    """The navigation names every page, also those that are made with the site, and none that is not there."""
     named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text())) - {"contributing.md", "changelog.md"}
-    assert named == set(PAGES) | SIGNATURES
+    families = {plan.op.partition(".")[0] for plan in registry.plans().values()}
+    assert named == {*PAGES, "ops.md", *(f"ops/{name}.md" for name in (*families, "formulas"))}

@@ -23,6 +23,15 @@ def test_export_map_and_stub_are_current() -> None:
         assert path.read_text() == text, f"{path.relative_to(ROOT)} is stale: python tools/exports.py"
 
 
+def test_each_family_has_a_section() -> None:
+    """So that names that two families get stand apart, and branches that add them do not meet."""
+    lines = [("core.plan", "Plan\n"), ("ops.norm.rms_norm", "rms_norm\n"), ("ops.loss.ctc_loss", "ctc_loss\n"),
+             ("ops.norm.layer_norm", "layer_norm\n")]  # fmt: skip
+    assert tool("exports").sections(lines, "  ") == (
+        "  # core\nPlan\n  # ops.loss\nctc_loss\n  # ops.norm\nrms_norm\nlayer_norm\n"
+    )
+
+
 def test_a_stale_file_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--check` writes nothing and fails; without it the file is renewed."""
     made = tool("exports")

@@ -1,9 +1,8 @@
 """Writes what documents say that code and results know; `--check` fails when it is stale.
 
-README.md: the headline figures. docs/ops.md and docs/ops/: the reference of all ops, from the registry.
-docs/performance.md: every table of `benchmarks/results`. docs/reference-names.md: where baracuda's plans are. What
-stands outside `<!-- name -->` … `<!-- /name -->` is written by hand, but the pages of docs/ops/, which are generated
-whole.
+README.md: the headline figures. docs/ops.md: the index of all ops, from the registry; the pages that it leads to are
+made with the site (tools/site.py). docs/performance.md: every table of `benchmarks/results`. docs/reference-names.md:
+where baracuda's plans are. What stands outside `<!-- name -->` … `<!-- /name -->` is written by hand.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
 from measured import headline, measured  # noqa: E402
-from ops_reference import index, pages  # noqa: E402
+from ops_reference import index  # noqa: E402
 from reference_names import absent, elsewhere, same, table  # noqa: E402
 
 SECTIONS = {
@@ -28,12 +27,9 @@ SECTIONS = {
 }
 
 
-PAGES = pages
-
-
 def render() -> dict[Path, str]:
-    """Every document with its generated sections renewed, and those that are generated whole."""
-    made = {ROOT / name: text for name, text in PAGES().items()}
+    """Every document with its generated sections renewed."""
+    made = {}
     for name, sections in SECTIONS.items():
         text = (ROOT / name).read_text()
         for section, write in sections.items():
@@ -51,18 +47,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a document is stale")
     check = parser.parse_args().check
     made = render()
-    stale = {path: text for path, text in made.items() if not path.exists() or path.read_text() != text}
-    gone = [path for path in (ROOT / "docs/ops").glob("*.md") if path not in made]
+    stale = {path: text for path, text in made.items() if path.read_text() != text}
     for path, text in stale.items():
         print(f"{'stale' if check else 'wrote'}: {path.relative_to(ROOT)}")
         if not check:
-            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-    for path in gone:
-        print(f"{'stale' if check else 'removed'}: {path.relative_to(ROOT)}")
-        if not check:
-            path.unlink()
-    return int(check and bool(stale or gone))
+    return int(check and bool(stale))
 
 
 if __name__ == "__main__":

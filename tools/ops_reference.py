@@ -1,4 +1,4 @@
-"""The reference of all ops, from the registry: the index in docs/ops.md, and a page of each family in docs/ops/."""
+"""The reference of all ops, from the registry: the index in docs/ops.md, and each family's page, made with the site."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Function = Callable[..., Any]
 def index() -> str:
     """A row a family: its page, its plans, its functions."""
     functions = _functions()
-    lines = [f"{len(registry.plans())} plans.", "", "| family | plans | functions |", "| --- | --- | --- |"]
+    lines = ["| family | plans | functions |", "| --- | --- | --- |"]
     for family, plans in _families().items():
         named = sorted({name for plan in plans for name in functions.get(plan, {})})
         lines.append(f"| [{family}](ops/{family}.md) | {len(plans)} | {', '.join(f'`{name}`' for name in named)} |")
@@ -36,14 +36,14 @@ def index() -> str:
 
 
 def pages() -> dict[str, str]:
-    """Each family's page, in it an entry an op; and one of the functions that are formulas."""
+    """Each family's page, in it an entry an op, and that of functions that are formulas, by place below `docs/`."""
     functions = _functions()
     sections = {
         family: [f"# {family}", *(_entry(plan, functions.get(plan, {}), forwards_of(plan)) for plan in plans)]
         for family, plans in _families().items()
     }
     sections["formulas"] = [_FORMULAS, *(_formula(name, one) for name, one in _formulas().items())]
-    return {f"docs/ops/{name}.md": "\n\n".join(parts) + "\n" for name, parts in sections.items()}
+    return {f"ops/{name}.md": "\n\n".join(parts) + "\n" for name, parts in sections.items()}
 
 
 def _families() -> dict[str, list[type[Plan]]]:

@@ -1,4 +1,4 @@
-"""What the site of the documentation has besides `docs/`: the plots, how to contribute, and the changelog.
+"""What the site has besides `docs/`: the pages of the ops, the plots, how to contribute, and the changelog.
 
 mkdocs calls these functions (`hooks` in mkdocs.yml). Links are written so that they hold in the repository; here they
 are turned into the site's own.
@@ -7,20 +7,27 @@ are turned into the site's own.
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import changelog  # noqa: E402
+import ops_reference  # noqa: E402
+
 ADDED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 PLOTS = "benchmarks/results"
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Pages that stand at the root of the repository, and the plots of what was measured."""
-    for name, source in ADDED.items():
-        files.append(File.generated(config, name, content=(ROOT / source).read_text()))
+    """Pages that stand at the root of the repository, those that are made, and the plots of what was measured."""
+    made = {"contributing.md": (ROOT / "CONTRIBUTING.md").read_text(), "changelog.md": changelog.current()}
+    for name, text in (made | ops_reference.pages()).items():
+        files.append(File.generated(config, name, content=text))
     for plot in sorted((ROOT / PLOTS).glob("*.png")):
         files.append(File.generated(config, f"results/{plot.name}", abs_src_path=str(plot)))
     return files

@@ -36,7 +36,7 @@ from .sku import ArchSku, BackendKind, KernelSku, OpCategory, PrecisionGuarantee
 from .spec import Spec, Vjp
 from .tensor import TensorRef, View
 from .tensor_map import TensorMap
-from .variant import Geometry, Guarantee, Kernel, LibraryStep, Problem, Step, Variant, where
+from .variant import Geometry, Guarantee, Kernel, LibraryStep, Problem, Step, Variant
 
 __all__ = [
     "FLOATS",
@@ -97,5 +97,4 @@ __all__ = [
     "scalar",
     "shapes",
     "spread",
-    "where",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .memo import cached_property
 from .tensor_map import NBYTES as _MAP
 
 _LIMIT = 4096
@@ -91,6 +92,7 @@ class Params:
         self.pointers_at = _MAP * len(self.maps)
         self.pointer_struct = struct.Struct(f"<{sum(s.count for s in self.pointers)}Q")
 
+    @cached_property
     def cpp(self) -> str:
         """The C++ struct and its check: fields of one size stand together, so the size without gaps fixes offsets."""
         lines = [f"struct {self.name} {{"]

@@ -22,30 +22,8 @@ from .tensor import View
 Axes = Mapping[str, Sequence[Any]]
 
 
-class Where:
-    """Some of a kernel's instances, as `where` names them; `|` is either."""
-
-    def __init__(self, *wanted: Mapping[str, tuple[Any, ...]]) -> None:
-        self.wanted = wanted
-
-    def __call__(self, element: ElementKind, axes: Mapping[str, Any], kind: Any = None) -> bool:
-        given = {"element": element, "kind": kind, **axes}
-        return any(all(given[name] in values for name, values in one.items()) for one in self.wanted)
-
-    def __or__(self, other: Where) -> Where:
-        return Where(*self.wanted, *other.wanted)
-
-
 Blocks: TypeAlias = "int | Callable[[ElementKind, Any], int]"
 """How many blocks a multiprocessor holds at least: a number, or (element, kind) → one; 0 is any number."""
-
-Spills: TypeAlias = "Mapping[str, bool | Where]"
-"""Of some kernels those that spill, by name: all of their instances, or those named."""
-
-
-def where(**values: Any) -> Where:
-    """The instances whose axes, `element` and `kind` have the value named, or one of a tuple: `where(D=256)`."""
-    return Where({name: value if isinstance(value, tuple) else (value,) for name, value in values.items()})
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity: axes may be a dict
@@ -55,10 +33,10 @@ class Kernel:
     template: the call in namespace baracuda, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the
     element and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block size for
-    __launch_bounds__, a number or the name of an axis, and min_blocks. spills: which instances spill registers: none,
-    all, or those that `where` names. source: the file under kernels/ it is in, if not the row's. kindless: it is the
-    same for every kind of the plan, which share what is compiled. shared: plans that give this name share it, whatever
-    the kind. Every instance is a compile unit of its own: a first call compiles what it launches and nothing else.
+    __launch_bounds__, a number or the name of an axis, and min_blocks. source: the file under kernels/ it is in,
+    if not the row's. kindless: it is the same for every kind of the plan, which share what is compiled. shared: plans
+    that give this name share it, whatever the kind. Every instance is a compile unit of its own: a first call compiles
+    what it launches and nothing else.
     """
 
     name: str
@@ -68,14 +46,9 @@ class Kernel:
     threads: int | str = 256
     min_blocks: Blocks = 0
     max_registers: int = 255
-    spills: bool | Where = False
     source: str = ""
     kindless: bool = False
     shared: str = ""
-
-    def may_spill(self, element: ElementKind, axes: Mapping[str, Any], kind: Any = None) -> bool:
-        """Whether an instance is declared to spill."""
-        return self.spills if isinstance(self.spills, bool) else self.spills(element, axes, kind)
 
     def bounds(self, element: ElementKind, axes: Mapping[str, Any], kind: Any) -> str:
         """What __launch_bounds__ takes for an instance."""
@@ -226,6 +199,7 @@ class Variant:
     serves a descriptor in no layout at all, or None. first: the problems that it is faster for than the rows above it:
     of those it is asked before them. missing: why what the row calls cannot be used on this machine, with what to
     install, or "" (`Library.unavailable`); asked on real devices only.
+    may_spill: whether its kernels may spill registers; `locks/` says which do.
     """
 
     name: str
@@ -242,6 +216,7 @@ class Variant:
     refuses: Callable[[Any], str | None] | None = None
     first: Callable[[Problem], bool] | None = None
     missing: Callable[[], str] | None = None
+    may_spill: bool = False
 
     def elements_for(self, kind: Any) -> tuple[ElementKind, ...]:
         return self.elements(kind) if callable(self.elements) else self.elements
@@ -288,7 +263,7 @@ class Variant:
             "#include <baracuda/scalar.cuh>",
             *(["#include <baracuda/tensor_map.cuh>"] if any(params.maps for params in structs.values()) else []),
             "namespace baracuda {",
-            *(params.cpp() for params in structs.values()),
+            *(params.cpp for params in structs.values()),
             "}  // namespace baracuda",
             f'#include "{source}"',
             *([instance.prelude] if instance.prelude else []),

@@ -209,7 +209,7 @@ def _made(made: Scan, key: Any) -> type[ScannedPlan]:
     kernels = scan_kernels("FormulaScan", scan_params("ScanFormulaParams", **scalar_params(made)))
     row = Variant(
         "segments", partial(_geometry, made), source="scan/expression_scan.cu",
-        kernels=tuple(replace(kernel, spills=True) for kernel in kernels), elements=lambda kind: kind.elements[:1],
+        kernels=kernels, may_spill=True, elements=lambda kind: kind.elements[:1],
         prelude=lambda element, kind: _text(made, kind),
         guarantee=Guarantee(lambda element, kind: _bound(made, kind), batch_invariant=True),
     )  # fmt: skip

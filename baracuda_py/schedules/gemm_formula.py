@@ -85,7 +85,7 @@ def _row(row: Variant, of: Embedded) -> Variant:
         row, geometry=geometry, kernels=tuple(_kernel(kernel, of) for kernel in row.kernels),
         prelude=of.code, guarantee=replace(of.guarantee, order=row.guarantee.order),
         elements=lambda kind: tuple(e for e in kind.elements[:1] if e in served),
-        first=None,  # which is about bare products
+        may_spill=True, first=None,  # which is about bare products
     )  # fmt: skip
 
 
@@ -94,6 +94,4 @@ def _kernel(kernel: Kernel, of: Embedded) -> Kernel:
     kept = {name: kind for name, kind in kernel.params.fields.items() if name != "beta"}  # there is no c
     params = Params(kernel.params.name, **kept, **of.fields)
     epilogue = f"FormulaEpilogue<{{OUT}}, {{A}}, {params.name}>"
-    return replace(
-        ungated(kernel), template=f"{kernel.template.removesuffix('>')}, {epilogue}>", params=params, spills=True
-    )
+    return replace(ungated(kernel), template=f"{kernel.template.removesuffix('>')}, {epilogue}>", params=params)

@@ -16,7 +16,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, pad
-from ..core.variant import Geometry, Kernel, Problem, Step, Where
+from ..core.variant import Geometry, Kernel, Problem, Step
 from .geometry import Axes, Merged
 
 THREADS = 256
@@ -38,14 +38,13 @@ def map_kernels(
     params: Params,
     vec: str = "{VEC}",
     widths_of: Any = None,
-    spills: bool | Where = False,
     min_blocks: int = MIN_BLOCKS,
     source: str = "",
 ) -> tuple[Kernel, Kernel]:
     """The two kernels of a map: `template` is a C++ call whose last argument, `{LAYOUT}`, is the layout policy.
 
     vec: the C++ form of a chunk's width. widths_of: element → the values of VEC, where those of the descriptor's
-    element will not do. spills: of the kernel of any strides. min_blocks: on an SM, of the flat kernel; 0 where
+    element will not do. min_blocks: on an SM, of the flat kernel; 0 where
     arithmetic needs the registers more. source: the file of the kernels, if not the row's.
     """
     options = widths_of or (lambda kind: widths(kind.itemsize))
@@ -60,7 +59,7 @@ def map_kernels(
     any_layout = template.replace("{LAYOUT}", f"Strided<{vec}>")
     return (
         Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=min_blocks, source=source),
-        Kernel("strided", any_layout, params, strided, threads=THREADS, spills=spills, source=source),
+        Kernel("strided", any_layout, params, strided, threads=THREADS, source=source),
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from ..core import ElementKind, Geometry, InvalidProblemError, Kernel, Params, Problem, Step, derived, element
 from ..core.benchmark import Benchmark
 from ..core.tensor import View
-from ..core.variant import Spills, aligned
+from ..core.variant import aligned
 from .geometry import MOST_BLOCKS, grid
 from .rows import Rows, merge_rows, row_params
 
@@ -188,20 +187,15 @@ def forward_params(name: str, **fields: str) -> Params:
     return Params(name, eps="f64", **fields, **row_params(len(FORWARD_OPERANDS)))
 
 
-def forward_kernels(
-    op: str, params: Params, streams: bool = False, spills: Spills = MappingProxyType({})
-) -> tuple[Kernel, ...]:
-    """The ladder and the loop of `kernels/norm/<op>.cu`, each in the kinds of `_FORWARD_KINDS`, and its streams.
-
-    spills: of its kernels those that do, by name.
-    """
+def forward_kernels(op: str, params: Params, streams: bool = False) -> tuple[Kernel, ...]:
+    """The ladder and the loop of `kernels/norm/<op>.cu`, each in the kinds of `_FORWARD_KINDS`, and its streams."""
     made = []
     for suffix, tail in _FORWARD_KINDS:
         for r in LADDER:
             call = f"{op}_row<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {tail}>"
             blocks = max(1, _resident(r, suffix) // r.threads)
             name = r.name + suffix
-            made.append(Kernel(name, call, params, _axes, r.threads, blocks, spills=spills.get(name, False)))
+            made.append(Kernel(name, call, params, _axes, r.threads, blocks))
         call = f"{op}_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}>"
         made.append(Kernel("loop" + suffix, call, params, _axes, LOOP_THREADS, min_blocks=1))
     for r in LADDER:
@@ -306,8 +300,8 @@ def combine_params(name: str, **fields: str) -> Params:
     )
 
 
-def backward_kernels(op: str, params: Params, combine: Params, spills: Spills) -> tuple[Kernel, ...]:
-    """The kernels of `kernels/norm/<op>_backward.cu`; `spills` are those that do, by name."""
+def backward_kernels(op: str, params: Params, combine: Params) -> tuple[Kernel, ...]:
+    """The kernels of `kernels/norm/<op>_backward.cu`."""
     made = []
     for wide in (True, False):
         tail = f"{str(wide).lower()}>"
@@ -315,14 +309,13 @@ def backward_kernels(op: str, params: Params, combine: Params, spills: Spills) -
             call = f"{op}_backward_pipe<{{T}}, {{W}}, {r.threads}, {r.lanes}, {r.chunks}, {r.rows}, {r.stages}, {tail}"
             blocks = r.blocks if wide else 1
             name = _named(r.name, wide)
-            may = spills.get(name, False)
-            made.append(Kernel(name, call, params, _axes, threads=r.threads, min_blocks=blocks, spills=may))
+            made.append(Kernel(name, call, params, _axes, threads=r.threads, min_blocks=blocks))
         call = f"{op}_backward_loop<{{T}}, {{W}}, {LOOP_THREADS}, {tail}"
         name = _named("loop", wide)
-        made.append(Kernel(name, call, params, _axes, threads=LOOP_THREADS, spills=spills.get(name, False)))
+        made.append(Kernel(name, call, params, _axes, threads=LOOP_THREADS))
         call = f"{op}_backward_columns<{{T}}, {COLUMN_THREADS}, {tail}"
         name = _named("columns", wide)
-        made.append(Kernel(name, call, params, threads=COLUMN_THREADS, spills=spills.get(name, False)))
+        made.append(Kernel(name, call, params, threads=COLUMN_THREADS))
     call = f"{op}_backward_combine<{{T}}, {{W}}, {COMBINE_THREADS}>"
     return (*made, Kernel("combine", call, combine, _axes, threads=COMBINE_THREADS))
 

@@ -23,7 +23,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, Shape, View, dense_strides, merge_axes, pad
-from ..core.variant import Axes, Kernel, Problem, Step, aligned, where
+from ..core.variant import Axes, Kernel, Problem, Step, aligned
 from .geometry import MOST_BLOCKS
 from .row_groups import row_axis_last
 
@@ -71,7 +71,7 @@ def sort_kernels(params: Params, source: str = "", element: ElementKind | None =
 
     return (
         warp_kernel(params, source, key),
-        kernel("block", f"sort_block<{key}, {{THREADS}}, {ITEMS}>", "THREADS", sizes, spills=where(THREADS=1024)),
+        kernel("block", f"sort_block<{key}, {{THREADS}}, {ITEMS}>", "THREADS", sizes),
         kernel("clear", "radix_clear", _CLEAR),
         kernel("count", f"radix_count<{key}, {THREADS}>", THREADS),
         kernel("pass", f"radix_pass<{key}, {THREADS}, {{ITEMS}}>", THREADS, items, 2),

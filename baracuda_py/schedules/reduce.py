@@ -23,7 +23,7 @@ from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import Shape, View, pad
-from ..core.variant import Geometry, Kernel, Problem, Spills, Step, aligned
+from ..core.variant import Geometry, Kernel, Problem, Step, aligned
 from .geometry import Axes, Merged, grid
 from .map import divider
 from .rows import Rows, row_params
@@ -56,12 +56,12 @@ def reduce_params(
 
 
 def reduce_kernels(
-    kind: str, params: Params, spills: Spills | None = None, *, source: str = "Elements<{T}>",
+    kind: str, params: Params, *, source: str = "Elements<{T}>",
     width: Callable[[ElementKind], int] = lambda element: 16 // element.itemsize, prefix: str = "", across: str = "",
 ) -> tuple[Kernel, ...]:  # fmt: skip
     """The kernels of a reduction.
 
-    kind: the C++ type of the functor. spills: by kernel. source: the C++ type of what is read.
+    kind: the C++ type of the functor. source: the C++ type of what is read.
     width: elements of a chunk, 16 bytes of the widest operand. prefix: stands before the kernels' names.
     across: the type of what `columns` reads where that is another one, for which {VEC} columns of a map's operands are
     16 bytes, as those of one operand are; then the launches say how many operands are `packed`.
@@ -78,8 +78,7 @@ def reduce_kernels(
         ("partials", f"reduce_partials<{kind}, {source}>", {}),
     )
     return tuple(
-        Kernel(f"{prefix}{name}", template, params, values, threads=THREADS, spills=(spills or {}).get(name, False))
-        for name, template, values in made
+        Kernel(f"{prefix}{name}", template, params, values, threads=THREADS) for name, template, values in made
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
-from ..core.variant import Axes, Blocks, Geometry, Kernel, Problem, Spills, Step, aligned
+from ..core.variant import Axes, Blocks, Geometry, Kernel, Problem, Step, aligned
 from .geometry import Merged, grid
 from .row_groups import row_axis_last
 from .rows import Rows
@@ -69,12 +69,12 @@ def scan_params(name: str, **more: str) -> Params:
 
 
 def scan_kernels(
-    kind: str, params: Params, spills: Spills = MappingProxyType({}), *, prefix: str = "",
+    kind: str, params: Params, *, prefix: str = "",
     elements: tuple[ElementKind, ...] = tuple(ElementKind), wide: bool = True, blocks: Blocks = 0,
 ) -> tuple[Kernel, ...]:  # fmt: skip
     """The kernels of a scan.
 
-    kind: the C++ type of the functor. spills: those that do, by name. prefix: stands before the names. elements: those
+    kind: the C++ type of the functor. prefix: stands before the names. elements: those
     that need these kernels, of the row's. wide: whether rows may be read 16 bytes at a time. blocks: the min_blocks of
     *neighbours*, some of which read while others wait.
     """
@@ -84,7 +84,7 @@ def scan_kernels(
             return axes if element in elements else {"NONE": ()}
 
         name = f"{prefix}{name}"
-        return Kernel(name, template, params, of, threads, least, spills=spills.get(name, False))
+        return Kernel(name, template, params, of, threads, least)
 
     both, loads = (False, True), (True, False) if wide else (False,)
     return (

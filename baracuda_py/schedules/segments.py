@@ -17,7 +17,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
-from ..core.variant import Geometry, Kernel, Problem, Step, Where, aligned
+from ..core.variant import Geometry, Kernel, Problem, Step, aligned
 from .radix_sort import Sort, Strided, sort_kernels, sort_params
 
 SORT_THREADS = 1024  # as in kernels/include/baracuda/segments.cuh
@@ -116,11 +116,11 @@ def widths(kind: ElementKind) -> Mapping[str, Any]:
     return {"VEC": (16 // kind.itemsize, 1) if kind.is_float else (1,)}
 
 
-def combine_kernels(params: Params, functor: str, spills: Where | bool = False) -> tuple[Kernel, ...]:
-    """The kernels that combine tokens, for a C++ functor of kernels/segment/functors.cuh; spills: of `merge`."""
+def combine_kernels(params: Params, functor: str) -> tuple[Kernel, ...]:
+    """The kernels that combine tokens, for a C++ functor of kernels/segment/functors.cuh."""
     return (
         Kernel("combine", f"segment_combine<{functor}, {{T}}, {{VEC}}>", params, widths, COMBINE_THREADS, 4),
-        Kernel("merge", f"segment_merge<{functor}, {{T}}>", params, threads=MERGE_THREADS, spills=spills),
+        Kernel("merge", f"segment_merge<{functor}, {{T}}>", params, threads=MERGE_THREADS),
     )
 
 

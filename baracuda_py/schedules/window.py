@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
 from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
-from ..core.variant import Geometry, Kernel, Spills, Step
+from ..core.variant import Geometry, Kernel, Step
 from .map import divider, widths
 
 THREADS = 256  # as in kernels/include/baracuda/window.cuh
@@ -238,11 +237,8 @@ def lay_out(views: Sequence[View | None], spatial: int, lead: int | None) -> Win
     return WindowLayout(tuple(views), spatial, shape, tuple(strides), inner, inner_strides, space)
 
 
-def window_kernels(template: str, params: Params, spills: Spills = MappingProxyType({})) -> tuple[Kernel, Kernel]:
-    """The kernels of an op that combines: `template` calls them with {LAYOUT}, the launch policy, as last argument.
-
-    spills: of its kernels those that do, by name.
-    """
+def window_kernels(template: str, params: Params) -> tuple[Kernel, Kernel]:
+    """The kernels of an op that combines: `template` calls them with {LAYOUT}, the launch policy, as last argument."""
 
     def points(kind: ElementKind) -> Mapping[str, Any]:
         return {"VEC": widths(kind.itemsize), "I": ("i32", "i64")}
@@ -255,8 +251,7 @@ def window_kernels(template: str, params: Params, spills: Spills = MappingProxyT
         "tile": (template.replace("{LAYOUT}", "Tile<{VEC}>"), tile),
     }
     return tuple(  # type: ignore[return-value]
-        Kernel(name, call, params, axes, threads=THREADS, min_blocks=2, spills=spills.get(name, False))
-        for name, (call, axes) in made.items()
+        Kernel(name, call, params, axes, threads=THREADS, min_blocks=2) for name, (call, axes) in made.items()
     )
 
 

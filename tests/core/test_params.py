@@ -114,7 +114,7 @@ def test_the_compiler_agrees(compiler: None) -> None:
         ]
         params = declared(fields)
         params.name = f"Sample{i}"
-        parts.append(params.cpp())
+        parts.append(params.cpp)
         before: list[str] = []
         wide = False
         for slot in params.slots.values():  # what stands before a field is as large as the field's offset says
@@ -133,6 +133,6 @@ def test_the_compiler_agrees(compiler: None) -> None:
 def test_a_wrong_size_does_not_compile(compiler: None) -> None:
     params = Params("Sample", x="ptr", n="i64")
     params.size += 8
-    text = "#include <baracuda/types.cuh>\n" + params.cpp().replace("char padding_[8];", "")
+    text = "#include <baracuda/types.cuh>\n" + params.cpp.replace("char padding_[8];", "")
     with pytest.raises(CompileError, match="Sample and its page disagree"):
         compile_unit(Unit("params", text + 'extern "C" __global__ void entry() {}\n', symbols=("entry",)), "sm_80")

@@ -32,7 +32,7 @@ def test_the_compiler_agrees() -> None:
         nvrtc.load()
     except CompileError as error:
         pytest.skip(f"not compiled: {error}")
-    text = "#include <baracuda/types.cuh>\n#include <baracuda/tensor_map.cuh>\nnamespace baracuda {\n" + PARAMS.cpp()
+    text = "#include <baracuda/types.cuh>\n#include <baracuda/tensor_map.cuh>\nnamespace baracuda {\n" + PARAMS.cpp
     compile_unit(Unit("maps", f'{text}\n}}\nextern "C" __global__ void entry() {{}}\n', (), ("entry",)), "sm_90a")
 
 

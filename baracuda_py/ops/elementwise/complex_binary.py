@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Scalar, Variant,
-    Vjp, choice, element, extents, flag, functional, number, operand, output, scalar, where,
+    Vjp, choice, element, extents, flag, functional, number, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
@@ -93,9 +93,6 @@ PARAMS = Params(
     equal_nan="i32", **map_params(3),
 )  # fmt: skip
 
-# Offsets of four pairs of doubles at once.
-_SPILLS = where(kind=(ComplexBinaryKind.EQ, ComplexBinaryKind.NE), element=ElementKind.C128, VEC=1)
-
 
 def sides(desc: Any) -> dict[str, str]:
     """The operands that the kernels' left and right are."""
@@ -143,8 +140,8 @@ class ComplexBinaryPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="elementwise/complex_binary.cu",
-            kernels=map_kernels("complex_binary<{KIND}, {T}, {LAYOUT}>", PARAMS, spills=_SPILLS), elements=COMPLEX,
-            guarantee=Guarantee(_bound, batch_invariant=True),
+            kernels=map_kernels("complex_binary<{KIND}, {T}, {LAYOUT}>", PARAMS), elements=COMPLEX,
+            guarantee=Guarantee(_bound, batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

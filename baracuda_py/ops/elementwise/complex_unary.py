@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Variant, Vjp, choice,
-    element, extents, functional, operand, output, where,
+    element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
@@ -53,10 +53,6 @@ def reference(desc: ComplexUnaryDescriptor, *, x: Any) -> Mapping[str, Any]:
 
 
 PARAMS = Params("ComplexUnaryParams", y="ptr", x="ptr", **map_params(2))
-# A word of predicates around the reduction of large angles.
-_SPILLS = where(element=ElementKind.C64, kind=(ComplexUnaryKind.TAN, ComplexUnaryKind.TANH)) | where(
-    element=ElementKind.C64, kind=ComplexUnaryKind.EXPM1, VEC=1
-)
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -92,8 +88,8 @@ class ComplexUnaryPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="elementwise/complex_unary.cu",
-            kernels=map_kernels("complex_unary<{KIND}, {T}, {LAYOUT}>", PARAMS, spills=_SPILLS), elements=COMPLEX,
-            guarantee=Guarantee(_bound, batch_invariant=True),
+            kernels=map_kernels("complex_unary<{KIND}, {T}, {LAYOUT}>", PARAMS), elements=COMPLEX,
+            guarantee=Guarantee(_bound, batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

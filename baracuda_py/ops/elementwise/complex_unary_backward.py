@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Variant, choice,
-    element, extents, functional, operand, output, where,
+    element, extents, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
@@ -56,8 +56,6 @@ def reference(desc: ComplexUnaryBackwardDescriptor, *, dy: Any, x: Any) -> Mappi
 
 PARAMS = Params("ComplexUnaryBackwardParams", dx="ptr", dy="ptr", x="ptr", **map_params(3))
 
-_SPILLS = where(kind=ComplexUnaryKind.WOFZ, VEC=1)
-
 
 def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.dx, p.dy, p.x))
@@ -84,9 +82,9 @@ class ComplexUnaryBackwardPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="elementwise/complex_unary_backward.cu",
-            kernels=map_kernels("complex_unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS, spills=_SPILLS),
+            kernels=map_kernels("complex_unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS),
             elements=COMPLEX,
-            guarantee=Guarantee(_bound, batch_invariant=True),
+            guarantee=Guarantee(_bound, batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     benchmarks = (Benchmark("exp 67M complex64", shape=1 << 26, kind="exp", element="complex64", peers=(EAGER,)),)

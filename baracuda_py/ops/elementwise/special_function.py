@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.error_bound import ErrorBound
 from ...core.tensor import View, broadcast_shape
-from ...core.variant import Step, Where, where
+from ...core.variant import Step
 from ...schedules.map import THREADS, chunked, lay_out, map_kernels, map_params
 from .special_function_kinds import DIFFERENTIABLE, WITH_FOUR, WITH_THREE, SpecialFunctionKind
 
@@ -72,11 +72,9 @@ PARAMS = Params(
 )
 
 
-def kernels_of(template: str, params: Params, spills: bool | Where = False) -> tuple[Kernel, ...]:
+def kernels_of(template: str, params: Params) -> tuple[Kernel, ...]:
     """Arithmetic bounds these kernels, so one that visits elements one by one, in any layout, serves all problems."""
-    return tuple(
-        replace(one, spills=spills) for one in map_kernels(template, params, widths_of=lambda element: (1,))[1:]
-    )
+    return map_kernels(template, params, widths_of=lambda element: (1,))[1:]
 
 
 _EACH = 4  # elements of a thread, as `Strided` of one element in map.cuh
@@ -108,9 +106,6 @@ def in_torch(torch: Any, desc: Any, *, a: Any, b: Any, c: Any, d: Any, b_number:
     return y if y is NotImplemented else torch.broadcast_to(y, desc.shape)
 
 
-_SPILLS = where(kind=SpecialFunctionKind.HYP2F1, element=ElementKind.F64)
-
-
 class SpecialFunctionPlan(Plan):
     """y = f(a, b) for the kinds of `SpecialFunctionKind` (torch.special, jax.scipy.special), the operands broadcast.
 
@@ -137,8 +132,8 @@ class SpecialFunctionPlan(Plan):
     variants = (
         Variant(
             "map", _geometry, source="elementwise/special_function.cu",
-            kernels=kernels_of("special_function<{KIND}, {T}, {LAYOUT}>", PARAMS, _SPILLS),
-            guarantee=Guarantee(_bound, batch_invariant=True),
+            kernels=kernels_of("special_function<{KIND}, {T}, {LAYOUT}>", PARAMS),
+            guarantee=Guarantee(_bound, batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

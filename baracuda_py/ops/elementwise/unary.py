@@ -14,7 +14,6 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.errors import UnsupportedError
-from ...core.variant import where
 from ...schedules.map import map_geometry, map_params
 from .complex_unary import of_complex
 from .functions.row import EVERY
@@ -63,14 +62,12 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.y, p.x), {"coefficients": packed(p.desc)})
 
 
-_SPILLS = {"flat": where(kind=UnaryKind.POLYGAMMA)}
-
-
 def _row(kernel: str) -> Variant:
     return Variant(
         ROWS[kernel], _geometry, source=f"elementwise/{kernel}.cu",
-        kernels=kernels_of(kernel, "unary<{KIND}, {T}, {LAYOUT}>", PARAMS, _SPILLS), elements=unary_elements,
+        kernels=kernels_of(kernel, "unary<{KIND}, {T}, {LAYOUT}>", PARAMS), elements=unary_elements,
         kinds=kinds_of(kernel), guarantee=Guarantee(unary_bound, batch_invariant=True),
+        may_spill=kernel == "unary_special",
     )  # fmt: skip
 
 

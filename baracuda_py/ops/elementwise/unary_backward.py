@@ -14,12 +14,11 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
-from ...core.variant import where
 from ...schedules.map import map_geometry, map_params
 from .complex_unary_backward import of_complex_backward
 from .unary_fields import MOST, UnaryFields, fixed_for, packed
 from .unary_kinds import (
-    DIFFERENTIABLE, ROWS, UnaryKind, draw_coefficients, kernels_of, kinds_of, slope_bound, unary_points,
+    DIFFERENTIABLE, ROWS, SPECIAL, UnaryKind, draw_coefficients, kernels_of, kinds_of, slope_bound, unary_points,
 )  # fmt: skip
 
 
@@ -57,22 +56,12 @@ def _geometry(p: Problem) -> Geometry | str:
     return map_geometry(p, (p.dx, p.dy, p.x), {"coefficients": packed(p.desc)})
 
 
-_HALVES = (ElementKind.F16, ElementKind.BF16)
-_SPILLS = {
-    "flat": where(kind=UnaryKind.POLYGAMMA, element=ElementKind.F64)
-    | where(kind=UnaryKind.MODIFIED_BESSEL_K0, element=ElementKind.F16)
-    | where(kind=UnaryKind.MULTIGAMMALN, element=ElementKind.F32)
-    | where(kind=UnaryKind.DAWSN, element=_HALVES),
-    "strided": where(kind=UnaryKind.AIRY_AI, element=_HALVES, VEC=8),
-}
-
-
 def _row(kernel: str) -> Variant:
     return Variant(
         ROWS[kernel], _geometry, source=f"elementwise/{kernel.replace('unary', 'unary_backward')}.cu",
-        kernels=kernels_of(kernel, "unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS, _SPILLS),
+        kernels=kernels_of(kernel, "unary_backward<gradient::{KIND}, {T}, {LAYOUT}>", PARAMS),
         kinds=tuple(kind for kind in kinds_of(kernel) if kind in DIFFERENTIABLE),
-        guarantee=Guarantee(slope_bound, batch_invariant=True),
+        guarantee=Guarantee(slope_bound, batch_invariant=True), may_spill=kernel in SPECIAL,
     )  # fmt: skip
 
 

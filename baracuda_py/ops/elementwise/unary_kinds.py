@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from ...core import ElementKind, Kernel, Params
-from ...core.variant import Spills
 from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
 from ...schedules.map import MIN_BLOCKS, map_kernels
@@ -146,16 +144,9 @@ ROWS = {"unary": "map", "unary_predicate": "predicate", **SPECIAL}
 """Files of kernels/elementwise/ with functors, and what the row of a dispatch table that takes them is called."""
 
 
-def kernels_of(kernel: str, template: str, params: Params, spills: Spills) -> tuple[Kernel, Kernel]:
-    """The kernels of such a file; special functions are bound by arithmetic, and take the registers they need.
-
-    spills: by kernel, instances in which those that hold values over a call do not suffice.
-    """
-    special = kernel in SPECIAL
-    flat, strided = map_kernels(template, params, min_blocks=0 if special else MIN_BLOCKS)
-    if not special:
-        return flat, strided
-    return replace(flat, spills=spills.get("flat", False)), replace(strided, spills=spills.get("strided", False))
+def kernels_of(kernel: str, template: str, params: Params) -> tuple[Kernel, Kernel]:
+    """The kernels of such a file; special functions are bound by arithmetic, and take the registers they need."""
+    return map_kernels(template, params, min_blocks=0 if kernel in SPECIAL else MIN_BLOCKS)
 
 
 def kinds_of(kernel: str) -> tuple[UnaryKind, ...]:

@@ -236,11 +236,11 @@ class GemmPlan(Plan):
         ),
         Variant(
             "mma_split_tf32", mma.split_k, source="gemm/gemm_mma.cu", kernels=mma.SPLIT_KERNELS, elements=mma.TF32,
-            guarantee=_MMA_TF32, refuses=for_precision("tf32"),
+            guarantee=_MMA_TF32, refuses=for_precision("tf32"), may_spill=True,
         ),
         Variant(
             "mma_tf32", mma.tensor_cores, source="gemm/gemm_mma.cu", kernels=mma.KERNELS, elements=mma.TF32,
-            guarantee=_MMA_TF32, refuses=for_precision("tf32"),
+            guarantee=_MMA_TF32, refuses=for_precision("tf32"), may_spill=True,
         ),
         Variant(
             "mma_f64", mma_f64.geometry, source="gemm/gemm_mma_f64.cu", kernels=mma_f64.KERNELS,

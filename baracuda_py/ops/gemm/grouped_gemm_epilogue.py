@@ -131,7 +131,7 @@ class GroupedGemmEpiloguePlan(Grouped, Plan):
         ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(EPILOGUE_MMA,), elements=ELEMENTS,
-            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"), may_spill=True,
         ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED_EPILOGUE,),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...core import Kernel, Problem, Step, View, where
-from ...core.variant import Where
+from ...core import Kernel, Problem, Step, View
 from ...schedules.gemm import MATRICES, transposed
 from ...schedules.grouped import ROWS, SUMMED, most_tiles, product_values, rows_values
 from .mma import HALVES, k_first, pieces_of, ring_bytes
@@ -15,17 +14,16 @@ _SOURCE = "gemm/grouped_mma.cu"
 _BOTH = (True, False)
 
 
-def _rows_kernel(gated: str, spills: bool | Where = False, **axes: tuple[bool, ...]) -> Kernel:
+def _rows_kernel(gated: str, **axes: tuple[bool, ...]) -> Kernel:
     return Kernel(
         "grouped_gemm_mma", f"grouped_gemm_mma<{{T}}, {{T}}, {{A_K}}, {{B_K}}, {gated}, {{SIZE}}>", ROWS,
         {**axes, "B_K": _BOTH, "SIZE": (128, 64)}, _THREADS, 2, source=_SOURCE,
-        spills=spills,
     )  # fmt: skip
 
 
 ROWS_MMA = _rows_kernel("false", A_K=(True,))
-TURNED_MMA = _rows_kernel("false", where(A_K=False, B_K=False, SIZE=128), A_K=_BOTH)  # 16 bytes
-EPILOGUE_MMA = _rows_kernel("{GATED}", where(GATED=True, B_K=False, SIZE=128), GATED=(False, True), A_K=(True,))
+TURNED_MMA = _rows_kernel("false", A_K=_BOTH)
+EPILOGUE_MMA = _rows_kernel("{GATED}", GATED=(False, True), A_K=(True,))
 PRODUCT_MMA = Kernel(
     "grouped_product_mma", "grouped_product_mma<{T}, {T}, {A_K}, {B_K}>", SUMMED, {"A_K": _BOTH, "B_K": _BOTH},
     _THREADS, 2, source=_SOURCE,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core import ElementKind, Geometry, Kernel, Problem, Step, View
-from ...core.variant import aligned, where
+from ...core.variant import aligned
 from ...schedules.gemm import MATRICES, batch_count, dense, gemm_params, gemm_values, transposed
 
 HALVES, TF32 = (ElementKind.F16, ElementKind.BF16), (ElementKind.F32,)
@@ -35,7 +35,6 @@ def _sums(kind: ElementKind) -> Mapping[str, Any]:
 
 _TILES = Kernel(
     "mma", "gemm_mma<{T}, {OUT}, {A_K}, {B_K}, {GATED}, {SIZE}>", PARAMS, _instances, threads=_THREADS, min_blocks=2,
-    spills=where(element=ElementKind.F32, GATED=True, A_K=True, B_K=False, SIZE=128),  # 16 bytes
 )  # fmt: skip
 _PARTS = Kernel("parts", "gemm_parts<{T}, {OUT}, {GATED}>", PARAMS, _sums, threads=_PARTS_THREADS, min_blocks=2)
 KERNELS = (_TILES,)

@@ -18,7 +18,6 @@ from ...core.checked import INT64, checked, wholes
 from ...core.element import COMPLEX, INTS
 from ...core.element import cast as cast_values
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.variant import where
 from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
 
 FORMS = ("counted", "spaced", "powers", "ratio", "equal", "below", "cosine", "tent", "reciprocal", "lower", "upper")
@@ -239,11 +238,10 @@ class GeneratePlan(Plan):
             (
                 Kernel(
                     "flat", "generate<{T}, Flat<{VEC}>>", PARAMS, _flat, threads=THREADS,
-                    spills=where(element=(ElementKind.I8, ElementKind.U8)),
                 ),
                 Kernel("strided", "generate<{T}, Strided<{VEC}>>", PARAMS, _strided, threads=THREADS),
             ),
-            elements=ELEMENTS, guarantee=Guarantee(_bound, batch_invariant=True, math="float64"),
+            elements=ELEMENTS, guarantee=Guarantee(_bound, batch_invariant=True, math="float64"), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -21,7 +21,6 @@ from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape
-from ...core.variant import where
 from ...core.views import shape_of, with_axis, without_axes
 from ...schedules.copy import layout_of
 from ...schedules.geometry import grid
@@ -263,10 +262,9 @@ class Col2imPlan(Plan):
             (
                 Kernel(
                     "col2im", "col2im<{T}>", PARAMS, threads=THREADS,
-                    spills=where(element=(ElementKind.F64, ElementKind.C64, ElementKind.C128)),
                 ),
             ), elements=(*FLOATS, *COMPLEX),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
+            guarantee=Guarantee(Relative(2), batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(col2im_in_torch)

@@ -23,7 +23,6 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.kinds import TableKind
 from ...core.tensor import Shape
-from ...core.variant import Where
 from ...schedules.loss_sums import rows_and_sum
 from ...schedules.row_groups import GroupRows, group_params, group_rows
 from .loss_kinds import random_weights
@@ -186,10 +185,10 @@ def _blocks(kind: ElementKind, _: Any) -> int:
     return 3 if kind.itemsize == 2 else 0
 
 
-def terms_kernel(name: str, params: Params, spills: Where | bool = False) -> Kernel:
+def terms_kernel(name: str, params: Params) -> Kernel:
     """One for each size of a group."""
     call = f"{name}<{{KIND}}, {{T}}, {{G}}>"
-    return Kernel(name, call, params, {"G": (1, 32, THREADS)}, threads=THREADS, min_blocks=_blocks, spills=spills)
+    return Kernel(name, call, params, {"G": (1, 32, THREADS)}, threads=THREADS, min_blocks=_blocks)
 
 
 FORWARD = terms_kernel("cross_entropy_terms", PARAMS)
@@ -278,7 +277,7 @@ class CrossEntropyTermsPlan(Plan):
         Variant(
             "rows", _geometry, source="loss/cross_entropy_terms.cu",
             kernels=(FORWARD, *SUMS),
-            guarantee=Guarantee(Relative(2), batch_invariant=True),
+            guarantee=Guarantee(Relative(2), batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -15,9 +15,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.keywords import entry, unexpected
-from ...core.element import HALVES
 from ...core.tensor import Shape, broadcast_shape
-from ...core.variant import Spills, where
 from ...core.views import shape_of, with_axis
 from ...schedules.loss_sums import to_one
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -217,30 +215,17 @@ _SOURCE = "loss/pointwise_loss.cu"
 _BOUND = Guarantee(Relative(2), batch_invariant=True)
 
 
-_SPILLS: Spills = {
-    "rows": where(kind=(K.MSE, K.L1, K.HUBER, K.HINGE_EMBEDDING), element=(*HALVES, ElementKind.F64))
-    | where(kind=K.BCE, element=ElementKind.F64)
-    | where(kind=K.SOFT_MARGIN, element=HALVES)
-}
-
-
 def _row(name: str, kinds: tuple[LossKind, ...], operands: int) -> Variant:
     types = ", ".join(["{T}"] * operands)
     params = reduce_params(f"PointwiseLoss{operands}Params", OPERANDS[:operands], **NUMBERS)
     return Variant(
         name, _sum, source=_SOURCE, kinds=kinds, guarantee=_BOUND,
         kernels=to_one(
-            reduce_kernels("LossSum<{T}>", params, _SPILLS, source=f"Mapped<LossTerm<{{KIND}}<{{A}}>, {{T}}>, {types}>")
-        ),
+            reduce_kernels("LossSum<{T}>", params, source=f"Mapped<LossTerm<{{KIND}}<{{A}}>, {{T}}>, {types}>")
+        ), may_spill=True,
     )  # fmt: skip
 
 
-_WEIGHTED_SPILLS: Spills = {
-    "rows": where(kind=K.SMOOTH_L1, element=ElementKind.F32) | where(kind=(K.KL_DIV, K.GAUSSIAN_NLL), element=HALVES),
-    "rows_any": where(kind=(K.MSE, K.L1, K.BCE, K.SOFT_MARGIN, K.MARGIN_RANKING), element=ElementKind.F32)
-    | where(kind=K.HUBER, element=ElementKind.F64)
-    | where(kind=K.KL_DIV, element=HALVES),
-}
 _GENERAL = reduce_params("PointwiseLossWeightedParams", OPERANDS, present="i32", **NUMBERS)
 
 
@@ -290,9 +275,9 @@ class PointwiseLossPlan(Plan):
         Variant(
             "general", _general, source=_SOURCE, guarantee=_BOUND,
             kernels=(*map_kernels("pointwise_loss<{KIND}<{A}>, {T}, {LAYOUT}>", MAP),
-                     *to_one(reduce_kernels("WeightedLossSum<{T}>", _GENERAL, _WEIGHTED_SPILLS,
-                                            prefix="weighted_",
+                     *to_one(reduce_kernels("WeightedLossSum<{T}>", _GENERAL, prefix="weighted_",
                                             source="Mapped<WeightedLossTerm<{KIND}<{A}>, {T}>, {T}, {T}, {T}, {T}>"))),
+            may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

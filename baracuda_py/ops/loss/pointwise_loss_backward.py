@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
+    Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
     View, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import require_some
 from ...core.tensor import broadcast_shape
-from ...core.element import HALVES
-from ...core.variant import aligned, where
+from ...core.variant import aligned
 from ...schedules.loss_sums import to_one
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params, sum_to
@@ -95,22 +94,7 @@ MAP = Params(
 )  # fmt: skip
 SUM = reduce_params("PointwiseLossSlopeParams", ("each", *OPERANDS), dloss="ptr", which="i32", present="i32", **_MORE)
 TOTAL = reduce_params("LossWeightParams", ("weight",), divisor="f64", divided="i32")
-_F32, _F64 = ElementKind.F32, ElementKind.F64
-_STRIDED = (
-    where(kind=(K.MSE, K.L1, K.SMOOTH_L1, K.HUBER), element=_F32, VEC=4)
-    | where(kind=K.BCE_WITH_LOGITS, element=(_F32, *HALVES), VEC=1)
-    | where(kind=(K.GAUSSIAN_NLL, K.MARGIN_RANKING), element=HALVES, VEC=1)
-)
-_FLAT = where(kind=K.SIGMOID_FOCAL, element=_F64)
-_SPILLS = {
-    "rows": where(kind=(K.SMOOTH_L1, K.POISSON_NLL, K.JSD), element=HALVES)
-    | where(kind=(K.KL_DIV, K.GAUSSIAN_NLL), element=_F64),
-    "rows_any": where(kind=(K.GAUSSIAN_NLL, K.SIGMOID_FOCAL), element=HALVES)
-    | where(kind=K.SIGMOID_FOCAL, element=_F32),
-    "columns": where(kind=K.GAUSSIAN_NLL, element=_F64, VEC=2),
-}
-_FLAT_MAP, _STRIDED_MAP = map_kernels("pointwise_loss_backward<{KIND}<{A}>, {T}, {LAYOUT}>", MAP, spills=_STRIDED)
-_MAP = (replace(_FLAT_MAP, spills=_FLAT), _STRIDED_MAP)
+_MAP = map_kernels("pointwise_loss_backward<{KIND}<{A}>, {T}, {LAYOUT}>", MAP)
 _TOTAL = tuple(
     replace(kernel, source="loss/pointwise_loss_total.cu")
     for kernel in to_one(reduce_kernels("LossSum<{T}>", TOTAL, source="Mapped<LossWeight<{T}>, {T}>", prefix="total_"))
@@ -118,7 +102,7 @@ _TOTAL = tuple(
 _SUM = tuple(
     replace(kernel, source="loss/pointwise_loss_slope.cu")
     for kernel in reduce_kernels(
-        "kinds::Sum<{T}>", SUM, _SPILLS, source="Mapped<LossSlope<{KIND}<{A}>, {T}>, {T}, {T}, {T}, {T}, {T}>"
+        "kinds::Sum<{T}>", SUM, source="Mapped<LossSlope<{KIND}<{A}>, {T}>, {T}, {T}, {T}, {T}, {T}>"
     )
 )
 
@@ -211,7 +195,7 @@ def _row(name: str, summing: bool, by_weights: bool) -> Variant:
         name, lambda p: _geometry(p, summing), source="loss/pointwise_loss_backward.cu",
         kernels=(*_MAP, *(_SUM if summing else ()), *(_TOTAL if by_weights else ())),
         kinds=tuple(kind for kind in LossKind if kind.row.by_weight == by_weights),
-        guarantee=Guarantee(Relative(2), batch_invariant=True),
+        guarantee=Guarantee(Relative(2), batch_invariant=True), may_spill=True,
     )  # fmt: skip
 
 

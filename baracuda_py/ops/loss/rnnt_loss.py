@@ -13,10 +13,9 @@ from ...core import (
     Relative, Step, Variant, View, Vjp, choice, element, extent, flag, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import HALVES
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape
-from ...core.variant import aligned, where
+from ...core.variant import aligned
 from ...core.views import shape_of
 from ...schedules.geometry import grid
 from ...schedules.loss_sums import dense_launches, of_dense
@@ -288,12 +287,11 @@ class RnntLossPlan(Plan):
         Variant(
             "block", _geometry, source="loss/rnnt_loss.cu", guarantee=Guarantee(Relative(2), batch_invariant=True),
             kernels=(
-                Kernel("rnnt_rows", "rnnt_rows<{T}, {WIDE}>", ROWS, {"WIDE": (True, False)}, threads=THREADS,
-                       spills=where(element=HALVES, WIDE=False)),
+                Kernel("rnnt_rows", "rnnt_rows<{T}, {WIDE}>", ROWS, {"WIDE": (True, False)}, threads=THREADS),
                 Kernel("rnnt_alpha", "rnnt_alpha<{T}>", ALPHA, threads=THREADS),
                 *of_dense(reduce_kernels("LossSum<{A}>", SUM, source="Mapped<LossShares<{A}>, {A}>", prefix="sum_",
                                          width=lambda element: 16 // element.acc.itemsize)),
-            ),
+            ), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -16,7 +16,6 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape
-from ...core.variant import Where, where
 from ...schedules.loss_sums import of_dense, rows_and_sum
 from ...schedules.reduce import reduce_kernels, reduce_params
 from ...schedules.row_groups import GroupRows, group_params, group_rows
@@ -166,7 +165,7 @@ SUM = reduce_params("RowLossSumParams", ("losses", "weights"), divisor="f64", di
 
 SUMS = of_dense(
     reduce_kernels(
-        "WeightedLossSum<{T}>", SUM, {"rows": where(element=ElementKind.F64)}, prefix="sum_",
+        "WeightedLossSum<{T}>", SUM, prefix="sum_",
         source="Mapped<RowLosses<{T}>, {A}, {A}>", width=lambda element: 16 // element.acc.itemsize,
     )
 )  # fmt: skip
@@ -178,10 +177,10 @@ def group_of(desc: Any) -> int:
     return 1 if desc.features <= 32 else 32 if desc.features <= 4096 else THREADS
 
 
-def row_kernel(name: str, params: Params, spills: bool | Where = False) -> Kernel:
+def row_kernel(name: str, params: Params) -> Kernel:
     """One for each size of a group."""
     call = f"{name}<{{KIND}}, {{T}}, {{G}}>"
-    return Kernel(name, call, params, {"G": (1, 32, THREADS)}, threads=THREADS, spills=spills)
+    return Kernel(name, call, params, {"G": (1, 32, THREADS)}, threads=THREADS)
 
 
 def rows_of(p: Problem, gradients: tuple[View | None, ...], loss: View | None) -> GroupRows | str:
@@ -276,7 +275,7 @@ class RowLossPlan(Plan):
             "rows", _geometry, source="loss/row_loss.cu",
             kernels=(row_kernel("row_loss", PARAMS),
                      *SUMS),
-            guarantee=Guarantee(_error, batch_invariant=True),
+            guarantee=Guarantee(_error, batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
+    Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
     functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import require_some
-from ...core.variant import where
 from ...schedules.loss_sums import of_dense, total_weight
 from ...schedules.reduce import reduce_kernels
 from ...schedules.row_groups import group_params
@@ -125,9 +124,6 @@ TOTAL_KERNELS = tuple(
 )  # fmt: skip
 
 
-_SPILLS = where(kind=K.MULTILABEL_MARGIN, element=(ElementKind.F32, ElementKind.F64))
-
-
 class RowLossBackwardPlan(Plan):
     """The gradients of the kinds of `RowLossKind`, one launch (of the mean of nll_loss a few more, for its weights).
 
@@ -147,7 +143,7 @@ class RowLossBackwardPlan(Plan):
         Variant(
             "rows", _geometry, source="loss/row_loss.cu", guarantee=Guarantee(Relative(2), batch_invariant=True),
             kinds=tuple(kind for kind in RowLossKind if not kind.row.by_weight),
-            kernels=(row_kernel("row_loss_backward", BACKWARD, _SPILLS),),
+            kernels=(row_kernel("row_loss_backward", BACKWARD),), may_spill=True,
         ),
         Variant(
             "rows_by_weight", _geometry, source="loss/row_loss.cu",

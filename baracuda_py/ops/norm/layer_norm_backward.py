@@ -10,11 +10,10 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional,
-    operand, output, where,
+    operand, output,
 )  # fmt: skip
-from ...core.variant import Spills
 from ...schedules.norms import (
-    HALVES, Affine, affine_element, affine_elements, backward_bytes, backward_geometry, backward_kernels,
+    Affine, affine_element, affine_elements, backward_bytes, backward_geometry, backward_kernels,
     backward_params, combine_params, infer_normalized_shape, norm_benchmarks, norm_case,
 )  # fmt: skip
 
@@ -75,7 +74,6 @@ def reference(
 
 PARAMS = backward_params("LayerNormBackwardParams", mean="ptr")
 COMBINE = combine_params("LayerNormCombineParams", dweight="ptr", dbias="ptr")
-SPILLS: Spills = {"loop_any": True, **dict.fromkeys(("pipe_2048_2_any", "columns_any"), where(element=HALVES))}
 
 
 class LayerNormBackwardPlan(Plan):
@@ -94,7 +92,7 @@ class LayerNormBackwardPlan(Plan):
     variants = (
         Variant(
             "pipeline", backward_geometry, source="norm/layer_norm_backward.cu",
-            kernels=backward_kernels("layer_norm", PARAMS, COMBINE, SPILLS), guarantee=Guarantee(Relative(2)),
+            kernels=backward_kernels("layer_norm", PARAMS, COMBINE), guarantee=Guarantee(Relative(2)), may_spill=True,
         ),
     )  # fmt: skip
     benchmarks = norm_benchmarks("weight", "dx", "dweight", "dbias")

@@ -10,10 +10,10 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional, number,
-    operand, output, where,
+    operand, output,
 )  # fmt: skip
 from ...schedules.norms import (
-    HALVES, Affine, affine_element, affine_elements, backward_bytes, backward_geometry, backward_kernels,
+    Affine, affine_element, affine_elements, backward_bytes, backward_geometry, backward_kernels,
     backward_params, combine_params, infer_normalized_shape, norm_benchmarks, norm_case,
 )  # fmt: skip
 
@@ -70,7 +70,6 @@ def reference(
 
 PARAMS = backward_params("RMSNormBackwardParams", weight_offset="f64")
 COMBINE = combine_params("RMSNormCombineParams", dweight="ptr")
-SPILLS = {"loop": where(element=ElementKind.F64), "loop_any": where(element=(*HALVES, ElementKind.F64))}
 
 
 class RMSNormBackwardPlan(Plan):
@@ -88,7 +87,7 @@ class RMSNormBackwardPlan(Plan):
     variants = (
         Variant(
             "pipeline", backward_geometry, source="norm/rms_norm_backward.cu",
-            kernels=backward_kernels("rms_norm", PARAMS, COMBINE, SPILLS), guarantee=Guarantee(Relative(2)),
+            kernels=backward_kernels("rms_norm", PARAMS, COMBINE), guarantee=Guarantee(Relative(2)), may_spill=True,
         ),
     )  # fmt: skip
     benchmarks = norm_benchmarks("weight", "dx", "dweight")

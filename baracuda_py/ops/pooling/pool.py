@@ -14,12 +14,11 @@ from ...core.memo import cached_property
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem,
     Relative, Variant, Vjp, choice, derived, element, extents, flag, functional, integer, number, operand, output,
-    per_axis, where,
+    per_axis,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.variant import Spills
 from ...schedules.window import Windows, adaptive, sliding, window_geometry, window_kernels, window_params
 
 
@@ -323,9 +322,6 @@ def channels_last(torch: Any, desc: PoolDescriptor, *names: str) -> dict[str, An
     return made
 
 
-SPILLS: Spills = {"points": where(kind=PoolKind.MAX, element=(ElementKind.I8, ElementKind.U8), VEC=16, I="i64")}
-
-
 class PoolPlan(Plan):
     """y[..., o] = max, mean or p-norm of x over window o (torch's max_pool, avg_pool, lp_pool and adaptive pools).
 
@@ -345,10 +341,10 @@ class PoolPlan(Plan):
     variants = (
         Variant(
             "window", _geometry, source="pooling/pool.cu", elements=pool_elements,
-            kernels=window_kernels("window<{KIND}<{T}>, 3, {LAYOUT}>", PARAMS, SPILLS),
+            kernels=window_kernels("window<{KIND}<{T}>, 3, {LAYOUT}>", PARAMS),
             guarantee=Guarantee(
                 lambda element, kind: Exact() if kind is PoolKind.MAX else Relative(2), batch_invariant=True
-            ),
+            ), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

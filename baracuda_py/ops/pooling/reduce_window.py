@@ -13,14 +13,13 @@ import numpy as np
 from ...core.memo import cached_property
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Variant, Vjp, choice,
-    element, extents, functional, integer, operand, output, pairs, per_axis, where,
+    element, extents, functional, integer, operand, output, pairs, per_axis,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import shown, wholes
 from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...core.variant import Spills
 from ...core.views import permuted, shape_of
 from ...schedules.window import Windows, three, window_geometry, window_kernels
 from .pool import PARAMS, check_indices, pool_values
@@ -199,9 +198,6 @@ def window_case(draw: Any, descriptor: type[ReduceWindowDescriptor], **facts: An
     )  # fmt: skip
 
 
-_SPILLS: Spills = {"points": where(kind=EXTREMES, element=(ElementKind.I8, ElementKind.U8), VEC=16, I="i64")}
-
-
 class ReduceWindowPlan(Plan):
     """y[..., o] = the sum, product, maximum or minimum of x over window o (jax.lax.reduce_window).
 
@@ -219,11 +215,11 @@ class ReduceWindowPlan(Plan):
     variants = (
         Variant(
             "window", _geometry, source="pooling/pool.cu", elements=REALS,
-            kernels=window_kernels("window<{KIND}<{T}>, 3, {LAYOUT}>", PARAMS, _SPILLS),
+            kernels=window_kernels("window<{KIND}<{T}>, 3, {LAYOUT}>", PARAMS),
             guarantee=Guarantee(
                 lambda element, kind: Exact() if element.is_integer or kind in EXTREMES else Relative(2),
                 batch_invariant=True,
-            ),
+            ), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -18,7 +18,6 @@ from ...core.checked import INT32
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES, encode
 from ...core.element import cast as cast_values
-from ...core.variant import Where
 from ...schedules.gemm import Operand, wide_view
 from ...schedules.products import Place
 from ..gemm.gemm import rows_apart
@@ -28,7 +27,6 @@ from ..quantize.stored import (
     StoredArgs, StoredFields, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
     whole_codes,
 )  # fmt: skip
-from . import rows_spills
 from .block_gemm_mid import MID
 from .block_gemm_wgmma import KERNELS as WGMMA_KERNELS
 from .block_gemm_wgmma import RUN, WIDE
@@ -164,11 +162,10 @@ def tile_of(p: Problem, columns: int) -> Tile | str:
     return next((tile for tile in tiles if x.shape[-2] <= tile.rows), tiles[-1])
 
 
-def rows_kernels(function: str, params: Params, spills: Mapping[str, Where]) -> tuple[Kernel, ...]:
+def rows_kernels(function: str, params: Params) -> tuple[Kernel, ...]:
     """The tensor-core kernels: two blocks for few rows of x on a multiprocessor, else one."""
     return tuple(
-        Kernel(name, f"{function}<{{KIND}}, {{T}}, {{NT}}, {splits[0]}>", params, {"NT": tiles}, min_blocks=blocks,
-               spills=spills.get(name, False))
+        Kernel(name, f"{function}<{{KIND}}, {{T}}, {{NT}}, {splits[0]}>", params, {"NT": tiles}, min_blocks=blocks)
         for name, made, blocks in (("few", FEW, 2), ("wide", WIDE_FEW, 2), ("rows", MANY, 1))
         for tiles, splits in (tuple(zip(*made, strict=True)),)
     )  # fmt: skip
@@ -253,8 +250,8 @@ class BlockGemmPlan(Plan):
     variants = (
         Variant(
             "rows", _stored, source="quant_gemm/block_gemm_rows.cu", elements=HALVES, prelude=format_header,
-            kernels=rows_kernels("block_gemm_rows", PARAMS, rows_spills.BLOCK_GEMM),
-            guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
+            kernels=rows_kernels("block_gemm_rows", PARAMS),
+            guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"), may_spill=True,
         ),
         Variant(
             "simt", _stored, source="quant_gemm/block_gemm_simt.cu", elements=(E.F32,), prelude=format_header,

@@ -28,7 +28,6 @@ from ..gemm.groups import INDEX, POLICY, Grouped, random_offsets, slices
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredArgs, StoredMatrix, format_header, infer_stored, stored_case, stored_params
 from ..quantize.stored import stored_values
-from . import rows_spills
 from .block_gemm import ELEMENTS, GUARANTEE, rows_tile, weights
 from .experts import PARAMS as EXPERTS
 from .experts import ExpertFields, expert_blocks, expert_values, many
@@ -169,10 +168,10 @@ class GroupedBlockGemmPlan(Grouped, Plan):
             "rows", _rows, source="quant_gemm/grouped_block_gemm_rows.cu", elements=HALVES, prelude=format_header,
             kernels=tuple(
                 Kernel(name, f"grouped_block_gemm_rows<{{KIND}}, {{T}}, {{NT}}, {splits}>", _PARAMS, {"NT": (tiles,)},
-                       min_blocks=1, spills=rows_spills.GROUPED_BLOCK_GEMM.get(name, False))
+                       min_blocks=1)
                 for name, tiles, splits in zip(("few", "rows"), TILES, SPLITS, strict=True)
             ),
-            guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
+            guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"), may_spill=True,
         ),
         Variant(
             "simt", _simt, source="quant_gemm/grouped_block_gemm_simt.cu", elements=(E.F32,), prelude=format_header,

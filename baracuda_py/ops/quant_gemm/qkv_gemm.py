@@ -9,7 +9,7 @@ from typing import Any
 from ...core.memo import cached_property
 from ...core import (
     ArchSku, Args, Array, Descriptor, ElementKind, Geometry, Kernel, Params, Plan, Problem, Scalar, Step,
-    UnsupportedError, Variant, Vjp, choice, derived, extent, functional, integer, operand, output, scalar, where,
+    UnsupportedError, Variant, Vjp, choice, derived, extent, functional, integer, operand, output, scalar,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import BYTES, Benchmark
@@ -23,7 +23,7 @@ from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import (
     ZERO_ELEMENTS, format_header, infer_stored, random_bytes, random_index, random_scales, random_zeros, stored_case,
 )  # fmt: skip
-from . import block_gemm, rows_spills
+from . import block_gemm
 from .block_gemm import (
     ELEMENTS,
     GUARANTEE,
@@ -291,8 +291,6 @@ _UNPACKED = tuple(
     )
     for row in DENSE
 )  # fmt: skip
-# Two blocks a multiprocessor are worth a word of the stack.
-_FOUR_BYTES = where(kind=(K.INT8, K.UINT8, K.INT4, K.UINT4, K.NF4, K.FP8_E4M3))
 
 
 class QkvGemmPlan(Plan):
@@ -315,13 +313,13 @@ class QkvGemmPlan(Plan):
     variants = (
         Variant(
             "rows", _stored, source="quant_gemm/qkv_gemm_rows.cu", elements=HALVES, prelude=format_header,
-            kernels=rows_kernels("qkv_gemm_rows", PARAMS, rows_spills.QKV_GEMM),
-            guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"),
+            kernels=rows_kernels("qkv_gemm_rows", PARAMS),
+            guarantee=replace(GUARANTEE, batch_invariant=True, order="mma"), may_spill=True,
         ),
         Variant(
             "simt", _stored, source="quant_gemm/qkv_gemm_simt.cu", elements=(E.F32,), prelude=format_header,
-            kernels=(Kernel("simt", "qkv_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2, spills=_FOUR_BYTES),),
-            guarantee=replace(GUARANTEE, batch_invariant=True),
+            kernels=(Kernel("simt", "qkv_gemm_simt<{KIND}, {T}>", PARAMS, min_blocks=2),),
+            guarantee=replace(GUARANTEE, batch_invariant=True), may_spill=True,
         ),
         _each(
             "wgmma", lambda part, p: wgmma_geometry(p), WGMMA_KERNELS, source="quant_gemm/block_gemm_wgmma.cu",

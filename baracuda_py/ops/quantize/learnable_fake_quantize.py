@@ -18,7 +18,6 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast
 from ...core.tensor import Shape
-from ...core.variant import where
 from ...schedules.blocks import BlockMap
 from ...schedules.map import THREADS, map_params
 from ...schedules.reduce import reduce_kernels, reduce_params
@@ -256,8 +255,7 @@ FINISH = finish_params(
     "LearnableFinishParams", 3, scales="ptr", dscales="ptr", dzeros="ptr", grad_factor="scalar", scale_code="i32"
 )
 _SOURCE = "quantize/learnable_sums.cu"
-_SPILLS = {"rows_any": where(element=E.F64), "columns": where(element=E.F64, VEC=2)}
-_SUM_KERNELS = reduce_kernels("kinds::Sum<complex<{A}>>", SUMS, _SPILLS, source="affine::LearnableTerms<{T}>")
+_SUM_KERNELS = reduce_kernels("kinds::Sum<complex<{A}>>", SUMS, source="affine::LearnableTerms<{T}>")
 
 
 def _backward_geometry(p: Problem) -> Geometry | str:
@@ -306,7 +304,7 @@ class LearnableFakeQuantizeBackwardPlan(Plan):
     value_policy = LearnableFakeQuantizePlan.value_policy
     variants = (
         Variant(
-            "blocks", _backward_geometry, source="quantize/learnable_fake_quantize.cu",
+            "blocks", _backward_geometry, source="quantize/learnable_fake_quantize.cu", may_spill=True,
             kernels=(
                 *_kernels(True),
                 *(replace(kernel, source=_SOURCE) for kernel in _SUM_KERNELS),

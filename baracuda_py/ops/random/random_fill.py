@@ -17,7 +17,6 @@ from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX, INTS, decode
 from ...core.errors import UnsupportedError
 from ...core.tensor import broadcast_shape
-from ...core.variant import where
 from ...schedules.map import THREADS, chunked, lay_out, map_geometry, map_kernels, map_params
 from .distributions import Problem, RandomKind, having
 from .draws import numbered, streams
@@ -25,9 +24,6 @@ from .draws import numbered, streams
 K = RandomKind
 _CODES = {ElementKind.F32: 0, ElementKind.F64: 1, ElementKind.F16: 2, ElementKind.BF16: 3, ElementKind.I64: 4,
           ElementKind.I32: 5}  # fmt: skip
-_NARROW_SPILLS = where(kind=K.TRIANGULAR, element=(ElementKind.F32, ElementKind.F16, ElementKind.BF16))
-# Four logarithms of probabilities in double at once, once in some tries.
-_DENSITY_SPILLS = where(kind=K.BINOMIAL)
 _BLOCKS = 32  # of a dense array, for each multiprocessor
 EVERY = (*FLOATS, *INTS, ElementKind.BOOL, *COMPLEX)
 WIDE = (K.UNIFORM, K.NORMAL, K.BERNOULLI)
@@ -198,15 +194,13 @@ def _rows() -> tuple[Variant, ...]:
     rows = []
     for op in ("WordOp", "PairOp", "BitOp", "WholeOp"):
         flat, strided = map_kernels(_template(op), PARAMS, min_blocks=3)
-        narrow = Kernel(
-            "strided", _template(op, "Strided<1, 1>"), PARAMS, {"VEC": (1,)}, threads=THREADS, spills=_NARROW_SPILLS
-        )
+        narrow = Kernel("strided", _template(op, "Strided<1, 1>"), PARAMS, {"VEC": (1,)}, threads=THREADS)
         for kinds, kernels, geometry, end in (
             (WIDE, (flat, strided), _geometry, ""), (PLAIN, (flat, narrow), _plain_geometry, "_plain"),
         ):  # fmt: skip
             if own := tuple(k for k in kinds if k.row.op == op):
                 rows.append(_row(op[:-2].lower() + end, geometry, kernels, own))
-    each = Kernel("each", _template("TriesOp", "Strided<1, 1>"), PARAMS, {}, threads=THREADS, spills=_DENSITY_SPILLS)
+    each = Kernel("each", _template("TriesOp", "Strided<1, 1>"), PARAMS, {}, threads=THREADS)
     return (*rows, _row("tries", _alone_geometry, (each,), ALONE))
 
 
@@ -214,6 +208,7 @@ def _row(name: str, geometry: Any, kernels: tuple[Kernel, ...], kinds: tuple[Ran
     return Variant(
         name, geometry, source="random/fill.cu", kernels=kernels, elements=elements_of, kinds=kinds,
         guarantee=Guarantee(lambda element, kind: kind.row.error(element)),
+        may_spill=geometry is not _geometry,  # where a thread draws one element by a long formula
     )  # fmt: skip
 
 

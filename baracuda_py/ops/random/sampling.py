@@ -173,7 +173,8 @@ class SamplingPlan(Plan):
     variants = (
         Variant(
             "row", _geometry, source="random/sampling.cu", guarantee=Guarantee(_bound),
-            kernels=(Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, AXES, THREADS, 0, spills=True),),
+            kernels=(Kernel("sample", f"sample<{{T}}, {THREADS}, {{WIDE}}>", PARAMS, AXES, THREADS, 0),),
+            may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -11,10 +11,10 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, Vjp,
-    axes, element, extents, flag, functional, operand, output, where,
+    axes, element, extents, flag, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import HALVES, cast, decode
+from ...core.element import cast, decode
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View
@@ -86,8 +86,7 @@ class AveragePlan(Plan):
         Variant(
             "tree", _geometry, source="reduce/average.cu", guarantee=Guarantee(Forward(120), batch_invariant=True),
             kernels=reduce_kernels("Average<{T}>", reduce_params("AverageParams", ("x", "weights"), ("y", "z")),
-                                   {"rows": where(element=(*HALVES, ElementKind.F64))},
-                                   source="Mapped<Weighing<{T}>, {T}, {T}>"),
+                                   source="Mapped<Weighing<{T}>, {T}, {T}>"), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
@@ -182,7 +181,6 @@ def _slopes(p: Problem, whole: bool) -> Geometry | str:
 
 _SUMS = reduce_kernels(
     "kinds::Sum<{T}>", reduce_params("WeightSlopeParams", ("dy", "x", "average", "z")),
-    {"rows": where(element=ElementKind.F32), "columns": where(element=ElementKind.F64, VEC=2)},
     source="Mapped<WeightSlope<{T}>, {T}, {T}, {T}, {A}>", prefix="dw_",
     width=lambda element: 16 // element.acc.itemsize,
 )  # fmt: skip
@@ -220,7 +218,7 @@ class AverageBackwardPlan(Plan):
         Variant(
             "tree", _backward_geometry, source="reduce/average.cu",
             guarantee=Guarantee(Relative(), batch_invariant=True),
-            kernels=(*_MAPS, *_SUMS),
+            kernels=(*_MAPS, *_SUMS), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(backward_in_torch)

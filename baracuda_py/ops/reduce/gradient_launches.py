@@ -7,14 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core import ElementKind, Geometry, Params, Problem, where
-from ...core.element import COMPLEX, HALVES
+from ...core import ElementKind, Geometry, Params, Problem
 from ...core.tensor import Shape, View, dense_strides
-from ...core.variant import Kernel, Spills, Step, aligned
+from ...core.variant import Kernel, Step, aligned
 from ...schedules.geometry import Axes, Merged
 from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
 from ...schedules.reduce import STATE, over, reduce_kernels, reduce_launches, reduce_params
-from .reduce_kinds import ReduceKind
 
 OF_ROWS = ("dy", "y", "dz", "index")  # what the kernel reads one of a row, in its order
 STATISTICS = reduce_params("GradientStatisticsParams")
@@ -24,19 +22,6 @@ SLOPES = Params(
     option="f64", down="i64", each="i64", x_step="i64", dx_step="i64", **map_params(8),
 )  # fmt: skip
 
-_SPREADS = (ReduceKind.NANVAR, ReduceKind.NANSTD)
-_PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
-_SPILLS: Spills = {  # of wide chunks, and of complex numbers
-    "rows": where(kind=ReduceKind.PROD, element=ElementKind.C64),
-    "columns": where(kind=_SPREADS, element=HALVES, VEC=8),
-    "slopes": where(kind=_PRODUCTS, element=HALVES, VEC=8)
-    | where(kind=ReduceKind.L1_NORM, element=ElementKind.C128, VEC=1)
-    | where(kind=ReduceKind.P_NORM, element=COMPLEX, VEC=1),
-    "slopes_down": where(kind=ReduceKind.P_NORM, element=(ElementKind.F64, ElementKind.C64), VEC=2),
-}
-
-_POWERS_SPILLS: Spills = {"columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32)}
-
 
 def gradient_kernels(kind: str, statistics: bool, powers: bool = False) -> tuple[Kernel, ...]:
     """The kernels of a gradient, with those that find the statistics of rows; `kind` is the C++ type of the functor.
@@ -45,19 +30,19 @@ def gradient_kernels(kind: str, statistics: bool, powers: bool = False) -> tuple
     """
     slopes = Kernel(
         "slopes", f"reduce_backward<Gradient<{kind}>, {{T}}, Strided<{{VEC}}>>", SLOPES,
-        lambda element: {"VEC": widths(element.itemsize)}, threads=THREADS, spills=_SPILLS["slopes"],
+        lambda element: {"VEC": widths(element.itemsize)}, threads=THREADS,
     )  # fmt: skip
     if not statistics:
         return (slopes,)
     down = Kernel(
         "slopes_down", f"reduce_backward_down<Gradient<{kind}>, {{T}}, {{VEC}}>", SLOPES,
-        lambda element: {"VEC": widths(element.itemsize)[:1]}, threads=THREADS, spills=_SPILLS["slopes_down"],
+        lambda element: {"VEC": widths(element.itemsize)[:1]}, threads=THREADS,
     )  # fmt: skip
     of = f"Gradient<{kind}>::Statistic"
     if powers:
-        found = reduce_kernels(of, POWERS, _POWERS_SPILLS, source="Mapped<kinds::Magnitude<{T}>, {T}>")
+        found = reduce_kernels(of, POWERS, source="Mapped<kinds::Magnitude<{T}>, {T}>")
     else:
-        found = reduce_kernels(of, STATISTICS, _SPILLS)
+        found = reduce_kernels(of, STATISTICS)
     return (*found, slopes, down)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axes, choice, element,
-    extents, flag, functional, integer, number, operand, output, where,
+    extents, flag, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX, HALVES
@@ -200,22 +200,8 @@ def _benchmark(kind: str, shape: Shape, axis: int, element: ElementKind) -> Benc
     return Benchmark(label, kind=kind, shape=shape, axis=axis, element=element)
 
 
-_PRODUCTS = (ReduceKind.PROD, ReduceKind.NANPROD)
 _SPREADS = (ReduceKind.VAR, ReduceKind.STD)
-_SPILLS = {  # a few bytes
-    "columns": where(kind=(ReduceKind.NANVAR, ReduceKind.NANSTD), element=HALVES, VEC=8)
-    | where(kind=ReduceKind.PTP, element=ElementKind.I16, VEC=8)
-    | where(kind=_PRODUCTS, element=ElementKind.F32, VEC=4),
-    "rows_any": where(kind=_PRODUCTS, element=HALVES)
-    | where(kind=ReduceKind.NANPROD, element=ElementKind.F32)
-    | where(kind=_SPREADS),
-}
-_WIDE_SPILLS = {"rows_any": where(kind=ReduceKind.PROD)}
-_POWERS = {
-    "columns": where(element=HALVES, VEC=4), "rows": where(element=ElementKind.F32),
-    "rows_any": where(element=ElementKind.F32),
-}  # fmt: skip
-_TREE = reduce_kernels("{KIND}<{T}>", PARAMS, _SPILLS)
+_TREE = reduce_kernels("{KIND}<{T}>", PARAMS)
 
 
 def _in_own_element(kind: ReduceKind | None) -> tuple[ElementKind, ...]:
@@ -251,13 +237,13 @@ class ReducePlan(Plan):
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=_in_own_element, kernels=_TREE,
             kinds=tuple(kind for kind in ReduceKind if kind is not ReduceKind.P_NORM),
-            guarantee=Guarantee(reduce_bound, batch_invariant=True),
+            guarantee=Guarantee(reduce_bound, batch_invariant=True), may_spill=True,
         ),
         Variant(
             "halves", _geometry, source="reduce/reduce.cu", elements=HALVES, kinds=WIDENED,
-            kernels=(*_TREE, *reduce_kernels("{KIND}<float>", MAPPED, _WIDE_SPILLS,
+            kernels=(*_TREE, *reduce_kernels("{KIND}<float>", MAPPED,
                                              source="Mapped<kinds::Widened<{T}, float>, {T}>", prefix="wide_")),
-            guarantee=Guarantee(reduce_bound, batch_invariant=True),
+            guarantee=Guarantee(reduce_bound, batch_invariant=True), may_spill=True,
         ),
         Variant(
             "spread", _spread_geometry, source="reduce/complex_spread.cu", elements=COMPLEX, kinds=_SPREADS,
@@ -269,9 +255,8 @@ class ReducePlan(Plan):
         ),
         Variant(
             "powers", _powers_geometry, source="reduce/reduce.cu", elements=reduce_elements, kinds=(ReduceKind.P_NORM,),
-            kernels=reduce_kernels("{KIND}<{T}>", MAPPED, _POWERS,
-                                   source="Mapped<kinds::Magnitude<{T}>, {T}>"),
-            guarantee=Guarantee(reduce_bound, batch_invariant=True),
+            kernels=reduce_kernels("{KIND}<{T}>", MAPPED, source="Mapped<kinds::Magnitude<{T}>, {T}>"),
+            guarantee=Guarantee(reduce_bound, batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -94,6 +94,7 @@ def _row(name: str, kinds: tuple[ReduceKind, ...]) -> Variant:
     return Variant(
         name, geometry, source="reduce/reduce_backward.cu", elements=_elements, kinds=kinds,
         kernels=gradient_kernels("{KIND}<{T}>", statistics, powers), guarantee=Guarantee(_bound, batch_invariant=True),
+        may_spill=True,
     )  # fmt: skip
 
 

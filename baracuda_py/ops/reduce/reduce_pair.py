@@ -17,7 +17,6 @@ from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
-from ...core.variant import Spills, where
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
 from . import reduce_formulas as formulas
 from . import reduce_torch as oracle
@@ -161,9 +160,6 @@ def in_torch(torch: Any, desc: ReducePairDescriptor, *, x: Any) -> Any:
     return tuple(one.reshape(desc.result_shape) for one in found)
 
 
-_SPILLS: Spills = {"columns": where(kind=ReducePairKind.AMINMAX, element=(ElementKind.I16, ElementKind.U16), VEC=8)}
-
-
 class ReducePairPlan(Plan):
     """y and z of one pass over x along `axis`, by `ReducePairKind`.
 
@@ -181,8 +177,8 @@ class ReducePairPlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="reduce/reduce.cu", elements=pair_elements,
-            kernels=reduce_kernels("{KIND}<{T}>", PARAMS, _SPILLS),
-            guarantee=Guarantee(lambda element, kind: kind.row.bound(element), batch_invariant=True),
+            kernels=reduce_kernels("{KIND}<{T}>", PARAMS),
+            guarantee=Guarantee(lambda element, kind: kind.row.bound(element), batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -14,10 +14,9 @@ from ...core import (
     Vjp, axes, element, extents, flag, functional, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import COMPLEX, HALVES, INTS
+from ...core.element import COMPLEX, INTS
 from ...core.error_bound import ErrorBound
 from ...core.tensor import Shape, View, broadcast_shape
-from ...core.variant import where
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import over, reduce_geometry, reduce_kernels, reduce_params, sum_to
 from .reduce_kinds import sum_bound, total
@@ -65,8 +64,7 @@ def reference(desc: VecdotDescriptor, *, a: Any, b: Any) -> Mapping[str, Any]:
 
 
 PARAMS = reduce_params("VecdotParams", ("a", "b"), conjugate="i32")
-_SPILLS = {"rows": where(element=(*HALVES, ElementKind.F64, ElementKind.I64, ElementKind.U64))}
-_KERNELS = reduce_kernels("kinds::Sum<{T}>", PARAMS, _SPILLS, source="Mapped<Times<{T}>, {T}, {T}>")
+_KERNELS = reduce_kernels("kinds::Sum<{T}>", PARAMS, source="Mapped<Times<{T}>, {T}, {T}>")
 
 
 def _bound(element: ElementKind, _: Any = None) -> ErrorBound:
@@ -113,7 +111,7 @@ class VecdotPlan(Plan):
     variants = (
         Variant(
             "tree", _geometry, source="reduce/vecdot.cu", elements=(*FLOATS, *INTS, *COMPLEX), kernels=_KERNELS,
-            guarantee=Guarantee(_bound, batch_invariant=True),
+            guarantee=Guarantee(_bound, batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)
@@ -247,7 +245,7 @@ class VecdotBackwardPlan(Plan):
         Variant(
             "tree", _backward_geometry, source="reduce/vecdot.cu", elements=(*FLOATS, *COMPLEX),
             kernels=(*_KERNELS, *_SLOPE_KERNELS),
-            guarantee=Guarantee(_bound, batch_invariant=True),
+            guarantee=Guarantee(_bound, batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     benchmarks = (Benchmark("[16384, 8192] bf16", also=("da", "db"), shape=(16384, 8192), element="bfloat16"),)

@@ -10,11 +10,10 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element, functional,
-    operand, output, where,
+    operand, output,
 )  # fmt: skip
-from ...core.element import COMPLEX, HALVES
+from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
-from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_formulas import near_circle
 from .scan_kinds import AlongAxis, from_rows, problem, recurrence, rows_of, scan_benchmarks, torch_array, torch_rows
@@ -62,13 +61,6 @@ PARAMS = scan_params("LinearScanParams")
 OPERANDS = ScanOperands(("b", "a"), ("h",), ("initial",), ("carry",))
 
 
-_SPILLS: Spills = {  # a few bytes of complex maps
-    "rows": where(element=ElementKind.C128, TOTALS=False),
-    "block": where(element=ElementKind.C64, WIDE=True),
-    "neighbours": where(element=(ElementKind.F32, ElementKind.C128)) | where(element=HALVES, WIDE=False),
-}
-
-
 def _geometry(p: Problem) -> Geometry | str:
     a = p.a.broadcast_to(p.desc.shape)
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse, views={"a": a})
@@ -113,8 +105,8 @@ class LinearScanPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/linear_scan.cu",
-            kernels=scan_kernels("kinds::Recurrence<{T}>", PARAMS, _SPILLS), elements=(*FLOATS, *COMPLEX),
-            guarantee=Guarantee(recurrence_bound, math="float64", batch_invariant=True),
+            kernels=scan_kernels("kinds::Recurrence<{T}>", PARAMS), elements=(*FLOATS, *COMPLEX),
+            guarantee=Guarantee(recurrence_bound, math="float64", batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     vjp = Vjp("LinearScanBackwardPlan", grads={"a": "da", "b": "db", "initial": "dinitial"})

@@ -10,12 +10,11 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output,
-    where,
 )  # fmt: skip
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...core.tensor import Shape, View, dense_strides
-from ...core.variant import Spills, aligned
+from ...core.variant import aligned
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_kinds import sum_bound
@@ -81,13 +80,6 @@ _SUMS = tuple(
     for kernel in reduce_kernels("kinds::Sum<{T}>", SUM_PARAMS, source="Mapped<Terms<{A}>, {A}>", prefix="sum_",
                                  width=lambda element: 16 // element.acc.itemsize)
 )  # fmt: skip
-
-
-_SPILLS: Spills = {
-    "rows": where(element=ElementKind.C64, WIDE=True, TOTALS=False),
-    "block": where(element=ElementKind.C64, WIDE=True) | where(element=ElementKind.C128, WIDE=False),
-    "neighbours": where(element=ElementKind.F32, WIDE=True) | where(element=ElementKind.C128),
-}
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -166,13 +158,14 @@ class LinearScanBackwardPlan(Plan):
         Variant(
             "segments", _geometry, source="scan/linear_scan.cu",
             kernels=(
-                *scan_kernels("kinds::RecurrenceBackward<{T}>", PARAMS, _SPILLS),
+                *scan_kernels("kinds::RecurrenceBackward<{T}>", PARAMS),
                 *scan_kernels(
-                    "kinds::SummedRecurrenceBackward<{T}>", PARAMS, _SPILLS, prefix="summed_", elements=_HALVES
+                    "kinds::SummedRecurrenceBackward<{T}>", PARAMS, prefix="summed_", elements=_HALVES
                 ),
                 *_SUMS,
             ),
             elements=(*FLOATS, *COMPLEX), guarantee=Guarantee(_bound, math="float64", batch_invariant=True),
+            may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -10,12 +10,10 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Ulp, Variant, Vjp, choice, element,
-    flag, functional, operand, output, where,
+    flag, functional, operand, output,
 )  # fmt: skip
-from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import UnsupportedError
-from ...core.variant import Spills
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_formulas import all_or_nothing, near_circle
 from ..reduce.reduce_kinds import WITH_COMPLEX
@@ -94,16 +92,6 @@ def _geometry(p: Problem) -> Geometry | str:
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse, exclusive=p.desc.exclusive)
 
 
-_HALF_INTS = (ElementKind.I16, ElementKind.U16)
-_SPILLS: Spills = {  # a few bytes
-    "neighbours": where(kind=ScanKind.CUMSUM, element=(ElementKind.F16, *_HALF_INTS), WIDE=True)
-    | where(kind=ScanKind.CUMSUM, element=(ElementKind.I8, ElementKind.BOOL), WIDE=False)
-    | where(kind=ScanKind.CUMPROD, element=_HALF_INTS, WIDE=True)
-    | where(kind=ScanKind.LOGCUMSUMEXP, element=HALVES)
-    | where(kind=ScanKind.LOGCUMSUMEXP, element=ElementKind.F32, WIDE=True)
-}
-
-
 def _elements(kind: ScanKind | None) -> tuple[ElementKind, ...]:
     return WITH_COMPLEX if kind is None else kind.elements
 
@@ -155,8 +143,8 @@ class ScanPlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/scan.cu", elements=_elements,
-            kernels=scan_kernels("{KIND}<{T}>", PARAMS, _SPILLS, blocks=blocks_of_columns),
-            guarantee=Guarantee(_bound, batch_invariant=True),
+            kernels=scan_kernels("{KIND}<{T}>", PARAMS, blocks=blocks_of_columns),
+            guarantee=Guarantee(_bound, batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     vjp = Vjp("ScanBackwardPlan", grads={"x": "dx", "initial": "dinitial"})

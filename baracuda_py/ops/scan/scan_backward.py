@@ -10,12 +10,12 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Relative, Variant, element,
-    functional, operand, output, where,
+    functional, operand, output,
 )  # fmt: skip
 from ...core.element import COMPLEX, HALVES, cast, decode
 from ...core.error_bound import ErrorBound
 from ...core.tensor import View, dense_strides
-from ...core.variant import Spills, aligned
+from ...core.variant import aligned
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from .linear_scan import recurrence_bound
 from .linear_scan_backward import gradients, states_before
@@ -122,18 +122,6 @@ _OPERANDS = {
 
 
 _F32, _F64, _C128 = ElementKind.F32, ElementKind.F64, ElementKind.C128
-_SPILLS: Spills = {
-    "neighbours": where(kind=ScanKind.CUMSUM, element=ElementKind.F16, WIDE=True)
-    | where(kind=ScanKind.CUMPROD, element=(_F32, _C128))
-    | where(kind=ScanKind.NANCUMPROD, element=_F32)
-    | where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=False)
-    | where(kind=ScanKind.NANCUMSUM, element=ElementKind.BF16, WIDE=True),
-    "block": where(kind=ScanKind.LOGCUMSUMEXP, element=_F64, WIDE=True) | where(kind=ScanKind.CUMPROD, element=_C128),
-    "rows": where(kind=ScanKind.NANCUMPROD, element=_F32, WIDE=True, TOTALS=False)
-    | where(kind=ScanKind.CUMPROD, element=ElementKind.C64, WIDE=True, TOTALS=False),
-}
-
-_SUMS_SPILLS: Spills = {"sums_neighbours": where(element=HALVES)}
 
 
 def _blocks(element: ElementKind, kind: ScanKind) -> int:
@@ -195,18 +183,18 @@ class ScanBackwardPlan(Plan):
         Variant(
             "segments", _geometry, source="scan/scan_backward.cu", elements=_elements,
             kinds=tuple(kind for kind in ScanKind if kind is not ScanKind.LOGCUMSUMEXP),
-            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS, blocks=_blocks),
-            guarantee=Guarantee(_bound, batch_invariant=True),
+            kernels=scan_kernels("{KIND}Backward<{T}>", PARAMS, blocks=_blocks),
+            guarantee=Guarantee(_bound, batch_invariant=True), may_spill=True,
         ),
         Variant(
             "exponentials", _exponentials_geometry, source="scan/scan_backward.cu", elements=_elements,
             kinds=(ScanKind.LOGCUMSUMEXP,),
             kernels=(
-                *scan_kernels("{KIND}Backward<{T}>", PARAMS, _SPILLS, blocks=_blocks),
-                *scan_kernels("{KIND}InFull<{T}>", PARAMS, _SUMS_SPILLS, prefix="sums_", elements=HALVES,
+                *scan_kernels("{KIND}Backward<{T}>", PARAMS, blocks=_blocks),
+                *scan_kernels("{KIND}InFull<{T}>", PARAMS, prefix="sums_", elements=HALVES,
                               blocks=blocks_of_columns),
             ),
-            guarantee=Guarantee(_bound, batch_invariant=True),
+            guarantee=Guarantee(_bound, batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     benchmarks = scan_benchmarks("cumsum", "cumprod", "logcumsumexp")

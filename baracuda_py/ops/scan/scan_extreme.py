@@ -10,10 +10,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Scalar, Variant, Vjp, choice, element,
-    functional, operand, output, scalar, where,
+    functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.element import INTS
-from ...core.variant import Spills
 from ...core.errors import InvalidProblemError
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from ..reduce.reduce_kinds import EVERY
@@ -86,9 +85,6 @@ def _geometry(p: Problem) -> Geometry | str:
     return scan_geometry(p, OPERANDS, p.desc.axis, reverse=p.desc.reverse)
 
 
-_SPILLS: Spills = {"neighbours": where(element=ElementKind.BOOL, WIDE=False)}
-
-
 def _blocks(element: ElementKind, _: ScanExtremeKind) -> int:
     return 4 if element.itemsize == 8 else 0  # left to itself the compiler lets these spill
 
@@ -130,8 +126,8 @@ class ScanExtremePlan(Plan):
     variants = (
         Variant(
             "segments", _geometry, source="scan/scan.cu", elements=(*FLOATS, *INTS, ElementKind.BOOL),
-            kernels=scan_kernels("{KIND}<{T}>", PARAMS, _SPILLS, blocks=_blocks),
-            guarantee=Guarantee(Exact(), batch_invariant=True),
+            kernels=scan_kernels("{KIND}<{T}>", PARAMS, blocks=_blocks),
+            guarantee=Guarantee(Exact(), batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     vjp = Vjp("ScanExtremeBackwardPlan", grads={"x": "dx", "initial": "dinitial"})

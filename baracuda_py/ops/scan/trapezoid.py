@@ -10,15 +10,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp, axis,
-    element, extents, functional, operand, output, scalar, where,
+    element, extents, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape, View
-from ...core.element import HALVES
-from ...core.variant import Kernel, Spills
+from ...core.variant import Kernel
 from ...interop.arrays import read
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
@@ -143,15 +142,6 @@ def _geometry(p: Problem) -> Geometry | str:
 SCAN_PARAMS = scan_params("CumulativeTrapezoidParams", spacing="scalar")
 
 
-_SPILLING_SUM = {
-    "rows": where(element=(*HALVES, ElementKind.F64)), "columns": where(element=HALVES, VEC=4),
-}  # fmt: skip
-_SPILLING_SPACED_SUM = {
-    "rows_any": where(element=ElementKind.F64), "columns": where(element=HALVES, VEC=4),
-}  # fmt: skip
-_SPILLS: Spills = {"spaced_neighbours": where(element=(*HALVES, ElementKind.F32), WIDE=False)}
-
-
 def _cumulative_geometry(p: Problem) -> Geometry | str:
     views, places = _ends(p)
     operands = ScanOperands(tuple(views), ("area",))
@@ -205,14 +195,13 @@ class TrapezoidPlan(Plan):
         Variant(
             "tree", _geometry, source="scan/trapezoid.cu",
             kernels=(
-                *reduce_kernels("kinds::Sum<{T}>", PARAMS, _SPILLING_SUM, source=_SOURCE),
+                *reduce_kernels("kinds::Sum<{T}>", PARAMS, source=_SOURCE),
                 *reduce_kernels(
-                    "kinds::Sum<{T}>", SPACED_PARAMS, _SPILLING_SPACED_SUM,
-                    source=_SPACED_SOURCE, prefix="spaced_",
+                    "kinds::Sum<{T}>", SPACED_PARAMS, source=_SPACED_SOURCE, prefix="spaced_",
                 ),
                 *_rows_kernels(),
             ),
-            guarantee=Guarantee(Relative(4), batch_invariant=True),
+            guarantee=Guarantee(Relative(4), batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     vjp = Vjp("TrapezoidBackwardPlan", grads={"y": "dy", "x": "dx"})
@@ -236,9 +225,9 @@ class CumulativeTrapezoidPlan(Plan):
             "segments", _cumulative_geometry, source="scan/cumulative_trapezoid.cu",
             kernels=(
                 *scan_kernels("kinds::Areas<{T}, false>", SCAN_PARAMS, wide=False),
-                *scan_kernels("kinds::Areas<{T}, true>", SCAN_PARAMS, _SPILLS, prefix="spaced_", wide=False),
+                *scan_kernels("kinds::Areas<{T}, true>", SCAN_PARAMS, prefix="spaced_", wide=False),
             ),
-            guarantee=Guarantee(Relative(2), math="float64", batch_invariant=True),
+            guarantee=Guarantee(Relative(2), math="float64", batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     vjp = Vjp("CumulativeTrapezoidBackwardPlan", grads={"y": "dy", "x": "dx"})

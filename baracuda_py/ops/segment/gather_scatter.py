@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp, choice, element,
-    extent, extents, flag, functional, integer, operand, output, scalar, where,
+    extent, extents, flag, functional, integer, operand, output, scalar,
 )  # fmt: skip
 from ...core.benchmark import BYTES, EAGER, Benchmark
 from ...core.errors import InvalidProblemError
@@ -149,7 +149,6 @@ def _extremes(desc: GatherScatterDescriptor, brought: Any, ids: Any) -> tuple[An
 
 
 PARAMS = segment_params("GatherScatterParams")
-_SPILLS = where(element=ElementKind.F64, kind=EXTREMES)
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -223,7 +222,7 @@ class GatherScatterPlan(Plan):
     variants = (
         Variant(
             "slots", _geometry, source="segment/gather_scatter.cu", guarantee=Guarantee(Relative(2)),
-            kernels=(*place_kernels(PARAMS), *combine_kernels(PARAMS, "Gathered{KIND}", _SPILLS)),
+            kernels=(*place_kernels(PARAMS), *combine_kernels(PARAMS, "Gathered{KIND}")), may_spill=True,
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

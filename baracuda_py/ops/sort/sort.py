@@ -111,7 +111,7 @@ class SortPlan(Plan):
     variants = (
         Variant(
             "radix", _geometry, source="sort/sort.cu", kernels=sort_kernels(PARAMS), elements=EVERY,
-            guarantee=Guarantee(Exact(), batch_invariant=True, native=True),
+            guarantee=Guarantee(Exact(), batch_invariant=True, native=True), may_spill=True,
         ),
     )  # fmt: skip
     vjp = Vjp("SortBackwardPlan", grads={"x": "dx"})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core import ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
-from ...core.variant import Spills, aligned
+from ...core.variant import aligned
 from .dense.forward import HALVES, HEAD_DIMS, SINGLES, head_dim, layout, split_scale, wide
 
 SPLIT = 256  # keys of a split; more in the tensor-core row where there would be more than MOST splits
@@ -40,7 +40,6 @@ class Walk:
     axis_values: template axes of `cache` for kernels that read keys, and their values for a problem. bytes: of a cached
     element. tiles: 16-key tiles a warp takes at once. split: keys of a split. heads: query heads of a block; it takes
     the fewest that hold a group. walks: kernels keep look-ups in shared memory.
-    spills: which instances spill registers.
     weights: whether the op has the outputs `weights` and `mean_weights`: kernels named "…_keep" keep what they need.
     """
 
@@ -61,7 +60,6 @@ class Walk:
     split: int = SPLIT
     heads: tuple[int, ...] = (MMA_HEADS,)
     walks: bool = False
-    spills: Spills = field(default_factory=dict)
     params: dict[tuple[str, bool], Params] = field(init=False, default_factory=dict)  # by (step, keep)
 
     def __post_init__(self) -> None:
@@ -225,7 +223,6 @@ def mma_row(walk: Walk) -> Variant:
                 walk.axes,
                 threads=MMA_THREADS,
                 min_blocks=ring.blocks,
-                spills=walk.spills.get(_mma_name(d, heads), False),
             )
             for heads in walk.heads
             for d in HEAD_DIMS
@@ -241,6 +238,7 @@ def mma_row(walk: Walk) -> Variant:
         elements=HALVES,
         kernels=_all(walk, kernels),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
+        may_spill=walk.bytes == 1,  # cells of bytes are widened in registers
     )
 
 
@@ -275,16 +273,7 @@ def row(walk: Walk) -> Variant:
         def split(name: str, heads: str, wide: str, blocks: int = 2, **more: Any) -> Kernel:
             call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}, KEEP>"
             axes = {"D": HEAD_DIMS, **more}
-            return walk.kernel(
-                "split",
-                keep,
-                name,
-                call,
-                axes,
-                threads=THREADS,
-                min_blocks=blocks,
-                spills=blocks > 2 and walk.spills.get(name, False),
-            )
+            return walk.kernel("split", keep, name, call, axes, threads=THREADS, min_blocks=blocks)
 
         # With three blocks a multiprocessor kernels of 4 heads spill up to 16 bytes, once a block, and are faster.
         few = split("split", "{HEADS}", "true", 2 if keep else 3, HEADS=HEADS[:-1])
@@ -300,6 +289,7 @@ def row(walk: Walk) -> Variant:
         elements=SINGLES,
         kernels=_all(walk, kernels),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
+        may_spill=True,
     )
 
 

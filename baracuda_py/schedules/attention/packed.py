@@ -15,7 +15,6 @@ from ...core.variant import aligned
 from .dense.backward import Arrangement, Cut
 from .dense.forward import FIELDS, L2, Form, layout, parts, scales, strides, wide
 from .score_terms import window
-from .spills import PACKED, PACKED_BACKWARD, PAGED
 
 QUERIES, KEYS = 0, 1  # sides
 LONGEST_FIRST, ASCENDING, AS_THEY_STAND = 0, 1, 2  # orders of a list
@@ -137,7 +136,7 @@ def packed_form(bounds: tuple[str, str]) -> Form:
         return Geometry((step, Step(kernel, grid, params, axes, threads, smem)), workspace, layout(*views))
 
     params = Params("FlashVarlenParams", **FIELDS, **_LISTED)
-    return Form(params, "attention::Ragged", launch, (PACKED_TILES,), spills=PACKED)
+    return Form(params, "attention::Ragged", launch, (PACKED_TILES,))
 
 
 def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem], Mapping[str, Any]]) -> Form:
@@ -160,7 +159,7 @@ def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem
     params = Params("FlashPagedParams", **FIELDS, **_LISTED, **fields)
     before = tiles_kernel("Paged", "PagedBounds", {**fields, "max_keys": "i64"})
     names = ("q", "k_cache", "v_cache", "y")
-    return Form(params, "attention::Paged", launch, (before,), names=names, spills=PAGED)
+    return Form(params, "attention::Paged", launch, (before,), names=names)
 
 
 def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
@@ -185,6 +184,4 @@ def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:
 
     fields = {"list": "workspace", "second": "workspace", "bottom_right": "i32"}
     policy = "attention::Ragged"
-    return Arrangement(
-        "Varlen", policy, packed_strides, cut, fields, (PACKED_TILES,), neighbours=8, rising=1, spills=PACKED_BACKWARD
-    )
+    return Arrangement("Varlen", policy, packed_strides, cut, fields, (PACKED_TILES,), neighbours=8, rising=1)

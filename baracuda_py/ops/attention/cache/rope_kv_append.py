@@ -172,7 +172,7 @@ class RopeKvAppendPlan(Plan):
     variants = (
         Variant(
             "rotate", _geometry, source="attention/cache/rope_kv_append.cu",
-            kernels=kernels("rope_kv_append", PARAMS, spills=False),
+            kernels=kernels("rope_kv_append", PARAMS),
             guarantee=Guarantee(Relative(2), batch_invariant=True),
         ),
     )  # fmt: skip

@@ -16,7 +16,6 @@ from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
-from ....schedules.attention.spills import DECODING
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import Layouts
 from ....core.benchmark import Benchmark
@@ -105,7 +104,7 @@ _DENSE = Walk(
     ("attention/decoding/flash_decoding_mma.cu", "attention/decoding/flash_decoding.cu"),
     {"lengths": "ptr", "lengths_stride": "i64", "long_lengths": "i32"},
     lambda p: {"lengths_stride": p.lengths.strides[0], "long_lengths": int(p.lengths.element is ElementKind.I64)},
-    weights=True, spills=DECODING,
+    weights=True,
 )  # fmt: skip
 
 

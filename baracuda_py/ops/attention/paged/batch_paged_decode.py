@@ -21,7 +21,6 @@ from ....core.element import unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
-from ....schedules.attention.spills import PAGED_DECODING
 from ..decoding.flash_decoding import attend
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import PAGE_LAYOUTS, Layouts
@@ -118,7 +117,7 @@ FIELDS = {**table_fields(READ_TABLES), "window_left": "i64", "softcap": "f64"}
 _SOURCE = "attention/paged/batch_paged_decode.cu"
 _PAGED = Walk(
     "BatchPagedDecode", "decoding::PagedCache", (_SOURCE, _SOURCE), FIELDS, values, "k_cache", "v_cache",
-    refuse, walks=True, spills=PAGED_DECODING,
+    refuse, walks=True,
 )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from ....core.element import FP8, unrounded
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import HALVES
 from ....schedules.attention.decoding import Walk, mma_row
-from ....schedules.attention.spills import DECODING_BYTES
 from .batch_paged_decode import (
     FIELDS, BatchPagedDecodeArgs, BatchPagedDecodeDescriptor, BatchPagedDecodePlan, draw_case, in_torch,
     paged_benchmarks, reference, refuse, values,
@@ -65,7 +64,7 @@ _FP8 = Walk(
     "BatchPagedDecodeFp8", "decoding::Fp8Cache<{C}>", (_SOURCE, _SOURCE),
     {**FIELDS, **_SCALES}, values, "k_cache", "v_cache", refuse,
     scales="decoding::ScaledCache", axes={"C": FP8}, axis_values=lambda p: {"C": p.desc.aux_element}, bytes=1,
-    tiles=2, split=512, walks=True, heads=(8, 16), spills=DECODING_BYTES,
+    tiles=2, split=512, walks=True, heads=(8, 16),
 )  # fmt: skip
 
 

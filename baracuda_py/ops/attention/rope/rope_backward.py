@@ -55,7 +55,7 @@ class RopeBackwardPlan(Plan):
     variants = (
         Variant(
             "rotate", lambda p: geometry(p, ("dy", "dx", "dy2", "dx2"), True), source="attention/rope/rope.cu",
-            kernels=kernels(), guarantee=Guarantee(Relative(2), batch_invariant=True),
+            kernels=kernels(), guarantee=Guarantee(Relative(2), batch_invariant=True), may_spill=True,
         ),
     )  # fmt: skip
     benchmarks = rope_benchmarks()

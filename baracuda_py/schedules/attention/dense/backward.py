@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any
 
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
-from ....core.variant import Spills, aligned
+from ....core.variant import aligned
 from ..score_terms import LEVELS, RESTS, TERMS, level, refuse_terms, terms, window
-from ..spills import BACKWARD
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import MMA_KERNELS, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
@@ -65,10 +64,10 @@ class Arrangement:
     `cut(problem, queries, keys, sorted_)` makes tiles of so many rows; sorted_: tiles of queries by length, else in the
     order of rows. `fields`: more parameters that the policy reads. `before`: kernels of the cut's steps. `terms`:
     whether there are score terms besides a window. `apart`: dq has kernels of its own. `neighbours`: in place of the
-    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `spills`: of its kernels those that do,
-    by name (`gradients_` left out). `level`: of the terms (terms.cuh) that kernels have where `terms` is False.
-    `rests`: finds what rows' lse lack, where terms may be of any size. `after`: the steps behind all others, which use
-    so many bytes of workspace, given what they know of rests, and the bytes in all.
+    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `level`: of the terms (terms.cuh)
+    that kernels have where `terms` is False. `rests`: finds what rows' lse lack, where terms may be of any size.
+    `after`: the steps behind all others, which use so many bytes of workspace, given what they know of rests, and the
+    bytes in all.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Arrangement:
     apart: bool = False
     neighbours: int = 0
     rising: int = 0
-    spills: Spills = field(default_factory=dict)
     level: int = 0
     rests: Rests | None = None
     after: Callable[[Problem, int, Mapping[str, int]], tuple[Sequence[Step], int]] | None = None
@@ -102,7 +100,7 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement("", "attention::Dense", strides, dense_cut, terms=True, spills=BACKWARD, rests=DENSE_RESTS)
+DENSE = Arrangement("", "attention::Dense", strides, dense_cut, terms=True, rests=DENSE_RESTS)
 
 
 def gradient_kernels(
@@ -131,7 +129,6 @@ def gradient_kernels(
                 gradients,
                 threads=t.threads,
                 min_blocks=(form.level and t.terms_blocks) or t.blocks,
-                spills=form.spills.get(tag, False),
                 source=t.source,
             ),
         ]
@@ -151,7 +148,6 @@ def gradient_kernels(
                 params,
                 threads=of.threads,
                 min_blocks=of.terms_blocks or of.blocks,
-                spills=form.spills.get(tag + suffix, False),
                 source=of.source,
             )
             for suffix, of, last, params in others
@@ -309,6 +305,7 @@ def _row(
             *(form.rests.kernels() if form.rests else ()),
             *form.before,
         ),
+        may_spill=True,
     )
 
 

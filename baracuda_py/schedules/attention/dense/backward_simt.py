@@ -90,7 +90,7 @@ def simt_row(form: Arrangement) -> Variant:
             params = form.params(f"Flash{name.capitalize()}{of}", fields | more)
             template = f"flash_{name}<{{T}}, {{D}}, {form.work}, {n}>"
             kernel = name + suffix
-            kernels.append(Kernel(kernel, template, params, spills=form.spills.get(kernel, False), **facts))
+            kernels.append(Kernel(kernel, template, params, **facts))
     return Variant(
         "simt",
         lambda p: _geometry(p, form),
@@ -104,4 +104,5 @@ def simt_row(form: Arrangement) -> Variant:
         ),
         # One chain of multiply-adds makes each sum; NumPy's products, the yardstick, add several chains in the end.
         guarantee=Guarantee(Relative(3), batch_invariant=True),
+        may_spill=True,
     )

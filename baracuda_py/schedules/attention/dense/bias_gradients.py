@@ -65,22 +65,20 @@ def block(kind: ElementKind) -> _Block:
     )
 
 
-def _kernels(name: str, call: str, threads: int, spills: bool) -> tuple[Kernel, ...]:
+def _kernels(name: str, call: str, threads: int) -> tuple[Kernel, ...]:
     source = f"attention/dense/{name}.cu"
     rows: Any = lambda kind: {"ROWS": (block(kind).rows,)}  # noqa: E731
     return (
         Kernel("bias_delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS, source=source),
-        Kernel(
-            "bias_gradient", f"{call}<{{T}}>", GRADIENT, {}, threads=threads, min_blocks=2, spills=spills, source=source
-        ),
+        Kernel("bias_gradient", f"{call}<{{T}}>", GRADIENT, {}, threads=threads, min_blocks=2, source=source),
         Kernel("bias_sum", "flash_bias_sum<{T}, {ROWS}>", SUM, rows, source=source),
         Kernel("bias_sinks", "flash_sink_gradients<{T}>", SINKS, {}, threads=SINK_THREADS, source=source),
     )
 
 
 # Two blocks a multiprocessor spill 500 bytes and are faster than one that does not (docs/design/attention-backward.md).
-SIMT_KERNELS = _kernels("flash_bias_gradients", "flash_bias_gradient", THREADS, spills=False)
-MMA_KERNELS = _kernels("flash_bias_gradients_mma", "flash_bias_gradient_mma", 256, spills=True)
+SIMT_KERNELS = _kernels("flash_bias_gradients", "flash_bias_gradient", THREADS)
+MMA_KERNELS = _kernels("flash_bias_gradients_mma", "flash_bias_gradient_mma", 256)
 
 
 def delta_step(p: Problem, kernel: str, at: int, stride: Any, heads: int, query_len: int) -> Step:

@@ -56,8 +56,7 @@ class Embedded:
         own = row.guarantee
         return replace(
             row, prelude=prelude, guarantee=replace(self.guarantee, order=own.order, flushes=own.flushes),
-            kernels=tuple(replace(kernel, spills=True) for kernel in row.kernels),
-            elements=lambda kind: tuple(e for e in kind.elements[:1] if e in served),
+            elements=lambda kind: tuple(e for e in kind.elements[:1] if e in served), may_spill=True,
         )  # fmt: skip
 
 

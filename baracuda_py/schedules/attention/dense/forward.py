@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
-from ....core.variant import Spills, aligned
+from ....core.variant import aligned
 from ..score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
-from ..spills import FORWARD
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
@@ -98,9 +97,9 @@ class Form:
     """How operands are arranged: a kernel's parameters, the policy by which blocks find work (attention.cuh), launches.
 
     `launch(problem, kernel, axes, rows, threads, smem)`: a block has `rows` queries. `before`: kernels that it runs
-    first. `names`: the operands that are q, k, v and y. `spills`: of its kernels those that do, by
-    name. `terms`: parameters of the kernels `<kernel>_terms`, with score terms besides scale and causality. `level`: of
-    the terms (terms.cuh) that kernels with `params` have.
+    first. `names`: the operands that are q, k, v and y. `terms`: parameters of the kernels
+    `<kernel>_terms`, with score terms besides scale and causality. `level`: of the terms (terms.cuh) that kernels with
+    `params` have.
     """
 
     params: Params
@@ -109,7 +108,6 @@ class Form:
     before: tuple[Kernel, ...] = ()
     terms: Params | None = None
     names: tuple[str, str, str, str] = ("q", "k", "v", "y")
-    spills: Spills = field(default_factory=dict)
     level: int = 0
 
 
@@ -143,9 +141,7 @@ def _dense(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads:
     return dense(p, kernel + LEVELS[more], axes, rows, threads, smem, **terms(p, split_scale(p.desc)["scale"]))
 
 
-DENSE = Form(
-    PARAMS, "attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)), spills=FORWARD
-)
+DENSE = Form(PARAMS, "attention::Dense", _dense, terms=Params("FlashSdpaTermsParams", **(FIELDS | TERMS)))
 
 
 # ---- tensor cores ----------------------------------------------------------------------------------------------------
@@ -278,7 +274,7 @@ def _row(
             blocks = (t.terms[more - 1] if more else 0) or t.blocks
             kernel = f"{name}_{d}{LEVELS[more]}"
             facts: dict[str, Any] = {"threads": t.threads, "min_blocks": blocks, "source": t.source}
-            kernels.append(Kernel(kernel, call, params, axes, spills=form.spills.get(kernel, False), **facts))
+            kernels.append(Kernel(kernel, call, params, axes, **facts))
 
     def geometry(p: Problem) -> Geometry | str:
         if not_32 and max(p.desc.d_k, p.desc.d_v) <= 32:
@@ -301,6 +297,7 @@ def _row(
         elements=HALVES,
         design=design,
         kernels=(*kernels, *(form.before or (tickets if pipeline else ()))),
+        may_spill=True,
         guarantee=replace(TENSOR_CORES, order=name),  # tiles of other keys rescale elsewhere
     )
 
@@ -379,7 +376,6 @@ def simt_row(form: Form) -> Variant:
             _axes(three),
             threads=THREADS,
             min_blocks=(3 if three else 2) - bool(more),
-            spills=form.spills.get(name, False),
         )
         for more, params in ((form.level, form.params), (1, form.terms), (2, form.terms))
         if params is not None
@@ -392,6 +388,7 @@ def simt_row(form: Form) -> Variant:
         source="attention/dense/flash_sdpa.cu",
         elements=SINGLES,
         kernels=(*kernels, *form.before),
+        may_spill=True,
         guarantee=Guarantee(Relative(2), batch_invariant=True),
     )
 

@@ -14,7 +14,6 @@ from ..dense.backward_blocks import NARROW, Blocks
 from ..dense.backward_simt import simt_row
 from ..dense.forward import HALVES, TENSOR_CORES, chunk, head_dim, strides, wide
 from ..score_terms import window
-from ..spills import SPARSE_BACKWARD
 from . import forward as block_sparse
 
 
@@ -27,7 +26,7 @@ def _cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut | str:
 
 def _form(cuts: str) -> Arrangement:
     work = block_sparse.WORK.format(cuts)
-    return Arrangement("BlockSparse", work, strides, _cut, block_sparse.FIELDS, apart=True, spills=SPARSE_BACKWARD)
+    return Arrangement("BlockSparse", work, strides, _cut, block_sparse.FIELDS, apart=True)
 
 
 WHOLE, CUT = _form("false"), _form("true")
@@ -110,5 +109,6 @@ MMA_ROW = Variant(
         *(_dq_kernel("whole", d, t) for d, t in QUERIES.items()),
         *(_dq_kernel("cut", d, SHORT) for d in QUERIES),
     ),
+    may_spill=True,
 )
 SIMT_ROW = simt_row(CUT)

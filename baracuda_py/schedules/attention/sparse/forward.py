@@ -9,7 +9,6 @@ from typing import Any
 from ....core import Geometry, Kernel, Params, Problem, Variant
 from ..dense import forward as attention
 from ..dense.forward import HALVES, TENSOR_CORES, Tiling, head_dim
-from ..spills import SPARSE
 
 FIELDS = {"pattern": "ptr", "pattern_stride": "i64[4]", "query_block": "i32", "key_block": "i32"}
 PARAMS = Params("SdpaBlockSparseParams", **attention.FIELDS, **FIELDS)
@@ -42,7 +41,6 @@ class Design:
                 PARAMS,
                 threads=32 * t.warps,
                 min_blocks=t.blocks,
-                spills=SPARSE.get(f"{self.name}_{d}", False),
             )
             for d, t in self.tilings.items()
         )
@@ -109,5 +107,6 @@ MMA_ROW = Variant(
     elements=HALVES,
     guarantee=TENSOR_CORES,
     kernels=tuple(kernel for design in DESIGNS for kernel in design.kernels()),
+    may_spill=True,
 )
-SIMT_ROW = attention.simt_row(attention.Form(PARAMS, WORK.format("true"), _simt, spills=SPARSE))
+SIMT_ROW = attention.simt_row(attention.Form(PARAMS, WORK.format("true"), _simt))
