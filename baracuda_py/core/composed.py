@@ -7,8 +7,9 @@ import inspect
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
+from ..interop.dynamo import opaque
 from ..interop.jax_arrays import staged
-from ..interop.torch_rules import requires_grad
+from ..interop.torch_rules import followed, transformed
 from . import registry
 from .execution import composition, staged_composition
 
@@ -16,10 +17,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def recorder(values: Collection[Any]) -> Callable[..., Any] | None:
-    """What calls a composed function of these values where torch's autograd or JAX records the call, else None."""
-    if requires_grad(values):
+    """What calls a composed function of these values where torch or JAX records the call, else None."""
+    if followed(values):
         return composition()
     return staged_composition() if staged(values) else None
+
+
+def may_grow(value: Any) -> bool:
+    """Whether a gradient of an array may be asked for where `recorder` records it; some tell later."""
+    return bool(getattr(value, "requires_grad", True)) or transformed(value)
 
 
 def composed(
@@ -51,6 +57,6 @@ def composed(
                     return record(function, made, held, operands, result, reads)
             return function(*args, **given)
 
-        return call  # type: ignore[return-value]
+        return opaque(call)  # type: ignore[return-value]
 
     return mark

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..interop.dynamo import PLAN, broken_at
 from .checked import INT32, INT64, MAX_AXES, MISSING, Checked, checked, learned, sequence, shown, truth, whole, wholes
 from .element import FLOATS, ElementKind
 from .errors import InvalidProblemError, UnsupportedError
@@ -225,6 +226,7 @@ class Descriptor(Checked):
     if TYPE_CHECKING:
         element: ElementKind  # declared by every page, with the kinds it serves
 
+    @broken_at(PLAN)
     def __post_init__(self) -> None:
         super().__post_init__()
         self.validate()

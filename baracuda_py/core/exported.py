@@ -8,7 +8,8 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 from ..interop.dynamo import opaque
-from .misfits import explained
+from ..interop.jax_arrays import unwrapped, wraps
+from .misfits import raise_explained
 
 T = TypeVar("T")
 MARK = "exported"
@@ -18,7 +19,7 @@ def exported(value: T) -> T:
     """Marks a function or class: `tools/exports.py` makes every name that its module has of it public.
 
     A function names the argument that its annotation does not take where it fails by an error that is not ours, as
-    those that `entry` marks do.
+    those that `entry` marks do; where it fails of what holds arrays of JAX, it is called with these.
     """
     made: Any = _explaining(value) if inspect.isfunction(value) else value
     setattr(made, MARK, True)
@@ -35,10 +36,9 @@ def _explaining(function: Any) -> Any:
         try:
             return function(*args, **given)
         except Exception as error:
-            refused = explained(error, shown, args, given)
-            if refused is None:
-                raise
-            raise refused from error
+            if wraps((*args, *given.values())):
+                return call(*unwrapped(args), **unwrapped(given))
+            raise_explained(error, shown, args, given)
 
     return call
 

@@ -20,7 +20,7 @@ from .doc import Doc
 from .dump import dumped
 from .errors import BaracudaError, UnknownKeywordError
 from .execution import rehearsal
-from .misfits import explained
+from .misfits import raise_explained
 from .one_device import check_one_device
 from .routed import arrived
 from .signatures import completed
@@ -230,10 +230,7 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
                     raise symbolic from None  # of the symbols, not of the arrays that they are not
                 if made is not None:
                     return made
-                refused = explained(error, shown, args, given)
-                if refused is None:
-                    raise
-                raise refused from error
+                raise_explained(error, shown, args, given)
 
         named = marked(call, plan, fixed)
         shown = inspect.signature(named)

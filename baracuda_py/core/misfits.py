@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -34,6 +34,16 @@ def explained(
         return None
     told = lacking(error, "what it computes with")
     return told if told is not None or isinstance(error, MemoryError) else misfit(error, shown_as, args, given)
+
+
+def raise_explained(
+    error: Exception, shown_as: inspect.Signature, args: Iterable[Any], given: Mapping[str, Any]
+) -> NoReturn:
+    """Raise what a function should have raised in the place of an error, or the error itself where it is right."""
+    refused = explained(error, shown_as, args, given)
+    if refused is None:
+        raise error
+    raise refused from error
 
 
 def misfit(

@@ -122,15 +122,35 @@ def allocating(package: str, device: int, stream: Any) -> Any:
     """A context in which a package's outputs come from the device and the memory of the stream they are written on.
 
     Without a stream it is the device's current one, which torch finds by the device that it is told for each tensor.
+    A device that CUDA cannot use is a DeviceMismatchError.
     """
     if device < 0 or (stream is None and package == "torch"):
         return contextlib.nullcontext()
     if stream is None:
         import cupy
 
-        return cupy.cuda.Device(device)
+        return _usable(device, cupy.cuda.Device(device))
     at = stream_pointer(stream)
-    return torch_rules.on_stream(at, device) if package == "torch" else on_stream(at, device)
+    return _usable(device, torch_rules.on_stream(at, device) if package == "torch" else on_stream(at, device))
+
+
+@contextlib.contextmanager
+def _usable(device: int, context: Any) -> Iterator[None]:
+    """A context of a device, where CUDA's own error of entering it is one of the array that says it is there."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(context)
+        except RuntimeError as error:
+            if not _of_cuda(error) or lacking(error, "a context") is not None:
+                raise
+            raise DeviceMismatchError(f"cuda:{device}, where an array says it is, cannot be used ({error})") from error
+        yield
+
+
+def _of_cuda(error: RuntimeError) -> bool:
+    """Whether an error is CUDA's, as CuPy and torch say it."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"CUDARuntimeError", "AcceleratorError"}) or "CUDA error" in str(error)
 
 
 @contextlib.contextmanager
@@ -144,14 +164,7 @@ def beside(like: Any, stream: Any = None) -> Iterator[None]:
         with jax_arrays.beside(like):
             yield
     else:
-        device = ordinal(like)
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(allocating(package, device, stream))
-            except RuntimeError as error:  # CUDA's own
-                raise DeviceMismatchError(
-                    f"cuda:{device}, where an array says it is, cannot be used ({error})"
-                ) from error
+        with allocating(package, ordinal(like), stream):
             yield
 
 

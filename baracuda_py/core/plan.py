@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..interop.dynamo import PLAN, broken_at
 from .args import Args, arrays_of
 from .checked import shown
 from .descriptor import Descriptor
@@ -62,6 +63,7 @@ class Plan(Spec):
     # -- the three steps -------------------------------------------------------------------------------
 
     @classmethod
+    @broken_at(PLAN)
     def select(cls, desc: Descriptor, preference: PlanPreference | None = None, *, device: Any = None) -> Plan:
         """The plan for a descriptor on a device (see `resolve_device`). Host only; cached."""
         return _select(cls, cls.described(desc), preferred(preference), resolve_device(device))
@@ -102,6 +104,7 @@ class Plan(Spec):
         """
         return self.runner.bind(args, workspace, stream)
 
+    @broken_at(PLAN)
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         """Run on the current stream (or `stream`), asynchronously. Raises the typed error of `can_implement`."""
         self.runner.run(args, workspace, stream)

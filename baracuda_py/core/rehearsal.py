@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..interop.arrays import Reading, package_name, read
-from ..interop.torch_rules import requires_grad
+from ..interop.torch_rules import followed
 from .args import arrays_of
 from .errors import BaracudaError, InvalidProblemError, RecordedError
 from .functional import given_outputs, result_of
@@ -122,7 +122,7 @@ def rehearse(function: Callable[..., Any], args: tuple[Any, ...], given: dict[st
     Calls that torch records, JAX's arrays, which are no outputs, and functions of the caller, which would be called
     twice, are left to the calls.
     """
-    if isinstance(given.get("preference"), Routed) or requires_grad([*args, *given.values()]):
+    if isinstance(given.get("preference"), Routed) or followed([*args, *given.values()]):
         return
     outs = {name: view for name, one in _named(given["out"]) if (view := _seen(one)) is not None}
     _check_apart(outs)

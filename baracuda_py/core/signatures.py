@@ -88,6 +88,16 @@ def completed(shown: inspect.Signature, plan: Any) -> inspect.Signature:
     return shown.replace(parameters=parameters, return_annotation=back)
 
 
+def with_key(shown: inspect.Signature) -> inspect.Signature:
+    """The signature in JAX of a function that draws: `key=` beside the seed and offset that it stands for."""
+    if "seed" not in shown.parameters or "key" in shown.parameters:
+        return shown
+    key = inspect.Parameter("key", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Array | None")
+    held = list(shown.parameters.values())
+    at = [one.name for one in held].index("offset" if "offset" in shown.parameters else "seed") + 1
+    return shown.replace(parameters=[*held[:at], key, *held[at:]])
+
+
 def of_formula(inputs: Sequence[str], defaults: Mapping[str, Any]) -> inspect.Signature:
     """The signature of a function made from a formula: what has a default comes last, or is given by name."""
     by_name, parameters = False, list[inspect.Parameter]()

@@ -17,7 +17,7 @@ from ..core.functional import functional
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..interop.arrays import read
-from ..interop.dynamo import calls_in_graph, methods_in_graph
+from ..interop.dynamo import FORMULA, calls_in_graph, methods_in_graph, uncompiled
 from ..ops.attention.dense.flash_sdpa import TURNED as FORWARD
 from ..ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, flash_sdpa
 from ..ops.attention.dense.flash_sdpa_backward import TURNED as BACKWARD
@@ -35,6 +35,7 @@ _KNOWN = 256
 
 
 @exported
+@uncompiled(FORMULA)
 def attention(
     score: str | Callable[..., Any] | None = None, mask: str | Callable[..., Any] | None = None, **defaults: Any
 ) -> FormulaAttention:

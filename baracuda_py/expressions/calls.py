@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.checked import shown
-from ..core.composed import recorder
+from ..core.composed import may_grow, recorder
 from ..core.dispatch import SCALAR_TAGS
 from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
@@ -114,7 +114,7 @@ class Call:
             return self.run(values, out, stream, preference)
         arrays, numbers = self.split(values, self.roles(values))
         floats = tuple(n for n, value in arrays.items() if read(value, n).element.is_float)
-        wanted = tuple(n for n in floats if getattr(arrays[n], "requires_grad", True))  # JAX tells later
+        wanted = tuple(n for n in floats if may_grow(arrays[n]))
         wanted += self.numbers_learned(numbers)
 
         def formula(out: Any, stream: Any, preference: Any, **held: Any) -> Any:
@@ -129,7 +129,7 @@ class Call:
     def numbers_learned(self, numbers: Mapping[str, Any]) -> tuple[str, ...]:
         """The numbers of a call that are 0-d arrays of floats whose gradient autograd or JAX may want."""
         given = {n: v for n, v in numbers.items() if n in self.learnable and has_gradient(v, n)}
-        return tuple(n for n, v in given.items() if recorder([v]) is not None and getattr(v, "requires_grad", True))
+        return tuple(n for n, v in given.items() if recorder([v]) is not None and may_grow(v))
 
     def vjp(self, *args: Any, **given: Any) -> Any:
         """The gradients of a call."""

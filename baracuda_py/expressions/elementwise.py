@@ -13,7 +13,7 @@ from ..core.exported import exported
 from ..core.functional import functional
 from ..core.memo import keep
 from ..interop.arrays import read
-from ..interop.dynamo import methods_in_graph
+from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
 from .backward import gradient_plan_of
 from .calls import Call, by_names, has_gradient
 from .cpp import functor, headers
@@ -30,6 +30,7 @@ from .trace import Symbol, symbol, trace
 
 
 @exported
+@uncompiled(FORMULA)
 def elementwise(formula: str | Callable[..., Any], /, **defaults: Any) -> Expression:
     """A function of arrays and numbers, element by element, from a formula.
 

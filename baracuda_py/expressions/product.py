@@ -16,7 +16,7 @@ from ..core.memo import keep
 from ..core.tensor import broadcast_shape
 from ..core.views import broadcast, rows_of, shape_of, transposed
 from ..interop.arrays import read
-from ..interop.dynamo import methods_in_graph
+from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
 from ..ops.elementwise.cast import cast
 from ..ops.gemm.matmul import matmul
 from ..ops.reduce.norm import sum_to_size
@@ -39,6 +39,7 @@ _OWN = (
 
 
 @exported
+@uncompiled(FORMULA)
 def product(formula: str | Callable[..., Any], **defaults: Any) -> FormulaProduct:
     """A matrix product whose result goes through a formula before it is written: no array of the product is made.
 

@@ -14,7 +14,7 @@ from ..core.exported import exported
 from ..core.functional import functional
 from ..core.keywords import near
 from ..interop.arrays import read
-from ..interop.dynamo import methods_in_graph
+from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
 from ..ops.reduce.reduce_kinds import ReduceKind
 from .calls import Call
 from .elementwise import Expression
@@ -33,6 +33,7 @@ _NAMES = {name: kind.value for kind in _KINDS.values() for name in kind.names}
 
 
 @exported
+@uncompiled(FORMULA)
 def reduce(
     formula: str | Callable[..., Any], kind: str | None = None, *, axis: Any = None, keepdims: bool = False,
     then: str | None = None, correction: int = 1, **defaults: Any,

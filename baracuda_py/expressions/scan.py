@@ -12,7 +12,7 @@ from ..core.functional import functional
 from ..core.keywords import near
 from ..core.memo import keep
 from ..interop.arrays import read
-from ..interop.dynamo import methods_in_graph
+from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
 from ..ops.scan.linear_scan import linear_scan
 from ..ops.scan.linear_scan_backward import linear_scan_backward
 from ..ops.scan.scan import cumprod, cumsum, logcumsumexp
@@ -47,6 +47,7 @@ _TAKEN = ("initial", "carry", "return_carry", "axis", "reverse", "exclusive")
 
 
 @exported
+@uncompiled(FORMULA)
 def scan(
     formula: str | Callable[..., Any], kind: str | None = None, *, axis: int = -1, reverse: bool = False,
     exclusive: bool = False, then: str | None = None, **defaults: Any,

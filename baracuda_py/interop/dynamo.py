@@ -25,6 +25,44 @@ def opaque(function: F) -> F:
     return function
 
 
+def broken_at(reason: str) -> Callable[[F], F]:
+    """Marks a function that torch.compile does not look into: its graph ends there, and the message has the reason.
+
+    The mark is the one that `torch.compiler.disable` leaves on what it makes, and costs a call nothing.
+    """
+
+    def mark(function: F) -> F:
+        function._torchdynamo_disable = True  # type: ignore[attr-defined]
+        function._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def uncompiled(reason: str) -> Callable[[F], F]:
+    """The same for a function that may take longer to call: what it calls is not compiled either."""
+
+    def mark(function: F) -> F:
+        held: list[Any] = [function]
+
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            return held[0](*args, **given)
+
+        def change() -> None:
+            held[0] = broken_at(reason)(sys.modules["torch"].compiler.disable(function))
+
+        _news.expect(change)
+        return call  # type: ignore[return-value]
+
+    return mark
+
+
+FORMULA = "a formula is made before a compiled function, not in it: f = bc.elementwise(…) there, f(x) here"
+PLAN = "plans, their descriptors and their run are no part of a graph; call the function of baracuda_py.torch instead"
+"""Why a graph ends."""
+
+
 def calls_in_graph(value: Any, *names: str) -> dict[str, Callable[..., Any]]:
     """The methods `names` of an object as functions that torch.compile puts into its graph: it knows none of objects.
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from ..core.errors import InvalidProblemError
 from ..core.intake import stream_pointer
-from .arrays import located, package_name
+from .arrays import package_name
 from .ordinals import ordinal
-from .torch_rules import on_stream, transformed
+from .torch_rules import on_stream
 
 _NUMBERS = 2**63 - 1
 
@@ -57,14 +57,12 @@ def _is_drawn(needed: Any) -> bool:
 
 def _torch_seed(name: str, tensor: Any, stream: Any) -> Any:
     """A 0-d tensor beside `tensor`, from the generator of its device."""
-    if transformed(tensor):
-        located(tensor, name)  # raises
     torch, device = sys.modules["torch"], ordinal(tensor)
     current = stream is None or device < 0
     try:
         with contextlib.nullcontext() if current else on_stream(stream_pointer(stream), device):
             return torch.randint(_NUMBERS, (), dtype=torch.int64, device=tensor.device)
-    except RuntimeError as error:  # while a graph is captured that is not torch's own
+    except RuntimeError as error:  # in a vmap that wants no random numbers, and while a graph is captured
         raise InvalidProblemError(
             f"{name}: seed is None, and torch's generator gives none here ({error}); give the stream to draw from (an "
             "integer or a 0-d array), and an offset"

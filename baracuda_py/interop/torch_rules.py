@@ -72,6 +72,15 @@ def requires_grad(values: Iterable[Any]) -> bool:
     return torch is not None and any(isinstance(value, torch.Tensor) and _grows(value) for value in values)
 
 
+def followed(values: Iterable[Any]) -> bool:
+    """Whether any of the arguments of a call is a torch tensor of which autograd wants a gradient, or a transformation
+    of torch.func, which may want one: what is outside of it is not seen inside."""
+    torch = sys.modules.get("torch")
+    return torch is not None and any(
+        isinstance(value, torch.Tensor) and (_grows(value) or transformed(value)) for value in values
+    )
+
+
 def _grows(tensor: Any) -> bool:
     """Whether a tensor requires a gradient; of a subclass that does not say so the reader of its memory tells why."""
     try:

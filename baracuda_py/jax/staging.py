@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,12 +15,14 @@ from jax import numpy as jnp
 from ..core.args import Operand, arrays_of, scalars_of
 from ..core.checked import shown
 from ..core.dispatch import host_number, scalar_view
+from ..core.doc import Doc
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..core.memo import keep
 from ..core.plan import Plan
 from ..core.preference import DEFAULT, PlanPreference
 from ..core.problem import Output
+from ..core.signatures import with_key
 from ..interop import jax_arrays
 from ..interop.arrays import package_name
 from .gradients import function
@@ -145,7 +148,21 @@ def bridged(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
     staged.__module__ = "baracuda_py.jax"
     staged.__name__ = staged.__qualname__ = name
+    _show_key(staged, plain)
     return staged
+
+
+def _show_key(staged: Any, plain: Callable[..., Any]) -> None:
+    """Have signature and help of a function that draws say that it takes `key=`."""
+    own = inspect.signature(plain)
+    keyed = with_key(own)
+    if keyed is not own:
+        staged.__signature__ = keyed
+        staged.__annotations__ = {**plain.__annotations__, "key": keyed.parameters["key"].annotation}
+        staged.__doc__ = Doc(f"{str.__str__(plain.__doc__ or '')}\n\n{_KEY}", plain)
+
+
+_KEY = "key is one key of jax.random, new or old, and stands for seed and offset: one of the two is needed."
 
 
 def _jitted(plain: Callable[..., Any], leaves: list[Any], places: list[bool], tree: Any) -> Callable[..., Any]:

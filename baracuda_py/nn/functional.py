@@ -18,6 +18,7 @@ from ..core.checked import shown
 from ..core.errors import InvalidProblemError
 from ..core.views import shape_of, with_axis
 from ..interop.arrays import read
+from ..interop.dynamo import opaque
 from .spelling import ORDERS, spelled, variadic
 
 _OWN = (
@@ -46,6 +47,7 @@ def __dir__() -> list[str]:
     return sorted({*_OWN, *(name for name in EXPORTS if not name[0].isupper())})
 
 
+@opaque
 def gelu(input: Any, approximate: str = "none", **more: Any) -> Any:
     """x Φ(x), or with approximate="tanh" the approximation by tanh (torch.nn.functional.gelu)."""
     if approximate not in ("none", "tanh"):
@@ -53,6 +55,7 @@ def gelu(input: Any, approximate: str = "none", **more: Any) -> Any:
     return _bc("gelu_tanh" if approximate == "tanh" else "gelu")(input, **more)
 
 
+@opaque
 def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None, **more: Any) -> Any:
     """x / sqrt(mean(x²) + eps) · weight over the last axes (torch.nn.functional.rms_norm).
 
@@ -62,6 +65,7 @@ def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float |
     return _bc("rms_norm")(input, weight, normalized_shape=normalized_shape, eps=eps, **more)
 
 
+@opaque
 def scaled_dot_product_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False, **more: Any,
@@ -83,6 +87,7 @@ def scaled_dot_product_attention(
     return y[0] if apart else y
 
 
+@opaque
 def kl_div(
     input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
     log_target: bool = False, **more: Any,
@@ -93,6 +98,7 @@ def kl_div(
     return _bc("kl_div_loss")(input, target, reduction=reduction, log_target=log_target, **more)
 
 
+@opaque
 def cross_entropy(
     input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
     reduction: str = "mean", label_smoothing: float = 0.0, **more: Any,
@@ -116,26 +122,31 @@ def _extreme(which: str, input: Any, dim: Any, keepdim: bool, more: dict[str, An
     return _bc(f"{which}_with_index")(input, axis=dim, keepdims=keepdim, **more)
 
 
+@opaque
 def max(input: Any, dim: Any = None, keepdim: bool = False, **more: Any) -> Any:
     """The largest element; (values, indices) along `dim`; or the larger of two arrays (torch.max)."""
     return _extreme("max", input, more.pop("other", dim), keepdim, more)
 
 
+@opaque
 def min(input: Any, dim: Any = None, keepdim: bool = False, **more: Any) -> Any:
     """The smallest element; (values, indices) along `dim`; or the smaller of two arrays (torch.min)."""
     return _extreme("min", input, more.pop("other", dim), keepdim, more)
 
 
+@opaque
 def equal(input: Any, other: Any, **more: Any) -> Any:
     """Whether two arrays have one shape and equal elements (torch.equal), as a 0-d array: nothing waits for it."""
     return _bc("array_equal")(input, other, **more)
 
 
+@opaque
 def take(input: Any, index: Any, **more: Any) -> Any:
     """The elements of the flattened input at `index` (torch.take)."""
     return _bc("take")(input.reshape(-1), index, **more)
 
 
+@opaque
 def unfold(
     input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1, **more: Any,
 ) -> Any:  # fmt: skip

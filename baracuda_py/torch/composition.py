@@ -7,8 +7,9 @@ from typing import Any
 
 from ..core.errors import UnsupportedError
 from ..interop.torch_rules import transformed
-from .prepared import undifferentiable
+from .prepared import spread, undifferentiable
 from .recording import Once
+from .transforms import mapped, no_tangent
 from .untyped import torch
 from .vjp import no_gradient
 
@@ -17,18 +18,23 @@ def call(
     function: Callable[..., Any], backward: Callable[..., Any], given: Mapping[str, Any], operands: Sequence[str],
     result: bool, reads: Sequence[str] | None,
 ) -> Any:  # fmt: skip
-    """The result of `function(**given)`, recorded where an operand requires a gradient."""
+    """The result of `function(**given)`, recorded where an operand requires a gradient, or is transformed."""
     name = function.__name__
     tensors = {n: value for n, value in given.items() if isinstance(value, torch.Tensor)}
     grown = [n for n, value in tensors.items() if value.requires_grad] if torch.is_grad_enabled() else []
-    watched = torch.autograd.forward_ad._current_level >= 0 or any(map(transformed, tensors.values()))
-    if not grown or watched:
+    inside = any(map(transformed, tensors.values()))
+    others = spread(value for n, value in given.items() if n not in tensors)
+    apart = any(isinstance(value, torch.Tensor) and transformed(value) for value in others)
+    if apart or not (grown or inside) or (torch.autograd.forward_ad._current_level >= 0 and not inside):
         return function(**given)
     for n in grown:
         if n not in operands:
             raise no_gradient(name, n)
     if given.get("out") is not None:
-        raise UnsupportedError(f"{name}: out= takes no part in autograd; leave it out, or call under torch.no_grad()")
+        raise UnsupportedError(
+            f"{name}: out= takes no part in autograd, nor in a transformation; leave it out, or call under "
+            "torch.no_grad()"
+        )
     seen = {n for n in tensors if reads is None or n not in operands or n in reads}
     job = _Job(function, backward, {n: v for n, v in given.items() if n not in tensors}, operands, seen, result)
     return Composition.apply(job, tuple(tensors), *tensors.values())
@@ -48,19 +54,27 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
     """A composed function in autograd's graph."""
 
     @staticmethod
-    def forward(ctx: Any, job: _Job, names: tuple[str, ...], *tensors: Any) -> Any:
-        """The result; what the gradient reads is kept."""
-        made = job.function(**dict(zip(names, tensors, strict=True)), **job.facts)
+    def forward(job: _Job, names: tuple[str, ...], *tensors: Any) -> Any:
+        """The result."""
+        return job.function(**dict(zip(names, tensors, strict=True)), **job.facts)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep what the gradient reads."""
+        job, names, *tensors = inputs
         kept = [t if n in job.seen else t.new_empty(0) for n, t in zip(names, tensors, strict=True)]
         ctx.job, ctx.names, ctx.shapes = job, names, [t.shape for t in tensors]
-        ctx.save_for_backward(*kept, *((made,) if job.result else ()))
-        ctx.mark_non_differentiable(*undifferentiable([made]))
-        return made
+        ctx.save_for_backward(*kept, *((output,) if job.result else ()))
+        ctx.mark_non_differentiable(*undifferentiable([output]))
 
     @staticmethod
     def backward(ctx: Any, dy: Any) -> Any:
         """The gradients of the operands."""
         job, saved = ctx.job, ctx.saved_tensors
+        needs = dict(zip(ctx.names, ctx.needs_input_grad[2:], strict=True))
+        for name in ctx.names:
+            if needs[name] and name not in job.operands:
+                raise no_gradient(job.function.__name__, name)
         given = {}
         for name, shape, tensor in zip(ctx.names, ctx.shapes, saved, strict=False):
             given[name] = tensor if name in job.seen else torch.empty(shape, dtype=tensor.dtype, device="meta")
@@ -71,6 +85,17 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
             made = job.backward(dy, **given, **facts)
         found = dict(zip(job.operands, made if isinstance(made, tuple) else (made,), strict=True))
         if torch.is_grad_enabled() and (grown := [t for t in (dy, *saved) if t.requires_grad]):
-            found = {n: Once.apply(f"{job.function.__name__}_backward", g, *grown) for n, g in found.items()}
-        needs = zip(ctx.names, ctx.needs_input_grad[2:], strict=True)
-        return None, None, *[found.get(n) if need else None for n, need in needs]
+            once = f"{job.function.__name__}_backward"
+            found = {n: Once.apply(once, g, *grown) for n, g in found.items() if g is not None}
+        return None, None, *[found.get(n) if need else None for n, need in needs.items()]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, job: _Job, names: tuple[str, ...], *tensors: Any) -> tuple[Any, Any]:
+        """The result of every item, one after the other, along axis 0."""
+        (made,) = mapped(lambda *items: (Composition.apply(job, names, *items),), info, in_dims[2:], tensors)
+        return made, 0
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        """Raises."""
+        raise no_tangent(ctx.job.function.__name__)

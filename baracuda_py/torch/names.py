@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import baracuda_py
 
+from ..core.one_device import is_array
 from ..core.routed import Routed
 from ..interop.dynamo import opaque
 from ..interop.torch_rules import settled
@@ -26,8 +28,11 @@ def mirrored(name: str) -> Any:
 
 def _wrapped(name: str, function: Any) -> Any:
     routed = getattr(function, "routed", function)  # of a generated function, which one written by hand calls in turn
+    placed = "like" in inspect.signature(function).parameters
 
     def call(*args: Any, **given: Any) -> Any:
+        if placed and not any(map(is_array, (*args, *given.values()))):
+            given["like"] = torch.empty(())  # on torch's default device
         if _autocast():
             args, given = cast_operands(function, args, given)
         if _modes():  # which see ops, not what these do to memory

@@ -16,8 +16,9 @@ from ..interop.torch_rules import intercepts, recorded
 from .node import record
 from .operation import LIBRARY, LOCK, NAMESPACE, REGISTERED, Operation
 from .prepared import undifferentiable
-from .schema import Call
+from .schema import Call, flattened, unflattened
 from .stand_ins import described, stand_ins
+from .transforms import inside, transform
 from .untyped import torch
 from .vjp import Gradient, gradient_of, no_gradient, open_gradient
 
@@ -29,27 +30,6 @@ def is_traced(tensors: Iterable[Any]) -> bool:
     if torch._C._len_torch_dispatch_stack():
         return True
     return any(t.is_meta or (type(t) not in _PLAIN and intercepts(type(t))) for t in tensors)
-
-
-Layout = tuple[tuple[str, "int | None"], ...]  # operands in order, and how many tensors a list of them has
-
-
-def flattened(arrays: Mapping[str, Any]) -> tuple[Layout, list[Any]]:
-    """Tensors by name as a flat list, absent ones left out."""
-    layout: list[tuple[str, int | None]] = []
-    flat: list[Any] = []
-    for name, value in arrays.items():
-        if value is not None:
-            many = isinstance(value, (list, tuple))
-            layout.append((name, len(value) if many else None))
-            flat.extend(value if many else (value,))
-    return tuple(layout), flat
-
-
-def unflattened(layout: Layout, flat: Iterable[Any]) -> dict[str, Any]:
-    """The reverse of `flattened`."""
-    items = iter(flat)
-    return {name: next(items) if count is None else [next(items) for _ in range(count)] for name, count in layout}
 
 
 # -- what a backward pass needs --------------------------------------------------------------------------------------
@@ -105,6 +85,9 @@ def invoke(
     scalars = {s.name: numbers[s.name] for s in backward.schema.scalars if s.name in numbers}
     results = gradient.results(wanted, arrays)
     _, tensors = flattened(arrays)
+    if inside(tensors):
+        call = Call(arrays, scalars, dict(gradient.attributes), results, preference=preference)
+        return transform(pulled, registered(backward), call)
     traced = is_traced(tensors)
     grown = [t for t in tensors if recorded(t)] if not traced and torch.is_grad_enabled() else []
     if traced or (grown and backward.plan.vjp is not None):
@@ -136,11 +119,17 @@ def no_way(name: str, output: str) -> UnsupportedError:
 class Once(torch.autograd.Function):  # type: ignore[misc]
     """Hands a gradient on, and refuses to be differentiated."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, name: str, value: Any, *tensors: Any) -> Any:
+    def forward(name: str, value: Any, *tensors: Any) -> Any:
         """A view of the gradient; `tensors` are what it depends on."""
-        ctx.name = name
         return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep the name."""
+        ctx.name = inputs[0]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:

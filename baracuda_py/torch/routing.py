@@ -26,6 +26,7 @@ from .operation import Operation, operation
 from .recording import is_traced, pulled, registered, traced
 from .schema import Call
 from .stand_ins import described
+from .transforms import inside, transform, written
 from .untyped import torch
 from .vjp import gradient_of, no_gradient
 
@@ -58,7 +59,7 @@ def route(
     for where, value in held:
         if not isinstance(value, torch.Tensor):
             raise InvalidProblemError(f"{where} must be a torch tensor as others are, got a {type(value).__name__}")
-        if transformed(value) or _has_tangent(value):
+        if not transformed(value) and _has_tangent(value):
             located(value, where)
             raise error or RecordedError(f"{where}: the torch tensor has more to it than its memory")
     turned = layouts.turned(layout) if layouts else ()
@@ -73,6 +74,12 @@ def route(
     for where, value in _tensors(outputs or {}):
         if requires_grad([value]) and torch.is_grad_enabled():
             located(value, where)  # raises
+    views = layouts.views(outputs, turned) if turned and outputs else outputs
+    if inside([value for _, value in held]):
+        writes = op.schema.mutates or outputs
+        made = written(op, name, call, views, stream) if writes else transform(pulled, registered(op), call)
+        made = {**layouts.views(made, turned), **(outputs or {})} if turned else made
+        return _results(op, call, made, arrays)
     recording = _is_recorded(op, name, call, held, out)
     if recording and not is_traced([value for _, value in held]):
         _check_stream(name, stream, held)
@@ -81,7 +88,6 @@ def route(
             keep(entry.jobs, function.grown(**_by_place(function, {**arrays, **scalars})), job, _CAPACITY)
         return job.node(tuple(every.values()), [arrays.get(n) for n in function.reads])
     call.swapped = tuple(n for n in turned if n in wanted and n not in (outputs or {}))
-    views = layouts.views(outputs, turned) if turned and outputs else outputs
     if is_traced([value for _, value in held]):
         _check_stream(name, stream, held)
         made = _filled(op, traced(op, call, recording), views)

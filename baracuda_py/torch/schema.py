@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,27 @@ class Call:
     wanted: frozenset[str]
     swapped: tuple[str, ...] = ()
     preference: Any = None
+
+
+Layout = tuple[tuple[str, "int | None"], ...]  # operands in order, and how many tensors a list of them has
+
+
+def flattened(arrays: Mapping[str, Any]) -> tuple[Layout, list[Any]]:
+    """Tensors by name as a flat list, absent ones left out."""
+    layout: list[tuple[str, int | None]] = []
+    flat: list[Any] = []
+    for name, value in arrays.items():
+        if value is not None:
+            many = isinstance(value, (list, tuple))
+            layout.append((name, len(value) if many else None))
+            flat.extend(value if many else (value,))
+    return tuple(layout), flat
+
+
+def unflattened(layout: Layout, flat: Iterable[Any]) -> dict[str, Any]:
+    """The reverse of `flattened`."""
+    items = iter(flat)
+    return {name: next(items) if count is None else [next(items) for _ in range(count)] for name, count in layout}
 
 
 class Schema:

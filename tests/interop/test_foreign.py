@@ -13,7 +13,7 @@ from baracuda_py.core import ElementKind
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from baracuda_py.interop import arrays
-from baracuda_py.interop.arrays import read, to_numpy
+from baracuda_py.interop.arrays import located, read, to_numpy
 from baracuda_py.testing import pointer_view, recording
 
 F32 = np.float32
@@ -219,7 +219,7 @@ def test_torch_tensors_are_refused_for_what_they_are(made: Any, says: str) -> No
 
 def test_a_tensor_under_vmap_has_no_memory() -> None:
     with pytest.raises(UnsupportedError, match="x: the torch tensor belongs to a transformation"):
-        torch.vmap(lambda x: bc.neg(x))(torch.ones(2, 3))
+        torch.vmap(lambda x: located(x, "x"))(torch.ones(2, 3))
 
 
 def test_a_torch_subclass_that_changes_nothing_is_a_tensor() -> None:

@@ -3,10 +3,13 @@ object holds, arrays spread over a mesh with explicit axes."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import pydoc
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,7 +84,7 @@ jax.tree_util.register_pytree_node(Held, lambda held: ((held.value,), None), lam
 
 
 def test_arrays_that_an_object_holds_are_operands() -> None:
-    """Of generated functions, of those written by hand, of lists and of formulas; eagerly and traced."""
+    """Of generated functions, of those written by hand, of lists, of formulas and of views; eagerly and traced."""
     x, w = (jnp.asarray(np.random.default_rng(i).standard_normal(8).astype(np.float32)) for i in range(2))
     held, formula = Held(w), bc.elementwise("silu(x) * w")
     sigmoid = 1 / (1 + np.exp(-np.asarray(x, np.float64)))
@@ -93,6 +96,8 @@ def test_arrays_that_an_object_holds_are_operands() -> None:
             (lambda x, w, layer=layer: layer.prelu(-x[None], weight=w), jnp.where(x < 0, -x, -x * w)[None]),
             (lambda x, w, layer=layer: layer.cat([x, w]), jnp.concatenate([x, w])),
             (lambda x, w: formula(x, w), np.asarray(x) * sigmoid * np.asarray(w)),
+            (lambda x, w: bc.reshape(w, (2, 4)), w.reshape(2, 4)),
+            (lambda x, w: bc.movedim(bc.broadcast_to(w, (3, 8)), 0, 1), jnp.broadcast_to(w[:, None], (8, 3))),
         ):
             for one in (function, jax.jit(function)):
                 made = one(x, held)
@@ -137,3 +142,23 @@ def test_gradients_over_a_mesh_with_explicit_axes() -> None:
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     made = subprocess.run([sys.executable, "-c", _SPREAD], env=environment, capture_output=True, text=True)
     assert made.returncode == 0 and "spread" in made.stdout, made.stderr[-3000:]
+
+
+def test_a_key_is_in_the_signatures_of_what_draws() -> None:
+    """In those of `baracuda_py.jax`, in help and in its stub; elsewhere, and of what draws nothing, it is in none."""
+    plain = {name: inspect.signature(getattr(bc, name)).parameters for name in dir(bj)}
+    seeded = {name for name, taken in plain.items() if "seed" in taken and "key" not in taken}  # key: of attention
+    assert {"dropout", "flash_sdpa", "normal", "randint"} <= seeded
+    for name, taken in plain.items():
+        shown = inspect.signature(getattr(bj, name)).parameters
+        if name in seeded:
+            assert shown["key"].default is None and shown["key"].kind is inspect.Parameter.KEYWORD_ONLY
+            assert [one for one in shown if one != "key"] == list(taken)
+        else:
+            assert list(shown) == list(taken)
+    stub = (Path(bj.__file__).parent / "__init__.pyi").read_text()
+    for name in seeded:
+        assert "key: Array | None = None" in stub.partition(f"\ndef {name}(")[2].partition("\n")[0]
+    said = pydoc.render_doc(bj.dropout, renderer=pydoc.plaintext)
+    assert "key: 'Array | None' = None" in said and "key is one key of jax.random" in said
+    assert "key" not in pydoc.render_doc(bc.dropout, renderer=pydoc.plaintext).partition("\n\n")[0]

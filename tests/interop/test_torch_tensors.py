@@ -77,15 +77,10 @@ def test_subclasses() -> None:
 
 
 @pytest.mark.parametrize("function", [bt.exp, bc.exp], ids=["torch", "plain"])
-def test_transformations_are_refused(function: Any) -> None:
+def test_tangents_are_refused(function: Any) -> None:
     x = torch.ones(3)
-    for act in (
-        lambda: torch.func.vmap(function)(x),
-        lambda: torch.func.grad(lambda t: function(t).sum())(x),
-        lambda: torch.func.jvp(function, (x,), (x,)),
-    ):
-        with pytest.raises(bc.UnsupportedError, match=r"x: .*transformation .*call outside"):
-            act()
+    with pytest.raises(bc.UnsupportedError, match="no forward-mode derivative"):
+        torch.func.jvp(function, (x,), (x,))
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(x, x)
         with pytest.raises(bc.UnsupportedError, match=r"x: .*tangent"):

@@ -92,7 +92,8 @@ def source(cls: type[Args], package: str) -> str:
     if cls.__joint__:
         others.append(f"({', '.join(f'v_{s.local}' for s in scalars)},) != runner.numbers")
     made = [f"{s.local} = make_{s.local}()" for s in outputs]
-    flat = ", ".join([_pointer(s, package) for s in arrays_of(cls)] + ["0"] * len(scalars))
+    seen = "; ".join(f"p_{s.local} = {_optional(s, PACKAGES[package][3], '0')}" for s in outputs)
+    flat = ", ".join([f"p_{s.local}" for s in arrays_of(cls)] + ["0"] * len(scalars))
     values = f"({''.join(f'v_{s.local}, ' for s in scalars)})"
     current = "CURRENT(ordinal)" if torch else "stream()"
     results = ", ".join(s.local for s in outputs)
@@ -117,6 +118,8 @@ def source(cls: type[Args], package: str) -> str:
         "        except Exception: return MISS",  # no memory of its own
         f"        if {' or '.join([*null, f'({low}) & 15', *elsewhere, *others])}: return MISS",
         *(f"        {line}" for line in made),
+        f"        try: {seen}",
+        "        except RuntimeError: return MISS",  # made in a transformation of torch.func, and of no memory
         f"        at = {current}",
         "        if prepared.workspace:",
         f"            memory = workspace(None, prepared.workspace, at, {package!r})",
@@ -126,11 +129,6 @@ def source(cls: type[Args], package: str) -> str:
         "    return call",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _pointer(spec: Operand, package: str) -> str:
-    """An input's pointer is a local already; an output's is read once it is made."""
-    return f"p_{spec.local}" if spec.reads else _optional(spec, PACKAGES[package][3], "0")
 
 
 def _optional(spec: Operand, form: str, absent: str = "None") -> str:

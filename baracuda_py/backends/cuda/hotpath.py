@@ -18,6 +18,7 @@ from ...core.args import Args, Operand, arrays_of, scalars_of
 from ...core.intake import stream_pointer
 from ...core.memo import PLANS_KEPT, memo
 from ...core.tensor import TensorRef
+from ...interop.dynamo import PLAN, broken_at
 from .intake import scalar_value, torch_names
 
 PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
@@ -53,7 +54,7 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
         **(torch_names() if package == "torch" else {}),
     }
     exec(compile(source(cls, package, prepares), f"<run {cls.__name__} on {package}>", "exec"), names)
-    return names["run"]  # type: ignore[no-any-return]
+    return broken_at(PLAN)(names["run"])  # type: ignore[no-any-return]
 
 
 def source(cls: type[Args], package: str, prepares: bool = False) -> str:

@@ -20,6 +20,7 @@ from ...core.memo import keep
 from ...core.plan import Plan
 from ...core.tensor import TensorRef
 from ...interop.arrays import package_name
+from ...interop.dynamo import PLAN, broken_at
 from .bound import bound
 from .checks import after, before
 from .direct import Direct
@@ -41,6 +42,7 @@ class CudaRunner(Layouts):
         self._by_kind: dict[type, Callable[..., None]] = {}
         plan.run = self.run  # type: ignore[method-assign]
 
+    @broken_at(PLAN)
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
         """The first run, one of another package, or the first after a change of BARACUDA_CHECK: from now on `plan.run`
         is the code generated for it."""

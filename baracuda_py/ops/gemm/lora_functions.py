@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from ...core import Array, ElementKind, functional, registry
-from ...core.composed import composed
+from ...core.composed import composed, may_grow
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...core.outputs import beside, each_of
@@ -25,7 +25,7 @@ _GRADIENTS = ("dx", "dbase", "da", "db", "dscale")
 
 def _trained(value: Any) -> bool:
     """Whether the gradient of an adapter is wanted, as far as its array tells."""
-    return value is not None and bool(getattr(value, "requires_grad", True))
+    return value is not None and may_grow(value)
 
 
 def _vjp(dy: Array, x: Array, a: Array, b: Array, scale: Array | None, base: Array | None, **given: Any) -> Any:

@@ -14,7 +14,7 @@ from ...core.keywords import entry, unexpected
 from ...core.outputs import each_of
 from ...core.views import shape_of, with_axis, without_axes
 from ...interop.jax_arrays import staged
-from ...interop.torch_rules import requires_grad
+from ...interop.torch_rules import followed
 from ...schedules.concat import KERNELS, concat_geometry, elements
 from ..indexing.indexed import MOVED
 from .axes import place
@@ -98,7 +98,7 @@ def _copied(x: Array, parts: Sequence[Array], axis: int, out: Any, options: dict
     held = each_of(out, len(parts))
     if not parts:
         return []
-    if requires_grad([x]) or staged([x]):
+    if followed([x]) or staged([x]):
         return [copy(part, out=to, **options) for part, to in zip(parts, held, strict=True)]
     shapes = tuple(shape_of(part, "x") for part in parts)
     made = _split_copy(x, shapes=shapes, axis=axis, out=None if out is None else list(held), **options)

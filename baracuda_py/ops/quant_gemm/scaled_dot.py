@@ -20,7 +20,7 @@ from ...core.views import permuted, reshaped, shape_of, transposed
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce
 from ...interop.arrays import read
-from ...interop.torch_rules import requires_grad
+from ...interop.torch_rules import followed
 from ..elementwise.array_views import bitcast_convert_type
 from ..elementwise.cast import cast
 from ..gemm.einsum import dot_general, paired_axes
@@ -293,7 +293,7 @@ def scaled_dot_general_backward(
     del out_element
     if unknown:
         raise unexpected(scaled_dot_general_backward, unknown)
-    if requires_grad((dy, a, b)) and sys.modules["torch"].is_grad_enabled():
+    if followed((dy, a, b)) and sys.modules["torch"].is_grad_enabled():
         raise UnsupportedError(
             "scaled_dot_general_backward has no gradient, and an operand requires grad; give its .detach(), or call "
             "under torch.no_grad()"

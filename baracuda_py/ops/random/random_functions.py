@@ -19,7 +19,7 @@ from ...core.views import constant, cut, without_axes
 from ...interop.arrays import read
 from ...interop.jax_arrays import staged
 from ...interop.streams import stream_of
-from ...interop.torch_rules import requires_grad
+from ...interop.torch_rules import followed
 from ..elementwise.ternary_functions import fma
 from .distributions import RandomKind
 from .draws import is_array
@@ -226,7 +226,7 @@ def _normal(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[st
     """loc + scale z; where one of them is differentiated by fma of a standard variate, so that both have gradients."""
     arrays = {name: v for name, v in values.items() if is_array(v)}
     found = [*arrays.values()]
-    if not found or not (requires_grad(found) or staged(found)):
+    if not found or not (followed(found) or staged(found)):
         return fill(kind, values, shape, given)
     whole = _shape(shape, arrays)
     rest = {n: given[n] for n in ("stream", "preference")}
