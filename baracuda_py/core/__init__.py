@@ -19,7 +19,7 @@ from .descriptor import (
     spread,
 )  # fmt: skip
 from .element import FLOATS, ElementKind
-from .error_bound import Exact, Forward, PerOutput, Relative, Ulp
+from .error_bound import Chained, Exact, Forward, PerOutput, Relative, Ulp
 from .errors import (
     BaracudaError,
     BufferTooSmallError,
@@ -46,6 +46,7 @@ __all__ = [
     "BackendKind",
     "BaracudaError",
     "BufferTooSmallError",
+    "Chained",
     "Descriptor",
     "DeviceMismatchError",
     "ElementKind",
