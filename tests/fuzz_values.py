@@ -125,8 +125,8 @@ VALUES = values()
 NAMES = (
     "self", "cls", "type", "args", "runner", "desc", "KIND", "RAW", "CACHE", "SELF", "NEW", "MISS", "UNSET", "RESULT",
     "key", "entry", "made", "symbol", "unknown", "given", "fields", "values", "value", "x_element", "x_shape", "p_x",
-    "_type_x", "_dflt_x", "_return_type", "make_x", "return_x", "operand0", "operand1", "tuple", "getattr", "isinstance",
-    "list", "print", "np", "i", "n", "j", "f", "p", "device", "dtype", "size", "rank", "text", "kind", "axis", "name",
+    "_type_x", "_dflt_x", "_return_type", "make_x", "return_x", "operand0", "operand1", "tuple", "getattr",
+    "isinstance", "list", "print", "np", "i", "n", "j", "f", "p", "device", "dtype", "size", "rank", "text", "kind", "axis", "name",
     "float", "double", "int", "long", "half", "inline", "asm", "register", "template", "auto", "struct", "namespace",
     "operator", "volatile", "extern", "sizeof", "threadIdx", "blockIdx", "blockDim", "warpSize", "uint4", "NULL", "INF",
     "Formula", "Params", "math", "baracuda", "Vec", "T", "A", "L", "I", "x0", "y0", "s0", "v0", "u0", "r", "dy", "dx",

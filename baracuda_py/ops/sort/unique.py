@@ -267,8 +267,8 @@ def unique(
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`).
 
     A sort, and `unique_consecutive` of it, which says what is returned: inverse is of x itself, in its shape, and first
-    places are those in x, seen as a row. axis: the different slices along it in the order of their first elements that differ; of n slices of
-    m elements, sorts of 2 m n numbers in log₂ m rounds.
+    places are those in x, seen as a row. axis: the different slices along it in the order of their first elements that
+    differ; of n slices of m elements, sorts of 2 m n numbers in log₂ m rounds.
     """
     if unknown:
         raise unexpected(unique, unknown)
