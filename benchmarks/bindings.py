@@ -23,7 +23,6 @@ from typing import Any
 
 import checkout  # noqa: F401
 
-CALLS = 100_000
 _NAMES = {"cublasLt": "libcublasLt.so.12", "cublas": "libcublas.so.12"}
 _CODE = """extern "C" {
 int cuDriverGetVersion(int* version) { *version = 12090; return 0; }
@@ -34,9 +33,9 @@ int cublasGemmStridedBatchedEx() { return 0; }
 }"""
 
 
-def cost(call: Callable[[], Any]) -> float:
+def cost(call: Callable[[], Any], calls: int) -> float:
     """Nanoseconds."""
-    return min(timeit.repeat(call, number=CALLS, repeat=9, timer=time.process_time)) / CALLS * 1e9
+    return min(timeit.repeat(call, number=calls, repeat=9, timer=time.process_time)) / calls * 1e9
 
 
 def rows(folder: Path) -> dict[str, Callable[[], Any]]:
@@ -80,7 +79,7 @@ def rows(folder: Path) -> dict[str, Callable[[], Any]]:
     for where, scalars in (("host", (1.0, 0.0)), ("device", (0x500, 0x504))):
         problem = cublas.GemmProblem(m=8, n=8, k=8, a=matrix, b=matrix, d=matrix, device_scalars=where == "device")
         choice = np.zeros(1, lt.matmul_heuristic_result_dtype)
-        ready = cublas.Gemm(lt, problem, fake_device(9.0), layouts["a"], layouts, choice)
+        ready = cublas.Gemm(lt, problem, fake_device(9.0), layouts["a"], layouts, choice, None)
         found[f"Gemm.run, scalars on the {where}"] = lambda run=ready.run, s=scalars: run(*p[:4], *s, p[4], 4096, 0)
     return found
 
@@ -88,10 +87,11 @@ def rows(folder: Path) -> dict[str, Callable[[], Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stand_ins", nargs="?", type=Path, help=argparse.SUPPRESS)  # in the process that measures
-    made = parser.parse_args().stand_ins
-    if made is not None:
-        for name, call in rows(made).items():
-            print(f"{name:45s} {cost(call):6.0f} ns", flush=True)
+    parser.add_argument("--calls", type=int, default=100_000, help="in each round (default: 100000)")
+    given = parser.parse_args()
+    if given.stand_ins is not None:
+        for name, call in rows(given.stand_ins).items():
+            print(f"{name:45s} {cost(call, given.calls):6.0f} ns", flush=True)
         return
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "library.cpp")
@@ -99,7 +99,8 @@ def main() -> None:
         for name in (*_NAMES.values(), "libcuda.so.1"):
             build = ["g++", "-O2", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", f"{folder}/{name}", str(source)]
             subprocess.run(build, check=True)
-        subprocess.run([sys.executable, __file__, folder], check=True, env=os.environ | {"LD_LIBRARY_PATH": folder})
+        own = [sys.executable, __file__, folder, "--calls", str(given.calls)]
+        subprocess.run(own, check=True, env=os.environ | {"LD_LIBRARY_PATH": folder})
 
 
 if __name__ == "__main__":

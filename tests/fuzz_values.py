@@ -121,6 +121,26 @@ def values() -> list[Any]:
 VALUES = values()
 
 
+# Identifiers that formulas take for operands, and that mean something to the code that is generated from them.
+NAMES = (
+    "self", "cls", "type", "args", "runner", "desc", "KIND", "RAW", "CACHE", "SELF", "NEW", "MISS", "UNSET", "RESULT",
+    "key", "entry", "made", "symbol", "unknown", "given", "fields", "values", "value", "x_element", "x_shape", "p_x",
+    "_type_x", "_dflt_x", "_return_type", "make_x", "return_x", "operand0", "operand1", "tuple", "getattr",
+    "isinstance", "list", "print", "np", "i", "n", "j", "f", "p", "device", "dtype", "size", "rank", "text", "kind",
+    "axis", "name",
+    "float", "double", "int", "long", "half", "inline", "asm", "register", "template", "auto", "struct", "namespace",
+    "operator", "volatile", "extern", "sizeof", "threadIdx", "blockIdx", "blockDim", "warpSize", "uint4", "NULL", "INF",
+    "Formula", "Params", "math", "baracuda", "Vec", "T", "A", "L", "I", "x0", "y0", "s0", "v0", "u0", "r", "dy", "dx",
+    "grad_x", "grad_y", "result_", "match", "case", "_", "_0", "Σ", "ünicode", "变量",
+)  # fmt: skip
+# What no operand can be called: words of every function here and of Python, and what is no identifier.
+NOT_NAMES = (
+    "out", "stream", "preference", "element", "shape", "workspace", "layout", "wrt", "wanted", "__init__", "__x",
+    "lambda", "None", "in", "for", "", " ", "1x", "a b", "a.b", "a-b", "x;y", "\ud800", "x\n", "'", "#", "sum", "bool",
+    "amax", "where",
+)  # fmt: skip
+
+
 def nearby(value: Any, rng: random.Random) -> Any:
     """A value of the same type, which may make a right problem of any size."""
     if isinstance(value, bool):

@@ -1,10 +1,13 @@
-"""Every command line of README and documentation is one that exists: understood, its files there, and run where that
-needs neither a GPU nor a download."""
+"""Every command line of README and documentation is one that exists: understood, its files there, and run, by a small
+setting, where that needs neither a GPU nor a download."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,27 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 BLOCK = re.compile(r"^ *```(?:bash|console|sh)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 QUICK = ("env", "ops", "explain")  # what runs anywhere, in little time
 OURS = "python -m baracuda_py "
+
+
+# What a command is run with besides, so that it takes seconds. The commands of `QUICK` are run as they stand.
+SMALL = {
+    "python examples/train_gpt.py": ["--steps", "1", "--out", "out"],
+    "python benchmarks/bindings.py": ["--calls", "100"],
+    "python -m baracuda_py doctor": [],
+}
+# Why the others are not run here.
+NOT_RUN = {
+    r"pip install ": "downloads",
+    r"pytest ": "runs this test, among all others",
+    r"compute-sanitizer ": "wants a GPU",
+    r"python benchmarks/(run|bandwidth|host|train_step|generate|attention|fusions|linear_loss)\.py": "measures a GPU",
+    r"python benchmarks/first_call\.py .*--arch": "compiles every problem of an op; tests/test_compile.py does so",
+    r"python benchmarks/cub_compile\.py": "wants a download of CCCL; tests/test_cub_compile.py runs it on a stand-in",
+    r"python examples/quantize_gpt\.py": "quantises for minutes; tests/test_quantize_example.py runs a smaller model",
+    r"python -m baracuda_py warm ": "compiles an op whole; tests/test_cli.py runs it for one problem",
+    r"python -m baracuda_py tune ": "measures a GPU",
+    r"python -m baracuda_py (env \||ops OP$)": "stands for several commands",
+}
 
 
 def _commands() -> list[tuple[str, str]]:
@@ -48,6 +72,40 @@ def test_a_command_of_this_package_is_understood(page: str, command: str, capsys
     if options.command in QUICK and not any(word.isupper() or "…" in word for word in words):
         assert main(words) == 0, f"{page}: {command}: {capsys.readouterr().err}"
         assert capsys.readouterr().out
+
+
+def _quick(command: str) -> bool:
+    return command.startswith(tuple(OURS + name for name in QUICK)) and not _reasons(command)
+
+
+def _reasons(command: str) -> list[str]:
+    return [why for pattern, why in NOT_RUN.items() if re.match(pattern, command)]
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_a_command_is_run_or_there_is_a_reason(page: str, command: str) -> None:
+    plain = command.split("  #")[0].strip()
+    ways = [plain in SMALL, _quick(plain), *map(bool, _reasons(plain))]
+    assert sum(ways) == 1, f"{page}: {command}: add it to SMALL, or to NOT_RUN with the reason"
+
+
+def test_every_setting_and_every_reason_is_of_a_command() -> None:
+    plain = {command.split("  #")[0].strip() for _, command in COMMANDS}
+    assert not [one for one in SMALL if one not in plain]
+    assert not [pattern for pattern in NOT_RUN if not any(re.match(pattern, command) for command in plain)]
+
+
+@pytest.mark.parametrize("command", SMALL)
+def test_a_command_runs(command: str, tmp_path: Path) -> None:
+    """From a clone, in a folder of its own, on a machine without a GPU."""
+    words = [sys.executable, *shlex.split(command)[1:], *SMALL[command]]
+    words = [str(ROOT / word) if word.endswith(".py") else word for word in words]
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT), "BARACUDA_CACHE_DIR": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0 and done.stdout, f"{command}: {done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.parametrize(("page", "command"), SCRIPTS)

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzz_values import PREFERENCES, VALUES, Hostile, fake_tensor, nearby, operand
+from fuzz_values import NAMES, NOT_NAMES, PREFERENCES, VALUES, Hostile, fake_tensor, nearby, operand
 
 import baracuda_py as bc
 from baracuda_py.core import BaracudaError, registry
@@ -106,12 +106,12 @@ def text(value: Any) -> str:
 
 
 def bases(plan: type[Plan], count: int = 5) -> list[tuple[Any, Operands]]:
-    """Right problems of a plan with small operands."""
+    """Right problems of a plan with small operands; of one, floats are of any kind."""
     pairs = combinations(plan)
     found = []
     for i in range(count):
         kind, element = pairs[i * 7 % len(pairs)]
-        case = make_case(plan, SeededDraw(1000 + i, element, kind), plain=i % 2 == 0)
+        case = make_case(plan, SeededDraw(1000 + i, element, kind), special=i == 3, plain=i % 2 == 0)
         found.append((case, operands(case)))
     return found
 
@@ -329,3 +329,43 @@ def test_helpers_take_any_value(value: int) -> None:
     for function in (bc.alibi_slopes, bc.fake_device):
         with watched(lambda: text(given)):
             outcome(partial(function, given), partial(text, given))
+
+
+def _formulas(name: str, other: str) -> list[tuple[str, Callable[[], Any], Callable[[Any], Any], Any]]:
+    """Ways to a formula with a name: what it is, how it is made and called, and what its result should be."""
+    x, tall = np.linspace(0.5, 2, 6, dtype=np.float32).reshape(2, 3), np.ones((3, 3), np.float32)
+    heads, both = x.reshape(1, 1, 2, 3), {other: x, name: x}
+    mixed = np.exp(2 * heads @ heads.swapaxes(-1, -2) / 3**0.5)
+    return [
+        ("array", lambda: bc.elementwise(f"{other} * {name}"), lambda f: f(**both), x * x),
+        ("number", lambda: bc.elementwise(f"{other} * {name}", **{name: 2.0}), lambda f: f(x), 2 * x),
+        ("output", lambda: bc.elementwise(f"{name} = {other} * 2; z_ = {other}"),
+         lambda f: f(x)[0] if len(f.outputs) > 1 else 2 * f(x), 2 * x),  # an underscore: no output
+        ("traced", lambda: bc.elementwise(lambda a: {name: a * 2}), lambda f: f(x), 2 * x),
+        ("reduce", lambda: bc.reduce(f"sum({other} * {name})", axis=-1), lambda f: f(**both), (x * x).sum(-1)),
+        ("scan", lambda: bc.scan(f"cumsum({other}) * {name}"), lambda f: f(**{other: x, name: 2.0}), 2 * x.cumsum(-1)),
+        ("product", lambda: bc.product(f"x * {name}"), lambda f: f(x, tall, **{name: x}), x @ tall * x),
+        ("attention", lambda: bc.attention(f"s * {name}"), lambda f: f(heads, heads, heads, **{name: 2.0}),
+         mixed @ heads / mixed.sum(-1, keepdims=True)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_operands_of_formulas_have_any_name_or_are_refused(seed: int) -> None:
+    """Identifiers of every sort, and what is none: a right result, or an error of this package that says what to do."""
+    rng = random.Random(seed)
+    for name in (*rng.sample(NAMES, 12), *rng.sample(NOT_NAMES, 8)):
+        other = rng.choice([one for one in NAMES if one != name and not one.startswith("_")])
+        for way, make, use, wanted in _formulas(name, other):
+
+            def what(way: str = way, name: str = name, other: str = other) -> str:
+                return f"{way} of {name!r} and {other!r}"
+
+            with watched(what):
+                made = outcome(make, what)
+                made = made if isinstance(made, BaseException) else outcome(partial(use, made), what)
+            if isinstance(made, BaseException):
+                known = name in NOT_NAMES or "give the operand another name" in str(made) or "underscore" in str(made)
+                assert known and isinstance(made, BaracudaError), f"{what()}: {made!r}"
+            else:
+                np.testing.assert_allclose(made, wanted, rtol=1e-5, err_msg=what())

@@ -19,7 +19,7 @@ from .descriptor import (
     spread,
 )  # fmt: skip
 from .element import FLOATS, ElementKind
-from .error_bound import Backward, Exact, Forward, PerOutput, Relative, Ulp
+from .error_bound import Backward, Chained, Exact, Forward, PerOutput, Relative, Ulp
 from .errors import (
     BaracudaError,
     BufferTooSmallError,
@@ -47,6 +47,7 @@ __all__ = [
     "Backward",
     "BaracudaError",
     "BufferTooSmallError",
+    "Chained",
     "Descriptor",
     "DeviceMismatchError",
     "ElementKind",

@@ -47,6 +47,12 @@ class Everywhere:
     smooth: Callable[[Any, Any, tuple[int, ...]], Any] | None = None
 
 
+def finite_only(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Of `values=make`: no test puts NaN, infinities and subnormals among what it makes. `make` says why."""
+    make.finite_only = True  # type: ignore[attr-defined]
+    return make
+
+
 @dataclass(frozen=True)
 class Operand:
     """One field of an Args class."""

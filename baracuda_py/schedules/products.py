@@ -1,6 +1,6 @@
 """Batched matrix products between a plan's own kernels: cuBLAS, or the kernels of `gemm/tile.cuh`.
 
-A sum of float32 or float64 products is one chain in cuBLAS: longer ones are summed in pieces (`_PIECE`), as NumPy's
+A sum of float32 or float64 products is one chain in cuBLAS: longer ones are summed in pieces (`PIECE`), as NumPy's
 are, so that errors do not grow with the length. Sums of 16-bit products are in float32, far below their rounding.
 
 Operands are [batch, heads, rows, cols] with dense columns. Heads are those of the queries or of the keys; query heads
@@ -25,7 +25,7 @@ from ..core.variant import Geometry, Kernel, LibraryStep, Problem, Step, aligned
 _SCRATCH = cublas.GemmProblem.max_workspace
 _PARTS = 64  # bytes of it for each output at most: sixteen partial sums
 _TILE = 64
-_PIECE = 1024  # as in gemm/products.cuh
+PIECE = 1024  # as in gemm/products.cuh
 
 PRODUCT = Params(
     "ProductParams", a="ptr", b="ptr", y="ptr", m="i64", n="i64", k="i64", batch="i64[3]", strides="i64[4][2]",
@@ -225,7 +225,7 @@ class Products:
             "compute": str(y.element.acc),
         }  # fmt: skip
         size = y.element.itemsize
-        length = _PIECE if y.element is y.element.acc else max(a.cols, 1)
+        length = PIECE if y.element is y.element.acc else max(a.cols, 1)
 
         def prepare(device: Device) -> Callable[..., None]:
             start, scratch = self._used, self.scratch

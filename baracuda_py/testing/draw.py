@@ -258,11 +258,14 @@ def _contents(
         return _with_specials(found, element, rng) if special and element.is_inexact and found.size else found
     values_of = spec.values.smooth if isinstance(spec.values, Everywhere) else spec.values
     if callable(values_of):
-        return stored(np.asarray(values_of(rng, desc, shape)).reshape(shape), element)
+        made = stored(np.asarray(values_of(rng, desc, shape)).reshape(shape), element)
+        known = isinstance(spec.values, Everywhere) or getattr(values_of, "finite_only", False)
+        return _with_specials(made, element, rng) if special and not known and _ordinary(made, element) else made
     if spec.values is not None and not isinstance(spec.values, Everywhere):
         low, high = (getattr(desc, v) if isinstance(v, str) else v for v in spec.values)
         if element.is_float:
-            return stored(rng.uniform(low, high, shape), element)
+            made = stored(rng.uniform(low, high, shape), element)
+            return _with_specials(made, element, rng) if special and _ordinary(made, element) else made
         return stored(rng.integers(low, max(high, low + 1), shape), element)
     if element.bits < 8 or element is ElementKind.E8M0:
         low, high = (120, 134) if element is ElementKind.E8M0 else (0, 256)
@@ -309,6 +312,11 @@ def everywhere(
     usual = cast(4 * rng.standard_normal(shape), element)
     values = np.where(rng.random(shape) < 0.3, usual, np.where(rng.random(shape) < 0.5, sizes, -sizes))
     return values if values.dtype == element.carrier else values.view(element.carrier)
+
+
+def _ordinary(array: np.ndarray, element: ElementKind) -> bool:
+    """Whether there are floats of 16 bits or more, which have NaN and infinities."""
+    return bool(array.size) and element.is_inexact and element.bits >= 16
 
 
 def _with_specials(values: Any, element: ElementKind, rng: np.random.Generator) -> Any:

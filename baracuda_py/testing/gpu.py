@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.args import arrays_of, scalars_of
 from ..core.element import ElementKind, joined
-from ..core.error_bound import Backward, ErrorBound, Exact, Forward, PerOutput, Relative
+from ..core.error_bound import Backward, Chained, ErrorBound, Exact, Forward, PerOutput, Relative
 from ..core.errors import UnsupportedError
 from ..core.memo import cached_property
 from ..core.plan import Plan
@@ -85,10 +85,13 @@ class Truth:
         self._limits = case.desc.element.limits
         self._truth = evaluate(case, self._wide)
         self._narrow = np.float64 if self._wide is np.longdouble else np.float32
+        self._lows: dict[Chained | None, dict[str, Any]] = {}
 
-    @cached_property
-    def _low(self) -> dict[str, Any]:
-        return yardstick(self.case, self._truth, self._wide, self._narrow)
+    def _low(self, bound: Relative) -> dict[str, Any]:
+        chained = bound if isinstance(bound, Chained) else None
+        if chained not in self._lows:
+            self._lows[chained] = yardstick(self.case, self._truth, self._wide, self._narrow, chained)
+        return self._lows[chained]
 
     @cached_property
     def _own(self) -> dict[str, Any]:
@@ -138,7 +141,7 @@ class Truth:
                 if far := self._residual(got, name, element, own):
                     return f"{name}: {far}"
                 continue
-            low = self._low if isinstance(own, Relative) else None
+            low = self._low(own) if isinstance(own, Relative) else None
             scale = self._scale if isinstance(own, Forward) else None
             message = check(own, actual, self._wanted(actual, item), element=element, low=item(low), scale=item(scale))
             if message:

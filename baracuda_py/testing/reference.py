@@ -13,7 +13,9 @@ import numpy as np
 
 from ..core.args import Operand, arrays_of, operands_of, scalars_of
 from ..core.element import ElementKind, cast, decode
+from ..core.error_bound import Chained
 from ..core.plan import Plan
+from .chains import in_chains
 from .draw import Case
 
 Change = Callable[[np.ndarray], np.ndarray]
@@ -80,7 +82,9 @@ def evaluate(
     return call(case.plan, case.desc, values(case, compute, change), case.wanted, store)
 
 
-def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> dict[str, Any]:
+def yardstick(
+    case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any, chained: Chained | None = None
+) -> dict[str, Any]:
     """Results as far from the truth as the formula in `narrow` may fairly be: what `Relative` compares with.
 
     Elementwise the worst of the formula evaluated in `narrow`, on the operands and on operands shifted by up to one eps
@@ -88,11 +92,12 @@ def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> d
     operands shifted all up or all down, as errors of a sum may line up. A few evaluations are no yardstick of a small
     problem: they are right by luck, and another order of the same sum is then "worse" without being wrong. A formula
     that keeps intermediates in the element (its reference has a `store`) is also evaluated with them rounded, and
-    shifted likewise by up to half an eps of the element.
+    shifted likewise by up to half an eps of the element. `chained` adds evaluations with sums in chains.
     """
     small = sum(np.size(a) for a in case.arrays.values() if isinstance(a, np.ndarray)) <= _SMALL
     with np.errstate(all="ignore"):
-        scattered, aligned = _shifts(float(np.finfo(narrow).eps), 15 if small else 3)
+        count = 15 if small else 3
+        scattered, aligned = _shifts(float(np.finfo(narrow).eps), count)
         trials = [evaluate(case, narrow), *(evaluate(case, narrow, change) for change in scattered)]
         trials += [evaluate(case, wide, change) for change in aligned]
         if "store" in inspect.signature(case.plan.reference).parameters:
@@ -100,6 +105,8 @@ def yardstick(case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any) -> d
             scattered, aligned = _shifts(element.limits.eps / 2, 3)
             kept = [lambda x: np.asarray(decode(cast(x, element), element), x.dtype), *scattered, *aligned]
             trials += [evaluate(case, wide, store=change) for change in kept]
+        if chained is not None:
+            trials += [evaluate(case, narrow, change) for change in in_chains(chained.piece, count)]
     return {name: _farthest(value, [trial[name] for trial in trials]) for name, value in truth.items()}
 
 

@@ -14,6 +14,7 @@ from frame_toys import AxpyArgs, AxpyDescriptor, AxpyPlan, UpdateArgs, UpdateDes
 from baracuda_py.core import (
     ArchSku,
     BackendKind,
+    Chained,
     ElementKind,
     Exact,
     Forward,
@@ -73,7 +74,7 @@ def test_the_weakest_promise_is_the_loosest_of_each_field() -> None:
         False,
         Relative(2),
     )
-    order = [Exact(True), Exact(), Ulp(0.5), Ulp(2), Forward(4), Relative(2)]
+    order = [Exact(True), Exact(), Ulp(0.5), Ulp(2), Forward(4), Relative(2), Chained(2)]
     assert sorted(order, key=lambda e: e.looseness) == order
 
 

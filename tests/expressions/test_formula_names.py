@@ -27,7 +27,8 @@ NAMES = (
     "threadIdx",
     # of formulas themselves: cotangents, gradients, surrogates
     "grad_x", "grad_grad_x", "result", "result_", "r_", "c_", "n_", "r", "v", "term", "factor", "dy", "kind",
-    "axis", "formula", "seed", "offset", "name", "plan", "store", "match", "_0", "_x", "Σ",
+    "axis", "formula", "seed", "offset", "name", "plan", "store", "match", "_0", "_x", "Σ", "_type_x", "_dflt_x", "np",
+    "value", "blockDim", "asm", "n", "i",
 )  # fmt: skip
 
 

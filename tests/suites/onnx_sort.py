@@ -21,7 +21,7 @@ def _unique(n: Node) -> Any:
     values, inverse, counts, first, number = bc.unique(
         n[0], axis=axis, return_inverse=True, return_counts=True, return_index=True
     )  # fmt: skip
-    along, found = axis or 0, int(number)
+    along, found, inverse = axis or 0, int(number), inverse.reshape(-1)
     values, counts, first = bc.narrow(values, along, 0, found), counts[:found], first[:found]
     if not n.get("sorted", 1):
         order = bc.argsort(first)

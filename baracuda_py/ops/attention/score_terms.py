@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ...core import Descriptor, ElementKind, choice, element, extent, flag, integer, number
+from ...core.args import finite_only
 from ...core.element import cast, unrounded
 from ...schedules.attention.score_terms import dropout
 from ..random.philox import philox_uniform
@@ -95,11 +96,13 @@ class ScoreTerms(AttentionDescriptor):
         return ElementKind.F32, ElementKind.BOOL, ElementKind.F16, ElementKind.BF16, *wide
 
 
+@finite_only
 def finite(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Contents for tests of gradients: what infinities and NaN reach depends on tiles."""
     return rng.standard_normal(shape)
 
 
+@finite_only
 def biases(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> np.ndarray:
     """The same for masks: numbers and zeros, which as booleans hide, and some of -inf."""
     return np.where(rng.random(shape) < 0.3, rng.choice((0.0, -np.inf), shape, p=(0.7, 0.3)), finite(rng, desc, shape))

@@ -12,6 +12,7 @@ from ...core import (
     Args, Array, ElementKind, Exact, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Plan,
     Problem, Scalar, Variant, functional, operand, output, scalar,
 )  # fmt: skip
+from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.checked import require_some
 from ...core.element import cast
@@ -36,11 +37,13 @@ class GemmBackwardDescriptor(GemmDescriptor):
         )  # fmt: skip
 
 
+@finite_only
 def _scales(rng: np.random.Generator, desc: Any, shape: Any) -> Any:
     """Finite ones: infinity times a gradient that is below the accumulator's range, and 0 there, is not its product."""
     return rng.standard_normal(shape)
 
 
+@finite_only
 def _finite(rng: np.random.Generator, desc: Any, shape: Any) -> Any:
     """With zeros among them. The error of a sum is bounded by absolute values: infinite ones say nothing where relu
     has left out the term."""

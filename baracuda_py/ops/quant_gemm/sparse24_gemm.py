@@ -13,6 +13,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Params,
     Plan, Problem, Step, Variant, element, extent, functional, operand, output,
 )  # fmt: skip
+from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.error_bound import ErrorBound
 from ...schedules.gemm import steps_of, wide_view
@@ -56,6 +57,7 @@ class Sparse24GemmDescriptor(Descriptor):
         return E.I32 if self.element is E.I8 else self.element
 
 
+@finite_only
 def _finite(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
     """Values of x for tests: infinities and NaN would meet the zeros of an unpacked W."""
     if desc.element is E.I8:

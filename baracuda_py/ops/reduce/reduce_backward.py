@@ -98,6 +98,19 @@ def _row(name: str, kinds: tuple[ReduceKind, ...]) -> Variant:
     )  # fmt: skip
 
 
+def tied(x: Any, axes: tuple[int, ...], extreme: Any) -> Any:
+    """Complex x whose magnitudes along some axes are the extreme one, on an axis of the plane, or 4 ulp from it."""
+    ulp = np.finfo(x.dtype)
+    with np.errstate(all="ignore"):
+        size = np.abs(x.astype(np.clongdouble))
+        top = extreme(size, axis=axes, keepdims=True) if size.size else size
+        near = np.abs(size - top) <= 4 * np.maximum(ulp.eps * top, ulp.smallest_subnormal)
+        near &= np.isfinite(top) & (np.sum(near, axis=axes, keepdims=True) > 1)
+        size = np.copysign(top.astype(ulp.dtype), x.real)
+    return np.where(near, np.where(np.abs(x.real) < np.abs(x.imag), 1j * size, size), x).astype(x.dtype)
+
+
+_SIZES = {ReduceKind.MAX_NORM: np.max, ReduceKind.MIN_NORM: np.min}
 _POWERS = (ReduceKind.P_NORM,)
 _MAPS = tuple(kind for kind, slope in GRADIENT.items() if not slope.statistics)
 _FOUND = tuple(kind for kind, slope in GRADIENT.items() if slope.statistics and kind not in _POWERS)
@@ -129,11 +142,12 @@ class ReduceBackwardPlan(Plan):
     An extreme's dy is divided evenly among the elements that are it (NaN among the NaN, as torch.max does it), also of
     max_norm, min_norm and ptp. The gradient of prod is the product of all other elements, with zeros and infinities
     among them, and without overflow on the way. Norms and std have the gradient 0 where they are 0, l1_norm at 0. Where
-    x is NaN, kinds named nan… have the gradient 0. var of as many elements as `correction` has an infinite slope, as in
-    PyTorch; infinite times a deviation that the mean's rounding hides (2^-44 of the root of all squares) is NaN. Of
-    complex numbers dx is dy times the conjugate of the derivative, as in PyTorch. Statistics of rows are found in
-    launches of their own, in the order of the forward; variances, products and norms of any order are computed in
-    float64.
+    x is NaN, kinds named nan… have the gradient 0. Magnitudes of complex numbers are compared as float64 numbers,
+    by the hypot of the device: those that differ by no more than its error, 2 ulp, may count as one extreme or as
+    two. var of as many elements as `correction` has an infinite slope, as in PyTorch; infinite times a deviation
+    that the mean's rounding hides (2^-44 of the root of all squares) is NaN. Of complex numbers dx is dy times the
+    conjugate of the derivative, as in PyTorch. Statistics of rows are found in launches of their own, in the order
+    of the forward; variances, products and norms of any order are computed in float64.
     """
 
     op = "reduce.reduce_backward"
@@ -161,9 +175,12 @@ class ReduceBackwardPlan(Plan):
 
     @classmethod
     def complete(cls, desc: ReduceBackwardDescriptor, arrays: dict[str, Any]) -> None:
-        """Complex factors of a product are near the unit circle; y becomes the result of the forward."""
+        """Complex factors of a product are near the unit circle, magnitudes next to the extreme are it; y becomes the
+        result of the forward."""
         if desc.kind is ReduceKind.PROD and desc.element.is_complex:
             arrays["x"] = near_circle(arrays["x"])
+        if desc.kind in _SIZES and desc.element.is_complex:
+            arrays["x"] = tied(arrays["x"], desc.axis, _SIZES[desc.kind])
         if arrays["y"] is not None:
             wide = np.complex128 if desc.element.is_complex else np.float64
             made = forward(desc.forward, x=decode(arrays["x"], desc.element).astype(wide))

@@ -242,7 +242,8 @@ def unique_consecutive(
     """An element of every run of equal neighbours in x, seen as a row, or a slice along `axis` (torch's function).
 
     Returns values, then inverse, counts and the first places (return_index) where they are asked for, and last how many
-    runs there are, on the device: values, counts and places have `size` entries, by default as many as x has.
+    runs there are, on the device: values, counts and places have `size` entries, by default as many as x has; inverse
+    has x's shape, of slices one number for each.
     fill_value: an array of no axes. See `UniqueConsecutivePlan`. Slices are equal where all their elements are; values
     have gradients then.
     """
@@ -254,8 +255,7 @@ def unique_consecutive(
         at = axis_of_slices(x, axis)
         numbers = run_numbers(x, at, truth("equal_nan", equal_nan), options)
         return _slices_of(x, at, numbers, None, index=return_index, **facts, **options)
-    row = row_of(x, "x")
-    return runs_of(row, None, None, index=return_index, equal_nan=equal_nan, **facts, **options)
+    return _of_elements(x, row_of(x, "x"), None, index=return_index, equal_nan=equal_nan, **facts, **options)
 
 
 @entry(UniqueConsecutivePlan)
@@ -266,9 +266,9 @@ def unique(
 ) -> Any:  # fmt: skip
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`).
 
-    A sort, and `unique_consecutive` of it, which says what is returned: inverse and first places are those of x itself,
-    seen as a row. axis: the different slices along it in the order of their first elements that differ; of n slices of
-    m elements, sorts of 2 m n numbers in log₂ m rounds.
+    A sort, and `unique_consecutive` of it, which says what is returned: inverse is of x itself, in its shape, and first
+    places are those in x, seen as a row. axis: the different slices along it in the order of their first elements that
+    differ; of n slices of m elements, sorts of 2 m n numbers in log₂ m rounds.
     """
     if unknown:
         raise unexpected(unique, unknown)
@@ -280,7 +280,7 @@ def unique(
         y, indices = sort(order_numbers(x, at, truth("equal_nan", equal_nan), options), **options)
         return _slices_of(x, at, y, indices, index=return_index, equal_nan=equal_nan, **facts, **options)
     y, indices = sort(row_of(x, "x"), **options)
-    return runs_of(y, indices, None, index=return_index, equal_nan=equal_nan, **facts, **options)
+    return _of_elements(x, y, indices, index=return_index, equal_nan=equal_nan, **facts, **options)
 
 
 @entry(UniqueConsecutivePlan)
@@ -315,11 +315,8 @@ def unique_inverse(
     """`unique` with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
     if unknown:
         raise unexpected(unique_inverse, unknown)
-    to_values, to_inverse, to_number = each_of(out, 3)
-    to = None if out is None else (to_values, row_of(to_inverse, "inverse"), to_number)
-    options = {"size": size, "fill_value": fill_value, "out": to, "stream": stream, "preference": preference}
-    values, inverse, number = unique(x, return_inverse=True, **options)
-    return values, inverse.reshape(shape_of(x, "x")) if out is None else to_inverse, number
+    options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
+    return unique(x, return_inverse=True, **options)
 
 
 @entry(UniqueConsecutivePlan)
@@ -334,11 +331,11 @@ def unique_all(
     if unknown:
         raise unexpected(unique_all, unknown)
     to_values, to_first, to_inverse, to_counts, to_number = each_of(out, 5)
-    to = None if out is None else (to_values, row_of(to_inverse, "inverse"), to_counts, to_first, to_number)
+    to = None if out is None else (to_values, to_inverse, to_counts, to_first, to_number)
     options = {"size": size, "fill_value": fill_value, "out": to, "stream": stream, "preference": preference}
     made = unique(x, return_inverse=True, return_counts=True, return_index=True, **options)
     values, inverse, counts, first, number = made
-    return values, first, inverse.reshape(shape_of(x, "x")) if out is None else to_inverse, counts, number
+    return values, first, inverse, counts, number
 
 
 def axis_of_slices(x: Any, axis: Any) -> int:
@@ -365,6 +362,20 @@ def _slices_of(
     found = dict(zip([name for name, wanted in asked.items() if wanted or name == "first"], made, strict=True))
     found["values"] = slices_at(x, axis, found["first"], found["number"], fill, to, options)
     return tuple(found[name] for name in names)
+
+
+def _of_elements(x: Any, row: Any, indices: Any, *, inverse: bool, out: Any, **facts: Any) -> Any:
+    """`runs_of` the row that x is, or that was sorted from it, with the inverse in x's shape."""
+    shape = shape_of(x, "x")
+    if not inverse or len(shape) == 1:
+        return runs_of(row, indices, None, inverse=inverse, out=out, **facts)
+    named = isinstance(out, Mapping)
+    given = out.get("inverse") if named else each_of(out, 3 + bool(facts["counts"]) + bool(facts["index"]))[1]
+    if given is not None:
+        seen = row_of(given, "inverse")
+        out = {**out, "inverse": seen} if named else (out[0], seen, *out[2:])
+    values, numbers, *rest = runs_of(row, indices, None, inverse=True, out=out, **facts)
+    return values, numbers.reshape(shape) if given is None else given, *rest
 
 
 def runs_of(

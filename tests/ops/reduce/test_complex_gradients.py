@@ -8,6 +8,8 @@ import baracuda_py as bc
 from baracuda_py.core.element import ElementKind
 from baracuda_py.ops.reduce.reduce import ReduceDescriptor, ReduceKind, ReducePlan
 from baracuda_py.ops.reduce.reduce_backward import ReduceBackwardDescriptor, ReduceBackwardPlan
+from baracuda_py.testing import emulate, emulated_device, operands
+from baracuda_py.testing.draw import Case
 
 K = ReduceKind
 SHAPES = [((2, 700), 1), ((300, 9), 0), ((2, 3, 5), (0, 2)), ((40,), None)]
@@ -151,3 +153,25 @@ def test_directions_of_the_smallest_and_the_largest_numbers():
         x = np.array([complex(part, -part)])
         for kind in (K.L1_NORM, K.MIN_NORM, K.MAX_NORM):
             np.testing.assert_allclose(backward(kind, dy, x, dy), [complex(half, -half)], rtol=1e-15)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("kind", [K.MIN_NORM, K.MAX_NORM])
+@pytest.mark.parametrize(
+    "x", [[-3 * 5e-324, 5e-324 - 3j * 5e-324, 9e-324j], [3 + 4j, complex(0, np.nextafter(5, 6)), -5, 5j, 4 - 3j]]
+)
+def test_magnitudes_that_hypot_cannot_tell_apart_are_drawn_as_one(kind, x):
+    """Whether such two count as one extreme depends on the last bit of the device's hypot."""
+    desc = ReduceBackwardDescriptor(kind=kind, shape=(len(x),), axis=0, element="complex128")
+    arrays = {"dy": np.ones(()), "x": np.array(x), "y": None}
+    ReduceBackwardPlan.complete(desc, arrays)
+    made = arrays["x"]
+    size = np.abs(made.astype(np.clongdouble))
+    near = size == (size.min() if kind is K.MIN_NORM else size.max())
+    count = np.count_nonzero(near)
+    assert count > 1 and (not made[near].real.all()) and (near | (np.abs(size - size[near][0]) > 1e-323)).all()
+    np.testing.assert_allclose(np.abs(made), np.abs(x), rtol=1e-15, atol=1e-323)
+    wanted = np.where(near, np.sign(made.real) + 1j * np.sign(made.imag), 0) / count
+    np.testing.assert_array_equal(backward(kind, arrays["dy"], made, arrays["dy"]), wanted)
+    emulate(ReduceBackwardPlan.select(desc, device=emulated_device(8.0)),
+            operands(Case(ReduceBackwardPlan, desc, arrays, frozenset({"dx"}), kind)))  # fmt: skip

@@ -27,6 +27,21 @@ def dotted(a: np.ndarray, b: np.ndarray, axis, sms: int = 132) -> tuple[np.ndarr
 
 
 @pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_totals_of_integers_wrap_in_64_bits(dtype: str) -> None:
+    """Those of Python, in int64 or (of uint64) uint64; of 64-bit elements NumPy's own."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    a, b = np.random.default_rng(5).integers(low, high, (2, 3, 41), dtype, endpoint=True)
+    a[0], b[0] = high, low or high  # the largest products there are
+    total = np.dtype("uint64" if dtype == "uint64" else "int64")
+    wanted = [sum(int(x) * int(y) for x, y in zip(*rows, strict=True)) % 2**64 for rows in zip(a, b, strict=True)]
+    for y in (dotted(a, b, -1)[0], bc.vecdot(a, b)):
+        assert y.dtype == total and [int(n) % 2**64 for n in y] == wanted
+    if dtype.endswith("64"):
+        np.testing.assert_array_equal(bc.vecdot(a, b), np.vecdot(a, b), strict=True)
+
+
+@pytest.mark.usefixtures("emulation")
 @pytest.mark.parametrize(("element", "n", "across"), [(F32, 300, 12), (BF16, 150, 16), (F64, 4614, 4), (I8, 96, 32)])
 def test_a_row_has_the_same_bits_however_its_operands_lie(element, n, across):
     rng = np.random.default_rng(n)

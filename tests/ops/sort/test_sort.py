@@ -71,11 +71,32 @@ def test_searching_and_membership() -> None:
     assert bc.isin(values, np.array([[3.0, NAN], [-0.0, 7.0]], np.float32)).tolist() == [True, False, True, False]
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 5), (0, 3), (4,), ()])
+def test_the_inverse_has_the_shape_of_x(shape: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    x = np.asarray(np.random.default_rng(1).integers(0, 5, shape))
+    for function, of_torch in ((bc.unique, torch.unique), (bc.unique_consecutive, torch.unique_consecutive)):
+        values, inverse, counts, number = function(x, return_inverse=True, return_counts=True)
+        wanted = of_torch(torch.from_numpy(x), return_inverse=True, return_counts=True)
+        for got, want in zip((values[: int(number)], inverse, counts[: int(number)]), wanted, strict=True):
+            np.testing.assert_array_equal(got, want.numpy(), strict=True)
+        out = (np.zeros_like(values), np.full(shape, -1), np.zeros_like(number))
+        made = function(x, return_inverse=True, out=out)
+        assert made[1] is out[1]
+        np.testing.assert_array_equal(out[1], inverse)
+        named = {"inverse": np.full(shape, -1)}
+        assert function(x, return_inverse=True, return_index=True, out=named)[1] is named["inverse"]
+        np.testing.assert_array_equal(named["inverse"], inverse)
+    np.testing.assert_array_equal(
+        bc.unique(x, return_inverse=True)[1], np.unique(x, return_inverse=True)[1], strict=True
+    )
+
+
 def test_unique_elements_fill_what_is_left() -> None:
     x = np.array([[3, 1], [3, 2]], np.int32)
     values, inverse, counts, first, number = bc.unique(x, return_inverse=True, return_counts=True, return_index=True)
     assert values.tolist() == [1, 2, 3, 1] and int(number) == 3
-    assert inverse.tolist() == [2, 0, 2, 1] and counts.tolist() == [1, 1, 2, 0] and first.tolist() == [1, 3, 0, 1]
+    assert inverse.tolist() == [[2, 0], [2, 1]] and counts.tolist() == [1, 1, 2, 0] and first.tolist() == [1, 3, 0, 1]
     values, number = bc.unique(x, size=2)
     assert values.tolist() == [1, 2] and int(number) == 3
     values, counts, number = bc.unique_consecutive(np.array([1, 1, 0, 1]), return_counts=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, BackendKind, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
+    Args, Array, BackendKind, Chained, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Scalar, Step, Variant, Vjp, choice, derived, element, extents, functional, number, operand, output, scalar,
 )  # fmt: skip
 from ....core.args import broadcasts_to
@@ -25,7 +25,7 @@ from ....core.element import unrounded
 from ....core.errors import InvalidProblemError
 from ....core.keywords import entry, unexpected
 from ....schedules.attention.dense.forward import HALVES, SINGLES
-from ....schedules.products import COPY_KERNEL, NOWHERE, PRODUCT_KERNEL, Heads, Products, refuse_library
+from ....schedules.products import COPY_KERNEL, NOWHERE, PIECE, PRODUCT_KERNEL, Heads, Products, refuse_library
 from ....schedules.row_groups import LONG, group_kernels, group_of, launch
 from ....schedules.attention.score_terms import dropout
 from .flash_sdpa import attention_case
@@ -247,9 +247,9 @@ def _geometry(p: Problem, library: bool) -> Geometry | str:
 
 
 def _error(kind: ElementKind, _: Any) -> Relative:
-    """Tensor cores cut low bits off, so errors of a 16-bit sum lean to one side. A sum of floats is one chain, with a
-    few times the error of NumPy's several chains."""
-    return Relative(2 if kind in HALVES else 4, mean=2)
+    """Tensor cores cut low bits off, so errors of a 16-bit sum lean to one side. A sum of floats is one chain, or
+    several of `PIECE` terms, with a few times the error of NumPy's."""
+    return Relative(2, mean=2) if kind in HALVES else Chained(4, mean=2, piece=PIECE)
 
 
 def rows_of(geometry: Any, source: str, kernels: tuple[Kernel, ...]) -> tuple[Variant, Variant]:

@@ -11,7 +11,20 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant, View
+from ....core import (
+    ArchSku,
+    Chained,
+    ElementKind,
+    Geometry,
+    Guarantee,
+    Kernel,
+    Params,
+    Problem,
+    Relative,
+    Step,
+    Variant,
+    View,
+)
 from ....core.variant import aligned
 from ..score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
 
@@ -389,7 +402,7 @@ def simt_row(form: Form) -> Variant:
         elements=SINGLES,
         kernels=(*kernels, *form.before),
         may_spill=True,
-        guarantee=Guarantee(Relative(2), batch_invariant=True),
+        guarantee=Guarantee(Chained(2, piece=FORWARD_DIMS[-1]), batch_invariant=True),  # scores are one chain
     )
 
 
