@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -65,10 +68,12 @@ class Passed:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where tests are spread over workers, the process that they report to writes the file."""
+    config.stash[LEFT_OUT] = set()
     if config.option.unseen and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Passed(Path(config.option.unseen)))
 
 
+@cache
 def devices() -> int:
     """CUDA devices the driver reports."""
     from baracuda_py.core.device import driver_device_count
@@ -85,23 +90,61 @@ def _first_device(request: pytest.FixtureRequest) -> None:
         runtime.setDevice(0)
 
 
+LEFT_OUT = pytest.StashKey[set[str]]()  # tests, by function, that only a GPU could run
+
+
+def marked_gpu(collector: pytest.Collector, test: object) -> bool:
+    """Whether a function has the mark `gpu`, or its class, or its module."""
+    holders = [test, *(node.obj for node in collector.listchain() if isinstance(node, pytest.Module | pytest.Class))]
+    marks = [mark for holder in holders for mark in _listed(getattr(holder, "pytestmark", ()))]
+    return any(getattr(mark, "name", "") == "gpu" for mark in marks)
+
+
+def _listed(marks: object) -> Iterable[object]:
+    return marks if isinstance(marks, (list, tuple)) else (marks,)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
+    """Without a GPU what is marked `gpu` is not collected: a third of all tests, each of which costs a little."""
+    if not name.startswith("test") or not marked_gpu(collector, obj) or devices() > 0:
+        return None
+    collector.config.stash[LEFT_OUT].add(f"{collector.nodeid}::{name}")
+    return []
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped, with what to type, where there is no device; those seen to pass are left out."""
+    """Leaves out tests that were seen to pass, and, without a GPU, parameters that are marked `gpu`."""
     file = Path(config.option.unseen or os.devnull)
     if seen := set(file.read_text().splitlines() if file.exists() else ()):
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in seen])
         items[:] = [item for item in items if item.nodeid not in seen]
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if marked and devices() == 0:
-        skip = pytest.mark.skip(
-            reason="needs a CUDA device: run `python -m pytest tests -m gpu` on a machine with a GPU"
+    if devices() == 0:
+        marked = [item for item in items if item.get_closest_marker("gpu")]
+        config.stash[LEFT_OUT].update(item.nodeid.partition("[")[0] for item in marked)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells what it left out to the process that sums up; every worker collects the same."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = sorted(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker told."""
+    node.config.stash[LEFT_OUT].update(getattr(node, "workeroutput", {}).get("left_out", ()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What was left out, and registers and spilled bytes of the tensor-core kernels that were compiled."""
+    if left_out := config.stash[LEFT_OUT]:
+        files = {name.partition("::")[0] for name in left_out}
+        terminalreporter.write_line(
+            f"not collected: {len(left_out)} tests of {len(files)} files need a CUDA device; run "
+            "`python -m pytest tests -m gpu` on a machine with a GPU"
         )
-        for item in marked:
-            item.add_marker(skip)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Registers and spilled bytes of the tensor-core kernels that were compiled."""
     reports = [r for r in terminalreporter.getreports("passed") if r.when == "call"]
     found = [tuple(value) for report in reports for key, value in report.user_properties if key == "kernel"]
     rows = dict.fromkeys(found)  # rows of a table may share a kernel
