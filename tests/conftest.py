@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+TESTS = Path(__file__).parent
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
 hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
@@ -69,6 +72,7 @@ class Passed:
 def pytest_configure(config: pytest.Config) -> None:
     """Where tests are spread over workers, the process that they report to writes the file."""
     config.stash[LEFT_OUT] = set()
+    config.option.loadscopereorder = False  # of xdist, which would go by the number of tests
     if config.option.unseen and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Passed(Path(config.option.unseen)))
 
@@ -88,6 +92,32 @@ def _first_device(request: pytest.FixtureRequest) -> None:
         from cupy.cuda import runtime
 
         runtime.setDevice(0)
+
+
+QUICK = ("core", "ops", "schedules", "test_exports.py", "test_ops.py", "test_stub.py", "test_words.py")
+"""What `pytest -m quick` runs of, under `tests/`: nothing emulated or compiled, no wide sweep over values, and of the
+checks of every op (`test_ops.py`) its layouts and its launches."""
+
+
+def quick(item: pytest.Item) -> bool:
+    """Whether a test is one of a first look, see `QUICK`."""
+    path = item.path.relative_to(TESTS)
+    dear = "emulation" in _fixtures(item) or "everywhere" in path.name or path.parts[0] not in QUICK
+    return not dear and (path.name != "test_ops.py" or item.name.endswith(("-layouts]", "-launches]")))
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    """The fixtures that a test uses, also those that a place asks for."""
+    place = getattr(item, "callspec", None)
+    places = [value for value in place.params.values() if isinstance(value, str)] if place is not None else []
+    return {*getattr(item, "fixturenames", ()), *(["emulation"] if "emulator" in places else [])}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A quick run does not load what it leaves out: of 25 s of collection that is half."""
+    if config.option.markexpr != "quick" or not collection_path.is_relative_to(TESTS) or collection_path == TESTS:
+        return None
+    return collection_path.relative_to(TESTS).parts[0] not in QUICK or None
 
 
 LEFT_OUT = pytest.StashKey[set[str]]()  # tests, by function, that only a GPU could run
@@ -113,8 +143,12 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
     return []
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out tests that were seen to pass, and, without a GPU, parameters that are marked `gpu`."""
+    """Leaves out tests that were seen to pass, and, without a GPU, parameters that are marked `gpu`; marks `quick` ones.
+
+    Workers get the files with the most emulated tests first: what is left at the end is short.
+    """
     file = Path(config.option.unseen or os.devnull)
     if seen := set(file.read_text().splitlines() if file.exists() else ()):
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in seen])
@@ -123,6 +157,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marked = [item for item in items if item.get_closest_marker("gpu")]
         config.stash[LEFT_OUT].update(item.nodeid.partition("[")[0] for item in marked)
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+    for item in filter(quick, items):
+        item.add_marker("quick")
+    if hasattr(config, "workerinput"):
+        emulated = Counter(item.path for item in items if "emulation" in _fixtures(item))
+        sizes = Counter(item.path for item in items)
+        items.sort(key=lambda item: (-emulated[item.path], -sizes[item.path]))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
