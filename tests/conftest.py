@@ -145,7 +145,7 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out tests that were seen to pass, and, without a GPU, parameters that are marked `gpu`; marks `quick` ones.
+    """Leaves out tests seen to pass and, without a GPU, parameters marked `gpu`; marks the `quick` ones.
 
     Workers get the files with the most emulated tests first: what is left at the end is short.
     """

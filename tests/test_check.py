@@ -11,6 +11,7 @@ import pytest
 from scripts import ROOT, tool
 
 from baracuda_py.core import registry
+from baracuda_py.core.device import driver_device_count
 from baracuda_py.core.warm import jobs
 from baracuda_py.jit import source
 
@@ -99,3 +100,19 @@ def test_a_command_that_fails_fails_the_check(capsys: pytest.CaptureFixture[str]
     assert len(check.run([(sys.executable, "-c", code) for code in (good, bad)])) == 1
     said = capsys.readouterr().out
     assert "FAILED" in said and "why" in said and "fine" not in said
+
+
+def test_a_quick_run_takes_host_tests_alone_and_tells_what_needs_a_gpu() -> None:
+    files = ("tests/test_ops.py", "tests/ops/gemm/test_gemv.py", "tests/ops/elementwise/test_everywhere.py")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-m", "quick"]
+    done = subprocess.run([*command, "-o", "addopts=", "-q", *files], cwd=ROOT, capture_output=True, text=True)
+    found = [line for line in done.stdout.splitlines() if "::" in line]
+    of_ops = [line for line in found if line.startswith("tests/test_ops.py")]
+    assert len(of_ops) >= 2 * len(registry.plans()) and all(
+        re.search(r"-(layouts|launches)\]", line) for line in of_ops
+    )
+    of_products = [line for line in found if line.startswith("tests/ops/gemm/test_gemv.py")]
+    assert of_products and not any("emulator" in line for line in found)
+    assert not any("everywhere" in line for line in found)
+    if driver_device_count() == 0:
+        assert re.search(r"not collected: \d+ tests of 2 files need a CUDA device", done.stdout)

@@ -10,6 +10,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import baracuda_py
 from baracuda_py._exports import EXPORTS
 from baracuda_py.core.signatures import NAMES
@@ -78,6 +80,21 @@ def stub_differs(name: str) -> str | None:
     if ast.get_docstring(node, clean=False) != first.replace('"', "'"):
         return f"{name}: the stub says {ast.get_docstring(node, clean=False)!r}, not {first!r}"
     return None
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("x: Array", "y: Array"), ("eps: float", "eps: int"), ("eps: float=1e-06", "eps: float"), ("-> Arrays", "-> int"),
+        ("mean(h", "sum(h"),
+    ],
+)  # fmt: skip
+def test_a_difference_is_seen(was: str, now: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ast.unparse(WRITTEN["rms_norm"])
+    assert was in text and stub_differs("rms_norm") is None
+    (changed,) = ast.parse(text.replace(was, now, 1)).body
+    monkeypatch.setitem(WRITTEN, "rms_norm", changed)
+    assert stub_differs("rms_norm")
 
 
 def test_the_stub_is_the_signature() -> None:
