@@ -85,8 +85,8 @@ def stub_differs(name: str) -> str | None:
 @pytest.mark.parametrize(
     ("was", "now"),
     [
-        ("x: Array", "y: Array"), ("eps: float", "eps: int"), ("eps: float=1e-06", "eps: float"), ("-> Arrays", "-> int"),
-        ("mean(h", "sum(h"),
+        ("x: Array", "y: Array"), ("eps: float", "eps: int"), ("eps: float=1e-06", "eps: float"),
+        ("-> Arrays", "-> int"), ("mean(h", "sum(h"),
     ],
 )  # fmt: skip
 def test_a_difference_is_seen(was: str, now: str, monkeypatch: pytest.MonkeyPatch) -> None:
