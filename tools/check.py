@@ -87,7 +87,9 @@ def kernels(plan: type[Plan]) -> set[str]:
     sources = {kernel.source or row.source for row in plan.variants for kernel in row.kernels} - {None, ""}
     lines = [f"#include <{name}>" for name in (*_EVERY_UNIT, *sorted(map(str, sources)))]
     for row in plan.variants:
-        for kind in plan.kinds or (None,) if row.prelude else ():
+        if row.prelude is None:
+            continue
+        for kind in plan.kinds or (None,):
             texts = [row.prelude(element, kind) for element in row.elements_for(kind)]
             lines += dict.fromkeys(line for text in texts for line in text.splitlines() if line.startswith("#include"))
     text = source.flatten("\n".join(dict.fromkeys(lines)) + "\n")
