@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -162,9 +163,12 @@ def tests(files: Iterable[str], plans: Mapping[str, int]) -> list[Command]:
 def run(commands: Iterable[Command]) -> list[str]:
     """Runs some one after the other, tells how each ended, and returns those that failed."""
     failed = []
+    environ = os.environ | {"PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))}
     for command in commands:
         shown, start = shorten(command), time.monotonic()
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         bad = done.returncode not in ((0, 5) if "pytest" in command else (0,))  # 5: nothing was selected
         print(f"{'FAILED' if bad else 'passed'} in {time.monotonic() - start:.0f} s: {shown}", flush=True)
         if bad:
