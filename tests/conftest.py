@@ -102,7 +102,8 @@ checks of every op (`test_ops.py`) its layouts and its launches."""
 def quick(item: pytest.Item) -> bool:
     """Whether a test is one of a first look, see `QUICK`."""
     path = item.path.relative_to(TESTS)
-    dear = "emulation" in _fixtures(item) or "everywhere" in path.name or path.parts[0] not in QUICK
+    sweeps = "everywhere" in path.name or path.name == "test_rehearsal.py"
+    dear = "emulation" in _fixtures(item) or sweeps or path.parts[0] not in QUICK
     return not dear and (path.name != "test_ops.py" or item.name.endswith(("-layouts]", "-launches]")))
 
 
