@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+
+TESTS = Path(__file__).parent
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
 hypothesis.settings.register_profile("random", deadline=None, print_blob=True)
@@ -65,10 +71,13 @@ class Passed:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where tests are spread over workers, the process that they report to writes the file."""
+    config.stash[LEFT_OUT] = set()
+    config.option.loadscopereorder = False  # of xdist, which would go by the number of tests
     if config.option.unseen and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Passed(Path(config.option.unseen)))
 
 
+@cache
 def devices() -> int:
     """CUDA devices the driver reports."""
     from baracuda_py.core.device import driver_device_count
@@ -85,23 +94,98 @@ def _first_device(request: pytest.FixtureRequest) -> None:
         runtime.setDevice(0)
 
 
+QUICK = ("core", "ops", "schedules", "test_exports.py", "test_ops.py", "test_stub.py", "test_words.py")
+"""What `pytest -m quick` runs of, under `tests/`: nothing emulated or compiled, no wide sweep over values, and of the
+checks of every op (`test_ops.py`) its layouts and its launches."""
+
+
+def quick(item: pytest.Item) -> bool:
+    """Whether a test is one of a first look, see `QUICK`."""
+    path = item.path.relative_to(TESTS)
+    sweeps = "everywhere" in path.name or path.name == "test_rehearsal.py"
+    dear = "emulation" in _fixtures(item) or sweeps or path.parts[0] not in QUICK
+    return not dear and (path.name != "test_ops.py" or item.name.endswith(("-layouts]", "-launches]")))
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    """The fixtures that a test uses, also those that a place asks for."""
+    place = getattr(item, "callspec", None)
+    places = [value for value in place.params.values() if isinstance(value, str)] if place is not None else []
+    return {*getattr(item, "fixturenames", ()), *(["emulation"] if "emulator" in places else [])}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A quick run does not load what it leaves out: of 25 s of collection that is half."""
+    if config.option.markexpr != "quick" or not collection_path.is_relative_to(TESTS) or collection_path == TESTS:
+        return None
+    return collection_path.relative_to(TESTS).parts[0] not in QUICK or None
+
+
+LEFT_OUT = pytest.StashKey[set[str]]()  # tests, by function, that only a GPU could run
+
+
+def marked_gpu(collector: pytest.Collector, test: object) -> bool:
+    """Whether a function has the mark `gpu`, or its class, or its module."""
+    holders = [test, *(node.obj for node in collector.listchain() if isinstance(node, pytest.Module | pytest.Class))]
+    marks = [mark for holder in holders for mark in _listed(getattr(holder, "pytestmark", ()))]
+    return any(getattr(mark, "name", "") == "gpu" for mark in marks)
+
+
+def _listed(marks: object) -> Iterable[object]:
+    return marks if isinstance(marks, (list, tuple)) else (marks,)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
+    """Without a GPU what is marked `gpu` is not collected: a third of all tests, each of which costs a little."""
+    if not name.startswith("test") or not marked_gpu(collector, obj) or devices() > 0:
+        return None
+    collector.config.stash[LEFT_OUT].add(f"{collector.nodeid}::{name}")
+    return []
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped, with what to type, where there is no device; those seen to pass are left out."""
+    """Leaves out tests seen to pass and, without a GPU, parameters marked `gpu`; marks the `quick` ones.
+
+    Workers get the files with the most emulated tests first: what is left at the end is short.
+    """
     file = Path(config.option.unseen or os.devnull)
     if seen := set(file.read_text().splitlines() if file.exists() else ()):
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in seen])
         items[:] = [item for item in items if item.nodeid not in seen]
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if marked and devices() == 0:
-        skip = pytest.mark.skip(
-            reason="needs a CUDA device: run `python -m pytest tests -m gpu` on a machine with a GPU"
+    if devices() == 0:
+        marked = [item for item in items if item.get_closest_marker("gpu")]
+        config.stash[LEFT_OUT].update(item.nodeid.partition("[")[0] for item in marked)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+    for item in filter(quick, items):
+        item.add_marker("quick")
+    if hasattr(config, "workerinput"):
+        emulated = Counter(item.path for item in items if "emulation" in _fixtures(item))
+        sizes = Counter(item.path for item in items)
+        items.sort(key=lambda item: (-emulated[item.path], -sizes[item.path]))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells what it left out to the process that sums up; every worker collects the same."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = sorted(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker told."""
+    node.config.stash[LEFT_OUT].update(getattr(node, "workeroutput", {}).get("left_out", ()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What was left out, and registers and spilled bytes of the tensor-core kernels, of their instances the most."""
+    if left_out := config.stash[LEFT_OUT]:
+        files = {name.partition("::")[0] for name in left_out}
+        terminalreporter.write_line(
+            f"not collected: {len(left_out)} tests of {len(files)} files need a CUDA device; run "
+            "`python -m pytest tests -m gpu` on a machine with a GPU"
         )
-        for item in marked:
-            item.add_marker(skip)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Registers and spilled bytes of the tensor-core kernels, of their instances the most."""
     reports = [r for r in terminalreporter.getreports("passed") if r.when == "call"]
     found = [tuple(value) for report in reports for key, value in report.user_properties if key == "kernel"]
     rows = dict.fromkeys(found)  # rows of a table may share a kernel

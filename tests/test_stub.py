@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import typing
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -64,28 +66,61 @@ def test_every_function_is_in_the_stub() -> None:
     assert functions <= written
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_the_stub_is_the_signature(name: str) -> None:
+def stub_differs(name: str) -> str | None:
+    """In what the stub of a function is another signature than the function's, or None."""
     value, node = getattr(baracuda_py, name), WRITTEN[name]
-    for ours, shown in zip(parameters(node), running(value), strict=True):
-        assert ours[0] == shown[0] and ours[2] == shown[2] and same(ours[1], shown[1])
-    assert node.returns and same(ast.unparse(node.returns), str(inspect.signature(value).return_annotation))
+    written, shown = parameters(node), running(value)
+    for ours, theirs in zip_longest(written, shown):
+        if not ours or not theirs or ours[0] != theirs[0] or ours[2] != theirs[2] or not same(ours[1], theirs[1]):
+            return f"{name}: {ours} in the stub, {theirs} runs"
+    returned = str(inspect.signature(value).return_annotation)
+    if not node.returns or not same(ast.unparse(node.returns), returned):
+        return f"{name}: the stub returns {node.returns and ast.unparse(node.returns)}, not {returned}"
     first = " ".join((value.__doc__ or "").strip().partition("\n\n")[0].split())
-    assert ast.get_docstring(node, clean=False) == first.replace('"', "'")
+    if ast.get_docstring(node, clean=False) != first.replace('"', "'"):
+        return f"{name}: the stub says {ast.get_docstring(node, clean=False)!r}, not {first!r}"
+    return None
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_operands_are_typed(name: str) -> None:
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("x: Array", "y: Array"), ("eps: float", "eps: int"), ("eps: float=1e-06", "eps: float"),
+        ("-> Arrays", "-> int"), ("mean(h", "sum(h"),
+    ],
+)  # fmt: skip
+def test_a_difference_is_seen(was: str, now: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ast.unparse(WRITTEN["rms_norm"])
+    assert was in text and stub_differs("rms_norm") is None
+    (changed,) = ast.parse(text.replace(was, now, 1)).body
+    monkeypatch.setitem(WRITTEN, "rms_norm", changed)
+    assert stub_differs("rms_norm")
+
+
+def test_the_stub_is_the_signature() -> None:
+    assert len(ENTRIES) > 1000 and not list(filter(None, map(stub_differs, ENTRIES)))
+
+
+def test_operands_are_typed() -> None:
     """Every operand of the plan by its name is an array, and the keywords of every function have their types."""
+    assert not [why for name in ENTRIES for why in untyped(name)]
+
+
+def untyped(name: str) -> Iterator[str]:
+    """What a signature leaves untyped, or gives a type that it must not have."""
     value = getattr(baracuda_py, name)
     shown = inspect.signature(value).parameters
-    assert all(p.annotation is not p.empty for p in shown.values() if p.kind is not p.VAR_KEYWORD)
-    operands = [p.annotation for n, p in shown.items() if n in ("x", "a", "q", "dy", "logits")]
-    assert all("Array" in said for said in operands)
-    assert shown["stream"].annotation == "Stream" and shown["preference"].annotation == "PlanPreference | None"
+    for n, p in shown.items():
+        if p.annotation is p.empty and p.kind is not p.VAR_KEYWORD:
+            yield f"{name}: {n} has no type"
+        if n in ("x", "a", "q", "dy", "logits") and "Array" not in p.annotation:
+            yield f"{name}: {n} is {p.annotation}"
+    common = shown["stream"].annotation, shown["preference"].annotation
+    if common != ("Stream", "PlanPreference | None"):
+        yield f"{name}: stream and preference are {common}"
     hints = {k: v for k, v in inspect.get_annotations(value).items() if set(_names(v)) <= {*NAMES}}
-    exec_globals = dict(NAMES)
-    assert all(eval(text, exec_globals) is not None for text in hints.values() if text != "None")
+    names = dict(NAMES)
+    yield from (f"{name}: {k} is {text}" for k, text in hints.items() if text != "None" and eval(text, names) is None)
 
 
 def _names(text: str) -> list[str]:

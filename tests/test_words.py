@@ -7,8 +7,6 @@ import re
 import tokenize
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = sorted((ROOT / "kernels").rglob("*.cu*"))
 SCHEDULES = sorted((ROOT / "baracuda_py" / "schedules").rglob("*.py"))
@@ -52,17 +50,20 @@ def test_comments_are_found() -> None:
     assert FIGURE.search("in 138 us") and FIGURE.search("(H200)") and not FIGURE.search("128 bytes, 16 users")
 
 
-@pytest.mark.parametrize("path", KERNELS, ids=_name)
-def test_a_header_names_its_file(path: Path) -> None:
+def test_a_header_names_its_file() -> None:
     """`// name    what it is`, on the first line, or on the second after `#pragma once`."""
-    first = next(line for line in path.read_text().splitlines() if line != "#pragma once")
-    assert re.match(rf"// {re.escape(NAMES.get(path.name, path.stem))}(?:\.cuh)? +\S", first), first
+    firsts = {path: next(line for line in path.read_text().splitlines() if line != "#pragma once") for path in KERNELS}
+    assert firsts and not [
+        f"{_name(path)}: {first}"
+        for path, first in firsts.items()
+        if not re.match(rf"// {re.escape(NAMES.get(path.name, path.stem))}(?:\.cuh)? +\S", first)
+    ]
 
 
-@pytest.mark.parametrize("path", [*KERNELS, *SCHEDULES], ids=_name)
-def test_figures_are_in_the_design_notes(path: Path) -> None:
+def test_figures_are_in_the_design_notes() -> None:
     """What was measured stands in docs/design, where it may grow; comments say why in a sentence."""
-    assert [line for line in comments(path) if FIGURE.search(line)] == []
+    said = [(path, line) for path in [*KERNELS, *SCHEDULES] for line in comments(path)]
+    assert said and not [f"{_name(path)}: {line}" for path, line in said if FIGURE.search(line)]
 
 
 def test_design_notes_that_are_named_exist() -> None:
@@ -75,6 +76,6 @@ def test_design_notes_that_are_named_exist() -> None:
     assert pages == set(re.findall(r"\]\(([\w-]+\.md)\)", index))
 
 
-@pytest.mark.parametrize("path", KERNELS, ids=_name)
-def test_kernel_files_are_small(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 500
+def test_kernel_files_are_small() -> None:
+    lines = {_name(path): len(path.read_text().splitlines()) for path in KERNELS}
+    assert lines and not {name: count for name, count in lines.items() if count > 500}

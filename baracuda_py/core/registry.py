@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import cache
 from typing import Any
 
 from .._exports import EXPORTS
@@ -14,10 +15,16 @@ from .plan import NAMED, PLANS, Plan
 
 def plans() -> dict[str, type[Plan]]:
     """All plans, name → class, in order of family and name."""
+    _import_pages()
+    return dict(sorted(PLANS.items(), key=lambda item: (item[1].op, item[0])))
+
+
+@cache
+def _import_pages() -> None:
+    """Once a process: to walk the folders costs as much as a hundred look-ups."""
     package = importlib.import_module("baracuda_py.ops")
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
-    return dict(sorted(PLANS.items(), key=lambda item: (item[1].op, item[0])))
 
 
 def plan(name: str) -> type[Plan]:
