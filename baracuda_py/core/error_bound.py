@@ -118,7 +118,7 @@ class Backward:
     @property
     def looseness(self) -> tuple[int, float]:
         """Orders bounds from the tightest to the loosest."""
-        return (4, self.c)
+        return (5, self.c)
 
     def __str__(self) -> str:
         return f"backward error {self.c:g} eps"

@@ -54,9 +54,10 @@ def chain(x: np.ndarray, y: np.ndarray, scale: float = 1.0, piece: int = _PIECES
     kind = np.result_type(x, y)
     wide: Any = np.longdouble if kind == np.float64 else np.float64  # holds a product of two numbers of `kind`
     x, y = x.astype(wide), y.astype(wide) * wide(scale)
-    sums = []
+    shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+    sums = [np.zeros(shape, kind)]
     for start in range(0, x.shape[-1], piece):
-        total = np.zeros(1, kind)
+        total = np.zeros(shape, kind)
         for j in range(start, min(start + piece, x.shape[-1])):
             total = (total + x[..., :, j, None] * y[..., None, j, :]).astype(kind)
         sums.append(total)

@@ -83,3 +83,7 @@ def test_operands_in_chains_change_matrix_products_alone() -> None:
         np.testing.assert_array_equal(np.asarray(got), wanted)
     a -= x
     assert type(a) is not np.ndarray and not np.asarray(a).any()
+
+
+def test_a_chain_of_no_terms_is_zero() -> None:
+    assert chain(np.ones((2, 3, 0), np.float32), np.ones((0, 5), np.float32)).tolist() == np.zeros((2, 3, 5)).tolist()
