@@ -79,3 +79,34 @@ def test_design_notes_that_are_named_exist() -> None:
 def test_kernel_files_are_small() -> None:
     lines = {_name(path): len(path.read_text().splitlines()) for path in KERNELS}
     assert lines and not {name: count for name, count in lines.items() if count > 500}
+
+
+_GAP = re.compile(r"(?<=\S) {2,}(?=\S)(?!//)")
+_TERM = 44  # columns of the longest first word of a table
+
+
+def columns_in_prose(text: str) -> list[int]:
+    """Lines, from 1, of a source whose comments have gaps where no column is: of a table that was wrapped as prose is.
+
+    A gap stands behind the first words of a line, above or below another column, between formulas, or before `//`.
+    """
+    lines = [re.sub(r"^(\s*)//", r"\1  ", line) if line.lstrip().startswith("//") else "" for line in text.splitlines()]
+    starts = [{m.end() for m in _GAP.finditer(line)} | {len(line) - len(line.lstrip())} for line in lines]
+    starts = [found if line.strip() else set() for found, line in zip(starts, lines, strict=True)]
+    wrong = []
+    for number, line in enumerate(lines):
+        beside = set().union(*starts[max(number - 1, 0) : number], *starts[number + 1 : number + 2])
+        for gap in _GAP.finditer(line):
+            before = line[: gap.start()].strip()
+            first = len(before) <= _TERM and ". " not in before and not _GAP.search(before)
+            if not (first or gap.end() in beside or "=" in before or before.endswith(";")):
+                wrong.append(number + 1)
+    return wrong
+
+
+def test_tables_in_comments_are_tables() -> None:
+    """A wrapped one reads as prose with gaps in it."""
+    assert columns_in_prose("// Its layouts. Flat    all dense, Strided    the others.") == [1, 1]
+    assert not columns_in_prose("// Flat      all dense\n// Strided   the others, or none of them\n//           at all")
+    assert not columns_in_prose("// y = x + 1,   z = x - 1;  w = 0\nint x;  // one")
+    assert not [f"{_name(path)}:{line}" for path in KERNELS for line in columns_in_prose(path.read_text())]

@@ -130,8 +130,10 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
   BARACUDA_D bool kept(int i, int j) const { return stays(philox_bits(seed, offset, element(i, j))); }
 
   // The same for a warp's fragments, bit e for element e of an accumulator. Four neighbouring keys are one block of the
-  // Philox stream where rows are whole blocks: then lanes share the work. (i, j): the lane's first score. by_rows
-  // scores as Rows has them: keys along t, rows g and g + 8 by_columns   transposed: keys g and g + 8, rows along t
+  // Philox stream where rows are whole blocks: then lanes share the work. (i, j): the lane's first score.
+  //
+  //   by_rows      scores as Rows has them: keys along t, rows g and g + 8
+  //   by_columns   transposed: keys g and g + 8, rows along t
   BARACUDA_D u32 kept_by_rows(int i, int j) const {
     if (key_len % 4 != 0) {
       return kept(i, j) | kept(i, j + 1) << 1 | kept(i + 8, j) << 2 | kept(i + 8, j + 1) << 3;

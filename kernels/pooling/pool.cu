@@ -2,7 +2,8 @@
 //
 // max    the first of the largest, in row-major order; a NaN beats all before it, so that of several the last one wins, as
 //        in PyTorch. Without an element: the lowest value, and place -1.
-// min    likewise. sum, prod   in row-major order, integers in 64 bits that wrap.
+// min    likewise.
+// sum    in row-major order, integers in 64 bits that wrap; prod likewise.
 // avg    the sum, in row-major order from 0, divided once.
 // lp     m (sum (|x| / m)^p)^(1/p), m the largest |x|: no power overflows or vanishes for the size of x alone.
 #include <baracuda/math.cuh>

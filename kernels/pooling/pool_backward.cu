@@ -1,6 +1,7 @@
 // pool_backward   dx[n, i] = sum of what the windows that hold position i hand back, in row-major order of the windows
 //
-// max    dy where the window's saved place is i, of min too.   avg   dy / count, the forward's, 1 for sum.
+// max    dy where the window's saved place is i, of min too.
+// avg    dy / count, the forward's, 1 for sum.
 // lp     dy sign(x) (|x| / y)^(p - 1); 0 where x or y is 0.
 #include <baracuda/math.cuh>
 #include <baracuda/window.cuh>

@@ -20,13 +20,17 @@
 // Layout. Keys and values stream through a ring of STAGES units for each warp, filled by cp.async: a unit is PAGES
 // pages of 16 rows by 128 bytes (64 columns). Eight lanes copy a page's row, so that a quarter of a warp reads one
 // cache line. Piece c of 16 bytes of a page's row r is stored at c ^ r % 8, which keeps copies and ldmatrix free of
-// bank conflicts. With (g, t) = (lane / 4, lane % 4), lane (g, t) holds keys    rows g and g + 8 of a tile: the A
-// operand of a k-step of 16 columns scores  keys g and g + 8, heads 2t and 2t + 1 of eight values  transposed, columns
-// g and g + 8 of 16, keys 2t, 2t + 1, 2t + 8 and 2t + 9: the A operand of a tile of columns sums    columns g and g + 8
-// of 16, heads 2t and 2t + 1 A page of an fp8 cache has 128 columns, a piece is a whole k-step. There lane (g, t) has
-// columns 4t … 4t + 3 of keys and of q, and columns 2g and 2g + 1 instead of g and g + 8 of values and sums. fp8
-// elements become f16, exactly, and so do weights. bf16 queries then become f16 too, divided by a power of two for each
-// head, so that the largest is in [1, 2): what lies more than 2^-14 below that is rounded to 2^-25 of it.
+// bank conflicts. With (g, t) = (lane / 4, lane % 4), lane (g, t) holds
+//
+//   keys     rows g and g + 8 of a tile: the A operand of a k-step of 16 columns
+//   scores   keys g and g + 8, heads 2t and 2t + 1 of eight
+//   values   transposed, columns g and g + 8 of 16, keys 2t, 2t + 1, 2t + 8 and 2t + 9: the A operand of a tile of columns
+//   sums     columns g and g + 8 of 16, heads 2t and 2t + 1
+//
+// A page of an fp8 cache has 128 columns, a piece is a whole k-step. There lane (g, t) has columns 4t … 4t + 3 of keys
+// and of q, and columns 2g and 2g + 1 instead of g and g + 8 of values and sums. fp8 elements become f16, exactly, and
+// so do weights. bf16 queries then become f16 too, divided by a power of two for each head, so that the largest is in
+// [1, 2): what lies more than 2^-14 below that is rounded to 2^-25 of it.
 #include <baracuda/fp8.cuh>
 #include <baracuda/mma.cuh>
 #include "attention/decoding/flash_decoding_merge.cuh"

@@ -2,11 +2,14 @@
 // map        y = f(x0, x1, …) element by element over operands of one shape; geometry in schedules/map.py.
 //
 // A thread takes a few chunks of VEC elements, THREADS chunks apart: all their loads are issued before the first is
-//   used. Flat<VEC>           every operand dense, one chunk for each thread (more were slower: docs/design/map.md);
-//   chunk c has elements c * VEC …; the last block takes the count % VEC elements left. Strided<VEC>        chunk
-//   numbers are split into coordinates over up to 8 merged axes. VEC > 1 where every operand moves along the last axis
-//   by 1 (one wide access) or by 0 (one element for the whole chunk). P has the fields of `schedules/map.py:
-//   map_params`; strides and splat bits are in the order outputs, inputs.
+// used.
+//
+//   Flat<VEC>      every operand dense, one chunk for each thread (more were slower: docs/design/map.md); chunk c has
+//                  elements c * VEC …; the last block takes the count % VEC elements left
+//   Strided<VEC>   chunk numbers are split into coordinates over up to 8 merged axes; VEC > 1 where every operand moves
+//                  along the last axis by 1 (one wide access) or by 0 (one element for the whole chunk)
+//
+// P has the fields of `schedules/map.py: map_params`; strides and splat bits are in the order outputs, inputs.
 //
 // f(in, out) gets arrays of Vec<In, N> and Vec<Out, N> and must treat each element alone, whatever N is: then neither
 // layout nor alignment changes a bit. An output may be the same view as an input: a chunk is read before it is written,
