@@ -1,4 +1,4 @@
-"""Boxes by the copy engine and clusters of blocks, emulated: each kernel here is right, or wrong in one way."""
+"""Boxes by TMA and clusters of blocks, emulated: each kernel here is right, or wrong in one way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor maps: what the copy engine of Hopper GPUs (TMA) is told of an array in global memory.
+"""Tensor maps: what TMA (the copy engine of Hopper GPUs) is told of an array in global memory.
 
 A kernel copies boxes of an array to shared memory and back; the map says where the array's elements are and how a box
 lies in shared memory. A geometry gives a `TensorMap` for each `map` field of its kernel's Params; the runtime encodes
@@ -18,7 +18,7 @@ _SWIZZLES = (0, 32, 64, 128)
 
 @dataclass(frozen=True)
 class TensorMap:
-    """An array as the copy engine sees it; axes are listed innermost first.
+    """An array as TMA sees it; axes are listed innermost first.
 
     operand: whose pointer it starts at, or "@workspace", and `offset` bytes further. strides: bytes between neighbours
     along every axis but the innermost, which is dense. box: elements along each axis that one copy moves. swizzle: the
@@ -44,7 +44,7 @@ class TensorMap:
             raise TypeError(f"{self}: rows of a swizzled box fill the span, {self.swizzle} bytes, got {inner}")
 
     def refusal(self, pointer: int) -> str | None:
-        """Why the copy engine does not take the array at `pointer`, or None."""
+        """Why TMA does not take the array at `pointer`, or None."""
         if (pointer + self.offset) % _ALIGNMENT:
             return f"{self.operand} does not start at a multiple of {_ALIGNMENT} bytes"
         if not all(0 < n <= _EXTENT for n in self.shape):

@@ -1,4 +1,4 @@
-"""Large products on sm_90a whose operands the copy engine cannot read: their rows are copied to a pitch of 16 bytes.
+"""Large products on sm_90a whose operands TMA cannot read: their rows are copied to a pitch of 16 bytes.
 
 Rows that start at odd addresses cost every other kernel, and cuBLAS's, most of its time; the copies cost what reading
 and writing the operands twice costs. Which problems are copied depends on all extents, so the row promises no bits of

@@ -22,7 +22,7 @@ PARAMS = gemm_params(
     rows="i32", groups="i32", total="i32", cluster="i32",
 )  # fmt: skip
 
-_THREADS, _WARPS = 160, 4  # a warpgroup that multiplies, and a warp that has the copy engine read
+_THREADS, _WARPS = 160, 4  # a warpgroup that multiplies, and a warp that has TMA read
 _LINE, _COLUMNS = 128, (32, 64)  # bytes of k in a stage; rows of a that a kernel has room for
 _SHARES = (64, 56, 48, 40, 32, 24, 16, 8)  # columns of b for a block
 _SHARED, _PITCH = 232_448, 20

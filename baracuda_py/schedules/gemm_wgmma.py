@@ -1,4 +1,4 @@
-"""Matrix products on sm_90a: the copy engine, clusters and the tensor cores of warpgroups (kernels/gemm/wgmma.cuh).
+"""Matrix products on sm_90a: TMA, clusters and the tensor cores of warpgroups (kernels/gemm/wgmma.cuh).
 
 A grid of one block a multiprocessor takes tiles of 128 x 256 (clusters of two blocks), 128 x 128 or 128 x 64, whichever
 needs least time for the problem. Where y is dense along its rows, or has few of them, the transposed problem is solved:
@@ -170,7 +170,7 @@ def operand_map(
 
 
 def readable(p: Problem, name: str) -> bool:
-    """Whether the copy engine reads an operand, a, b or up, where it is."""
+    """Whether TMA reads an operand, a, b or up, where it is."""
     view = p.views[name] if name == "a" else transposed(p.views[name])
     return not isinstance(operand_map(name, view, _PANEL), str)
 

@@ -1,4 +1,4 @@
-"""Products of groups of rows on sm_90a (kernels/gemm/grouped_wgmma.cu): tiles of one group each, by the copy engine.
+"""Products of groups of rows on sm_90a (kernels/gemm/grouped_wgmma.cu): tiles of one group each, by TMA.
 
 What is not multiplied as it lies (rows that are not whole 16 bytes, no dense axis) is left to `grouped`. Which it is
 does not depend on how many rows there are, so that their bits do not either.
@@ -74,7 +74,7 @@ def rows_wgmma_step(
     p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = (), turned: bool = False,
     axes: Mapping[str, bool] | None = None,
 ) -> Step | str:  # fmt: skip
-    """`rows_step` by the copy engine; turned: whether there are kernels for a whose rows are not along memory."""
+    """`rows_step` by TMA; turned: whether there are kernels for a whose rows are not along memory."""
     values, views = rows_values(p, operands, turn)
     (rows, _), n, groups, gated = views["a"].shape, views["b"].shape[-1], p.desc.groups, "up" in views
     if groups == 0:
@@ -99,7 +99,7 @@ def rows_wgmma_step(
 
 
 def product_wgmma_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = ()) -> Step | str:
-    """`product_step` by the copy engine: a is dense along m, b and y along n."""
+    """`product_step` by TMA: a is dense along m, b and y along n."""
     a, b, y = (transposed(p.views[operands[n]]) if n in turn else p.views[operands[n]] for n in ("a", "b", "y"))
     (m, rows), n, groups = a.shape, b.shape[-1], p.desc.groups
     if 0 in (m, rows, n, groups):

@@ -1,4 +1,4 @@
-"""Products of integers of 8 bits on sm_90a, by the copy engine and the tensor cores of warpgroups.
+"""Products of integers of 8 bits on sm_90a, by TMA and the tensor cores of warpgroups.
 
 The kernels are those of kernels/quant_gemm/int8_wgmma.cuh, whose tiles and clusters are those of `gemm_wgmma`.
 """

@@ -1,4 +1,4 @@
-"""Products of int8 by weights of 4 bits on sm_90a, by the copy engine and the tensor cores of warpgroups.
+"""Products of int8 by weights of 4 bits on sm_90a, by TMA and the tensor cores of warpgroups.
 
 The kernel is kernels/quant_gemm/w4a8_wgmma.cu. A tile is 128 rows of weights, decoded once, by 128 or 64 rows of x,
 whichever needs less time for the problem.
@@ -50,7 +50,7 @@ def _tiles(desc: Any, columns: int) -> tuple[int, int]:
 
 
 def _codes_map(desc: Any, batch: int) -> TensorMap:
-    """What the copy engine is told of the codes: boxes are the rows of a tile by a slice of k."""
+    """What TMA is told of the codes: boxes are the rows of a tile by a slice of k."""
     pitch = desc.kind.row.bytes(desc.k)
     extents, box = (pitch, desc.n, batch), (SLICE // 2, ROWS, 1)
     return TensorMap("codes", ElementKind.U8, extents, (pitch, pitch * desc.n), box, swizzle=0)

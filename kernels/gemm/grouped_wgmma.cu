@@ -13,7 +13,7 @@ namespace gemm {
 template <class T, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED, class P, class E = void>
 using OneBlock = SentProduct<Product<T, T, COLUMNS, A_ACROSS, B_ACROSS, GATED, default_stages<COLUMNS>, 2, P, E, 1>>;
 
-// Tiles are those of gemm/wgmma_groups.cuh. Warps whose 16 rows are all there have the copy engine store them, where y is
+// Tiles are those of gemm/wgmma_groups.cuh. Warps whose 16 rows are all there have TMA store them, where y is
 // nothing but the sums (`plain`).
 template <class T, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED, class P>
 struct RowsOfGroups : OneBlock<T, COLUMNS, A_ACROSS, B_ACROSS, GATED, P, Epilogue<T, T, float, GATED, OneGroup<T, P>>> {

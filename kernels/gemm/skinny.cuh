@@ -4,7 +4,7 @@
 //
 // The columns of b, up to 64 of them, are the rows of the tensor cores' tile and the rows of a are its columns: a block
 // takes `share` columns of b, so few that there is a block for every multiprocessor, and what the tile has beyond them is
-// whatever lies in shared memory and goes nowhere. One thread has the copy engine fill a ring of stages, 128 bytes of k
+// whatever lies in shared memory and goes nowhere. One thread has TMA fill a ring of stages, 128 bytes of k
 // each; a warpgroup multiplies. The blocks of a cluster, whose columns lie side by side, load a part of a's rows each, for
 // all of them. Each sum is one chain in the order of k, 16 elements at a time, by the same instruction as in
 // gemm/wgmma.cuh: a row has the bits that it has there.

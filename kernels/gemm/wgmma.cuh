@@ -1,7 +1,7 @@
 #pragma once
 // wgmma      matrix products on sm_90a, of 16-bit elements or floats as TF32: tiles of 128 x COLUMNS by the tensor cores.
 //
-// The grid stays (a block a multiprocessor) and takes tiles in turn. One thread of a block has the copy engine fill a
+// The grid stays (a block a multiprocessor) and takes tiles in turn. One thread of a block has TMA fill a
 // ring of stages, 128 bytes of k each; two warpgroups multiply, 64 rows each, and finish their tile (gemm/epilogue.cuh). In
 // clusters of two blocks, whose tiles lie one below the other, each loads half of the columns' operand for both. Each
 // sum is one chain in the order of k, 32 bytes at a time: its bits depend on k alone.
@@ -220,7 +220,7 @@ struct Product {
     hold(d);
   }
 
-  // y by the copy engine: a warp's 16 rows, 64 columns at a time by way of one of its parts, in the 128-byte swizzle.
+  // y by TMA: a warp's 16 rows, 64 columns at a time by way of one of its parts, in the 128-byte swizzle.
   static BARACUDA_D void put_part(u32 part, const float (&d)[8][4]) {
     const u32 row = static_cast<u32>(lane_id()) % 16, first = static_cast<u32>(lane_id()) / 16 ^ row % 8;
 #pragma unroll

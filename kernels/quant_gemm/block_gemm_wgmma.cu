@@ -59,7 +59,7 @@ struct StoredProduct
       for (int at = runs.half * 32; at < p.chunk_bytes; at += 64) prefetch_l2(from + at);
     }
   }
-  // Waits until the stage is free, and has the copy engine load the rows of x from m on.
+  // Waits until the stage is free, and has TMA load the rows of x from m on.
   BARACUDA_D void begin(Stage<Ring::stages> at, int k, int m, int item) const {
     const u32 stage = at.index();
     memory.empty[stage].wait(at.empty_parity());

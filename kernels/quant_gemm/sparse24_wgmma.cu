@@ -2,7 +2,7 @@
 //                 COLUMNS of x on the sparse tensor cores of warpgroups.
 //
 // It is yᵀ = W xᵀ, as the sparse matrix is the left operand. Resident blocks take tiles in turn, in the order of
-// gemm/wgmma.cuh. One thread of a block has the copy engine fill a ring of stages: 128 bytes of the values of each row of
+// gemm/wgmma.cuh. One thread of a block has TMA fill a ring of stages: 128 bytes of the values of each row of
 // W, 256 of each row of x, as two tiles of 128, and the metadata in planes of 16 bytes of each row, which are 128 of k.
 // Two warpgroups multiply half of the rows each and turn their sums on the way out. In clusters of two blocks, whose
 // tiles lie one below the other, each loads half of x's rows for both.

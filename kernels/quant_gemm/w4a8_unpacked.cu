@@ -1,7 +1,7 @@
 // w4a8_unpacked products of int8 by weights of 4 bits in groups, on sm_90a, of weights that w4a8_unpack has made bytes:
 //               quant_gemm/w4a8_sums.cuh.
 //
-// One thread of a block has the copy engine fill the ring: of a slice the rows of W, the rows of x, of which either block of
+// One thread of a block has TMA fill the ring: of a slice the rows of W, the rows of x, of which either block of
 // a cluster loads half for both, and the scales, which lie together.
 #include "quant_gemm/w4a8_sums.cuh"
 

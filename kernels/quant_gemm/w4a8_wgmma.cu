@@ -1,7 +1,7 @@
 // w4a8_wgmma products of int8 by weights of 4 bits in groups, on sm_90a, of weights that are decoded beside the products:
 //            quant_gemm/w4a8_sums.cuh.
 //
-// The copy engine loads x into a stage and codes of W, some slices ahead, into a ring of their own; warpgroups make them
+// TMA loads x into a stage and codes of W, some slices ahead, into a ring of their own; warpgroups make them
 // bytes in their place in the stage. That is a chain of waits for one slice, so two of them have slices in turn.
 #include "quant_gemm/run_numbers.cuh"
 #include "quant_gemm/w4a8_sums.cuh"
@@ -61,7 +61,7 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
     }
   };
 
-  // One thread's of each: which slice of codes, of all tiles in turn, the copy engine is to bring next.
+  // One thread's of each: which slice of codes, of all tiles in turn, TMA is to bring next.
   struct Next {
     u32 tile;
     int slice, row, item;
@@ -78,7 +78,7 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
     tensor_load(codes + slot * CODES, p.codes_map, loaded[slot], next.slice * (DEPTH / 2), next.row, next.item);
     if ((next.slice += DECODERS) >= slices) enter(next);
   }
-  // Waits until the stage is free, and has the copy engine load the rows of x from m on.
+  // Waits until the stage is free, and has TMA load the rows of x from m on.
   BARACUDA_D void begin(Stage<Ring::stages> at, int k, int m, int item) const {
     const u32 stage = at.index();
     memory.empty[stage].wait(at.empty_parity());

@@ -1,4 +1,4 @@
-"""Products of many rows by stored weights on sm_90a: W is decoded where the copy engine would load it.
+"""Products of many rows by stored weights on sm_90a: W is decoded where TMA would load it.
 
 The kernel is kernels/quant_gemm/block_gemm_wgmma.cu. A tile is 128 rows of W by 128 of x, or in clusters of two blocks
 by 256. Where there are fewer tiles than multiprocessors k is summed in parts, which a second launch adds in order.

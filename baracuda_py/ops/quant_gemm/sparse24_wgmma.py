@@ -1,4 +1,4 @@
-"""Products by a compressed 2:4 sparse matrix on sm_90a: the copy engine and the sparse tensor cores of warpgroups.
+"""Products by a compressed 2:4 sparse matrix on sm_90a: TMA and the sparse tensor cores of warpgroups.
 
 The kernel is kernels/quant_gemm/sparse24_wgmma.cu. A tile is 256 rows of W by 128 of x, two of them in a cluster, or
 128 by 64, whichever needs less time for the problem.
@@ -53,7 +53,7 @@ class _Tile:
         return math.ceil(math.prod(self.count(p.desc)) / max(1, p.device.sms // self.cluster)) * self.clocks
 
 
-# Shared memory moves 128 bytes a clock: what the copy engine writes, and a step's operands for each 64 rows of W.
+# Shared memory moves 128 bytes a clock: what TMA writes, and a step's operands for each 64 rows of W.
 _TILES = (_Tile(256, 128, 2, 3, 1, 1950), _Tile(128, 64, 1, 6, 2, 720))
 KERNELS = tuple(
     Kernel(f"wgmma_{tile.rows}", f"sparse24_wgmma<{{T}}, {tile.rows}, {tile.columns}>", _PARAMS, threads=_THREADS,

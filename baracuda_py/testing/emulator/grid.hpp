@@ -14,7 +14,7 @@ namespace simt {
 
 constexpr u32 warp_size = 32, group_size = 128;
 
-struct Box {  // of an array, by the copy engine
+struct Box {  // of an array, by TMA
   u64 map;
   Coordinates at;
 };

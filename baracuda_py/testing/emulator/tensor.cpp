@@ -1,4 +1,4 @@
-// Boxes of arrays in global memory by the copy engine, and clusters of blocks.
+// Boxes of arrays in global memory by TMA, and clusters of blocks.
 #include "grid.hpp"
 
 namespace simt {

@@ -150,7 +150,7 @@ class Together(Operands):
         return f"bulk(t, {self.line}, {places}, {self.value(ops[2])}, {yes(_BULK[what])});"
 
     def _tensor(self, rank: int, stores: bool, ops: list[str]) -> str:
-        """A box by the copy engine: [map, {x, y}], [from], or [to], [map, {x, y}], [barrier] and which blocks."""
+        """A box by TMA: [map, {x, y}], [from], or [to], [map, {x, y}], [barrier] and which blocks."""
         tensor_map, at = _BOX.fullmatch(ops[0 if stores else 1]).groups()  # type: ignore[union-attr]
         box = f"{rank}, {self.value(tensor_map)}, {{{', '.join(self.value(x) for x in parts_of(at))}}}"
         if stores:

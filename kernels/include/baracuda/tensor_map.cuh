@@ -1,5 +1,5 @@
 #pragma once
-// tensor_map what the host tells the copy engine of an array (core/tensor_map.py), encoded by the driver: a kernel
+// tensor_map   what the host tells TMA of an array (core/tensor_map.py), encoded by the driver: a kernel
 // parameter that only the instructions of tma.cuh read.
 
 namespace baracuda {

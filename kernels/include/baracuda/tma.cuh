@@ -1,5 +1,5 @@
 #pragma once
-// tma        boxes of an array between global and shared memory by the copy engine, and clusters of blocks (sm_90 and
+// tma        boxes of an array between global and shared memory by TMA, and clusters of blocks (sm_90 and
 //            later).
 //
 // A map says what the array is and how large a box (tensor_map.cuh); coordinates are those of the box's first element,
@@ -50,7 +50,7 @@ BARACUDA_D u32 cluster_address(const void* p, u32 rank) {
 
 // ---- barriers -------------------------------------------------------------------------------------------------------
 
-// After init, before a barrier of the block, or of the cluster where its other blocks, or the copy engine, use them.
+// After init, before a barrier of the block, or of the cluster where its other blocks, or TMA, use them.
 BARACUDA_D void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -186,7 +186,7 @@ def test_exact_on_small_integers(left: ElementKind, right: ElementKind, row: str
 
 @pytest.mark.usefixtures("emulation")
 def test_rows_have_the_bits_they_have_alone() -> None:
-    """And in tiles of every width, and whether y is stored by the copy engine or not."""
+    """And in tiles of every width, and whether y is stored by TMA or not."""
     k, n = 272, 264
     whole = problem(described(300, n, k, "rows"), "scale_a", "scale_b", "bias")
     emulate(plan_for(whole.case.desc), whole)
