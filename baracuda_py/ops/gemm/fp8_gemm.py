@@ -12,6 +12,7 @@ from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Scalar,
     Variant, choice, derived, element, extent, extents, functional, operand, output, scalar,
 )  # fmt: skip
+from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import FP8
 from ...core.keywords import entry, unexpected
@@ -72,6 +73,12 @@ class Fp8GemmDescriptor(Descriptor):
         return self.b_scales != (1, 1) and self.b_scales == (blocks_of(self.k), blocks_of(self.n))
 
 
+@finite_only
+def _scales(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Finite ones: infinity times a sum that is 0 is NaN on a kernel, and no term is infinite where k is 0."""
+    return rng.uniform(0.25, 2.0, shape)
+
+
 @dataclass(slots=True, kw_only=True)
 class Fp8GemmArgs(Args):
     """Any strides; fp8 travels as uint8, or in a dtype of fp8. `c` and `residual` may be `y` itself.
@@ -83,12 +90,12 @@ class Fp8GemmArgs(Args):
 
     a: Array = operand("m k")
     b: Array = operand("k n", element="b_element")
-    scale_a: Array | None = operand("*a_scales", element=ElementKind.F32, optional=True, values=(0.25, 2.0))
-    scale_b: Array | None = operand("*b_scales", element=ElementKind.F32, optional=True, values=(0.25, 2.0))
+    scale_a: Array | None = operand("*a_scales", element=ElementKind.F32, optional=True, values=_scales)
+    scale_b: Array | None = operand("*b_scales", element=ElementKind.F32, optional=True, values=_scales)
     c: Array | None = operand("m n", element="out_element", optional=True)
     bias: Array | None = operand("n", element="bias_element", optional=True)
     residual: Array | None = operand("m n", element="out_element", optional=True)
-    scale_y: Array | None = operand("", element=ElementKind.F32, optional=True, values=(0.25, 2.0))
+    scale_y: Array | None = operand("", element=ElementKind.F32, optional=True, values=_scales)
     y: Array = output("m n", element="out_element", inplace=("c", "residual"))
     amax: Array | None = output("", element=ElementKind.F32, optional=True)
     alpha: Scalar = scalar(1.0)

@@ -213,7 +213,8 @@ class UniqueConsecutivePlan(Plan):
         if len(x):
             arrays["x"] = x = np.repeat(x, run)[: len(x)]
         if arrays["keep"] is not None:
-            arrays["keep"] = np.asarray(x.astype(np.float64) % 3 != 1)
+            with np.errstate(invalid="ignore"):  # of infinities
+                arrays["keep"] = np.asarray(x.astype(np.float64) % 3 != 1)
 
     @classmethod
     def check_values(cls, desc: UniqueConsecutiveDescriptor, arrays: Mapping[str, Any]) -> str | None:
