@@ -40,15 +40,11 @@ def by_columns(pointer: int, rows: int, cols: int, ld: int, dtype: Any) -> np.nd
 class _Host:
     """Bindings: handles, streams, and of a routine `potrf` its four forms `spotrf` … `zpotrf`."""
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-        self.stream: int | None = None
-
     def create(self) -> int:
         return 1
 
     def set_stream(self, handle: int, stream: int) -> None:
-        self.stream = stream
+        """All is done at once."""
 
     def get_status_name(self, status: int) -> str:
         return f"STATUS_{status}"
@@ -59,7 +55,6 @@ class _Host:
             raise AttributeError(f"no stand-in of {name}")
 
         def call(handle: int, *given: Any) -> Any:
-            self.calls.append((name, *given))
             return routine(self, name[0], dtype, *given)
 
         return call

@@ -105,12 +105,11 @@ def _caller(
     desc: CholeskyDescriptor, factor: Place, info: Place, end: int, operands: Sequence[str]
 ) -> Callable[[Device], Call]:
     """potrf on each matrix in turn; from byte `end` on the workspace is cuSOLVER's, which all of them share."""
-    matrices, infos = offsets(factor.view, 2), offsets(info.view, 0)
     at, info_at = factor.finder(operands), info.finder(operands)
 
     def nothing(device: Device) -> Call:
         """Matrices of no rows are positive definite."""
-        clear = runtime_for(device).clear
+        clear, infos = runtime_for(device).clear, offsets(info.view, 0)
 
         def run(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
             told = info_at(pointers, workspace)
@@ -122,10 +121,11 @@ def _caller(
     def prepare(device: Device) -> Call:
         uplo = UPPER if factor.by_rows else LOWER  # a lower triangle by rows is an upper one by columns
         potrf = Potrf(str(desc.element), desc.n, factor.ld, uplo, device)
+        pairs = list(zip(offsets(factor.view, 2), offsets(info.view, 0), strict=True))
 
         def run(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
             first, told = at(pointers, workspace), info_at(pointers, workspace)
-            for matrix, one in zip(matrices, infos, strict=True):
+            for matrix, one in pairs:
                 potrf.run(first + matrix, told + one, workspace + end, stream)
 
         return Call(run, end + potrf.workspace)
@@ -167,9 +167,7 @@ class CholeskyPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> CholeskyDescriptor:
-        return CholeskyDescriptor(
-            batch_shape=draw.shape(0, 2, 0, 3), n=draw.sizes(0, 1, 2, 7, 33), upper=draw.flag(), element=draw.element
-        )
+        return CholeskyDescriptor(**drawn(draw))
 
     @classmethod
     def complete(cls, desc: CholeskyDescriptor, arrays: dict[str, Any]) -> None:
@@ -184,6 +182,12 @@ class CholeskyPlan(Plan):
     @classmethod
     def flops(cls, desc: CholeskyDescriptor) -> int:
         return int(np.prod(desc.batch_shape, dtype=np.int64)) * desc.n**3 // 3
+
+
+def drawn(draw: Any) -> dict[str, Any]:
+    """A few matrices, or one."""
+    sizes = {"batch_shape": draw.shape(0, 2, 0, 3), "n": draw.sizes(0, 1, 2, 7, 33)}
+    return {**sizes, "upper": draw.flag(), "element": draw.element}
 
 
 def definite(desc: CholeskyDescriptor, drawn: Any) -> Any:

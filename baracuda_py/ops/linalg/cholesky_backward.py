@@ -17,7 +17,7 @@ from ...core import (
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.device import Device
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped
-from .cholesky import ELEMENTS, CholeskyDescriptor, CholeskyPlan, definite
+from .cholesky import ELEMENTS, CholeskyDescriptor, CholeskyPlan, definite, drawn
 
 _THREADS = 256
 
@@ -120,15 +120,14 @@ def _solve(triangular: Triangular, factor: int, work: int, stream: int) -> None:
 def _caller(
     desc: CholeskyDescriptor, factor: Place, work: Place, act: Callable[..., None]
 ) -> Callable[[Device], Callable[..., None]]:
-    """A routine on each pair of matrices in turn."""
-    pairs = list(zip(offsets(factor.view, 2), offsets(work.view, 2), strict=True))
+    """A routine on each pair of matrices in turn; the two pieces are laid out alike."""
 
     def prepare(device: Device) -> Callable[..., None]:
-        triangular = Triangular(str(desc.element), desc.n, UPPER, device)
+        triangular, matrices = Triangular(str(desc.element), desc.n, UPPER, device), offsets(work.view, 2)
 
         def run(pointers: tuple[int, ...], scalars: Any, workspace: int, nbytes: int, stream: int) -> None:
-            for one, other in pairs:
-                act(triangular, workspace + factor.start + one, workspace + work.start + other, stream)
+            for at in matrices:
+                act(triangular, workspace + factor.start + at, workspace + work.start + at, stream)
 
         return run
 
@@ -170,19 +169,16 @@ class CholeskyBackwardPlan(Plan):
 
     @staticmethod
     def case(draw: Any) -> CholeskyBackwardDescriptor:
-        forward = CholeskyPlan.case(draw)
-        return CholeskyBackwardDescriptor(
-            batch_shape=forward.batch_shape, n=forward.n, upper=forward.upper, element=forward.element
-        )
+        return CholeskyBackwardDescriptor(**drawn(draw))
 
     @classmethod
     def complete(cls, desc: CholeskyDescriptor, arrays: dict[str, Any]) -> None:
         """Factors of positive definite matrices, and beyond their triangle numbers that nobody reads."""
-        drawn = arrays["y"]
-        a = definite(desc, drawn)
-        factor = CholeskyPlan.reference(desc, a=a, wanted={"y"})["y"].astype(drawn.dtype)
+        held = arrays["y"]
+        a = definite(desc, held)
+        factor = CholeskyPlan.reference(desc, a=a, wanted={"y"})["y"].astype(held.dtype)
         kept = np.tri(desc.n, dtype=bool)
-        arrays["y"] = np.where(kept.T if desc.upper else kept, factor, drawn)
+        arrays["y"] = np.where(kept.T if desc.upper else kept, factor, held)
 
     @classmethod
     def flops(cls, desc: CholeskyDescriptor) -> int:

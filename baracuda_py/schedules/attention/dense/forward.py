@@ -11,20 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ....core import (
-    ArchSku,
-    Chained,
-    ElementKind,
-    Geometry,
-    Guarantee,
-    Kernel,
-    Params,
-    Problem,
-    Relative,
-    Step,
-    Variant,
-    View,
-)
+from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Step, Variant, View
+from ....core.error_bound import Chained, Relative
 from ....core.variant import aligned
 from ..score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
 
