@@ -36,7 +36,7 @@ class _Solver(Library):
 
 CUSOLVER = _Solver(
     "cusolver", bindings="nvmath.bindings.cusolverDn", package="nvmath-python", error="cuSOLVERError",
-    unsupported=("CUSOLVER_STATUS_ARCH_MISMATCH", "CUSOLVER_STATUS_NOT_SUPPORTED"),
+    unsupported=("CUSOLVER_STATUS_ARCH_MISMATCH", "CUSOLVER_STATUS_NOT_SUPPORTED"), behind=1,  # 11 is of CUDA 12
 )  # fmt: skip
 LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}  # before a routine's name
 LOWER, UPPER = 0, 1  # cublasFillMode_t

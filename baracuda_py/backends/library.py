@@ -58,11 +58,14 @@ class Library:
     name: as cuda-pathfinder knows the library ("cublasLt"). bindings: the module with its functions and enums, whose
     `create()` makes a handle. package: what has that module, for pip. error: the exception of the module that carries
     a failed call's `status`. unsupported: names of the statuses that say that the library cannot do what was asked.
+    behind: how far the library's own major version (of its file's name) is behind that of CUDA.
     """
 
-    def __init__(self, name: str, *, bindings: str, package: str, error: str, unsupported: tuple[str, ...]) -> None:
+    def __init__(
+        self, name: str, *, bindings: str, package: str, error: str, unsupported: tuple[str, ...], behind: int = 0
+    ) -> None:
         self.name = name
-        self._bindings, self._package = bindings, package
+        self._bindings, self._package, self._behind = bindings, package, behind
         self._error, self._unsupported = error, unsupported
         self.forget()
         in_child(self.forget)  # a child cannot use its parent's handles
@@ -74,7 +77,7 @@ class Library:
 
     def unavailable(self) -> str:
         """Why the library cannot be used, with what to type; empty when it can. Asks no device, imports no bindings."""
-        return _search(self.name, self._bindings, self._package)
+        return _search(self.name, self._bindings, self._package, self._behind)
 
     @cached_property
     def bindings(self) -> Any:
@@ -156,7 +159,7 @@ def _is_installed(package: str) -> bool:
 
 
 @functools.cache
-def _search(name: str, bindings: str, package: str) -> str:
+def _search(name: str, bindings: str, package: str, behind: int) -> str:
     """Why the library or its bindings are missing; searched once a process, for a search costs 0.1 s.
 
     The library is loaded for all modules of the process to see, so that the bindings call this one.
@@ -175,6 +178,6 @@ def _search(name: str, bindings: str, package: str) -> str:
     if not path:
         return f"{name} is loaded in this process, but nothing says from where; {install}"
     found = re.search(r"\.so\.(\d+)", Path(path).resolve().name)
-    if major and found and int(found[1]) != major:
-        return f"CuPy is built for CUDA {major}, but {path} is of CUDA {found[1]}; {install}"
+    if major and found and int(found[1]) + behind != major:
+        return f"CuPy is built for CUDA {major}, but {path} is of CUDA {int(found[1]) + behind}; {install}"
     return ""

@@ -53,6 +53,12 @@ def finite_only(make: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
+def no_subnormals(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Of `values=make`: no test puts subnormals among what it makes, but NaN and infinities. `make` says why."""
+    make.no_subnormals = True  # type: ignore[attr-defined]
+    return make
+
+
 @dataclass(frozen=True)
 class Operand:
     """One field of an Args class."""

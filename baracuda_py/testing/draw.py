@@ -166,12 +166,13 @@ def fill(
     plain: bool = True,
     smooth: bool = False,
     usual: bool = False,
+    numbers: Mapping[str, Any] | None = None,
     kind: Any = None,
 ) -> Case:
     """Operands for a descriptor; `present` says which optional ones are given (default: all).
 
     smooth: floats stay where differences approximate derivatives, also of operands declared `Everywhere`.
-    usual: numbers are what a call takes that leaves them out.
+    usual: numbers are what a call takes that leaves them out. numbers: those that are given, by name.
     """
     present = present or {}
     arrays: dict[str, Any] = {}
@@ -187,20 +188,21 @@ def fill(
         if not plain:
             made = [_repeat(spec, one, rng) for one in made]
         arrays[spec.name] = made if spec.many else made[0]
-    numbers = {}
+    defaults = {}
     main = getattr(desc, "element", ElementKind.F32)
     for spec in scalars_of(plan.args):
         choices, default = numbers_of(plan, spec, main), default_of(plan, spec)
         drawn = choices[int(rng.integers(len(choices)))]
         arrays[spec.name] = drawn if not usual else choices[0] if default is dataclasses.MISSING else default
         if len(choices) > 1 and arrays[spec.name] == default and not spec.integer:
-            numbers[spec.name] = default
+            defaults[spec.name] = default
+    arrays.update(numbers or {})
     plan.complete(desc, arrays)
     possible = possible_outputs(plan, desc, arrays)
     wanted = {name for name in possible if present.get(name, True)}
     if not wanted and all(arrays.get(s.name) is None for s in arrays_of(plan.args) if s.role == "inout"):
         wanted = set(possible[:1])
-    omitted = frozenset(name for name, default in numbers.items() if arrays[name] is default)
+    omitted = frozenset(name for name, default in defaults.items() if arrays[name] is default)
     return Case(plan, desc, arrays, frozenset(wanted), kind, omitted)
 
 
@@ -260,12 +262,15 @@ def _contents(
     if callable(values_of):
         made = stored(np.asarray(values_of(rng, desc, shape)).reshape(shape), element)
         known = isinstance(spec.values, Everywhere) or getattr(values_of, "finite_only", False)
-        return _with_specials(made, element, rng) if special and not known and _ordinary(made, element) else made
+        if known or not special or not _ordinary(made, element):
+            return made
+        return _with_specials(made, element, rng, getattr(values_of, "no_subnormals", False))
     if spec.values is not None and not isinstance(spec.values, Everywhere):
         low, high = (getattr(desc, v) if isinstance(v, str) else v for v in spec.values)
         if element.is_float:
             made = stored(rng.uniform(low, high, shape), element)
-            return _with_specials(made, element, rng) if special and _ordinary(made, element) else made
+            made = _with_specials(made, element, rng) if special and _ordinary(made, element) else made
+            return np.abs(made) if low >= 0 else made  # what is declared not to be negative is not
         return stored(rng.integers(low, max(high, low + 1), shape), element)
     if element.bits < 8 or element is ElementKind.E8M0:
         low, high = (120, 134) if element is ElementKind.E8M0 else (0, 256)
@@ -319,13 +324,15 @@ def _ordinary(array: np.ndarray, element: ElementKind) -> bool:
     return bool(array.size) and element.is_inexact and element.bits >= 16
 
 
-def _with_specials(values: Any, element: ElementKind, rng: np.random.Generator) -> Any:
-    """A few elements replaced by what kernels get wrong: signed zeros, subnormals, half the time infinities and NaN."""
+def _with_specials(values: Any, element: ElementKind, rng: np.random.Generator, normal: bool = False) -> Any:
+    """A few elements replaced by what kernels get wrong: signed zeros, subnormals (numbers of half their exponent where
+    only normal ones are meant), half the time infinities and NaN."""
     if element.is_complex:
-        parts = (_with_specials(cast(x, element.part), element.part, rng) for x in (values.real, values.imag))
+        parts = (_with_specials(cast(x, element.part), element.part, rng, normal) for x in (values.real, values.imag))
         return joined(*parts)
-    tiny = element.limits.tiny
-    choices = [0.0, -0.0, tiny, -3 * tiny, 2.0**element.limits.min_exponent]
+    least = 2.0 ** (element.limits.min_exponent // (2 if normal else 1))
+    tiny = least / 2 if normal else element.limits.tiny
+    choices = [0.0, -0.0, tiny, -3 * tiny, least]
     if rng.integers(2):
         choices += [np.inf, -np.inf, np.nan]
     values = np.array(values)

@@ -98,30 +98,39 @@ class Truth:
         return evaluate(self.case, self._narrow)
 
     @cached_property
-    def _finite(self) -> dict[str, Any]:
-        largest = float(self._limits.max)
+    def _finite(self) -> list[dict[str, Any]]:
+        """With the largest number of the element in place of infinities, and with half of it."""
 
-        def within(x: np.ndarray) -> np.ndarray:
-            return joined(within(x.real), within(x.imag)) if x.dtype.kind == "c" else np.clip(x, -largest, largest)
+        def at(largest: float) -> dict[str, Any]:
+            def within(x: np.ndarray) -> np.ndarray:
+                return joined(within(x.real), within(x.imag)) if x.dtype.kind == "c" else np.clip(x, -largest, largest)
 
-        return evaluate(self.case, self._wide, within)
+            return evaluate(self.case, self._wide, within)
+
+        return [at(float(self._limits.max)), at(float(self._limits.max) / 2)]
 
     @cached_property
     def _scale(self) -> dict[str, Any]:
-        """On absolute values, those of the numbers too: a negative coefficient takes nothing from a bound."""
-        given, numbers = self.case.arrays, [spec.name for spec in scalars_of(self.case.plan.args)]
+        """On absolute values, those of factors and terms too: a negative one takes nothing from a bound."""
+        given = self.case.arrays
+        numbers = [spec.name for spec in scalars_of(self.case.plan.args) if not spec.integer]  # a seed stays itself
         sizes = {name: abs(given[name]) for name in numbers if isinstance(given[name], (int, float))}
         return evaluate(replace(self.case, arrays={**given, **sizes}), self._wide, np.abs)
 
     def _wanted(self, actual: np.ndarray, item: Callable[[Any], Any]) -> np.ndarray:
-        """The truth. NaN serves for an infinity times a factor that is 0 in the dtypes of the op: where (of real
-        numbers) the formula in them gives NaN, or with the largest number of the element in place of the infinity
-        would give 0."""
+        """The truth. NaN serves for an infinity times a factor that may be 0 in the dtypes of the op, since it is
+        below the element's least normal number: where (of real numbers) the formula in them gives NaN, or the result
+        hardly differs between the largest number of the element in place of the infinity and half of it. It serves as
+        well where the formula gives NaN in them since sums beyond the element's largest number meet."""
         truth = np.asarray(item(self._truth))
-        unsure = np.isinf(truth) & (actual != actual) if truth.dtype.kind in "fc" else np.False_
+        if truth.dtype.kind not in "fc":
+            return truth
+        unsure = ~(np.abs(truth) <= float(self._limits.max)) & ~np.isnan(truth) & (actual != actual)
         if not unsure.any():
             return truth
-        lost = np.abs(item(self._finite)) < self._wide(self._limits.tiny) / 2
+        with np.errstate(invalid="ignore"):
+            part = np.abs(np.subtract(*map(item, self._finite)))
+        lost = np.isinf(truth) & (part < float(self._limits.max) * 2.0 ** (self._limits.min_exponent - 1))
         if truth.dtype.kind == "f":
             lost |= np.isnan(np.asarray(item(self._own)))
         return np.where(unsure & lost, np.nan, truth)
@@ -315,9 +324,9 @@ def gpu_capture(plan: type[Plan], draw: Draw) -> None:
 def make_like(case: Case, draw: Draw) -> Case:
     """The same descriptor, operands present and scalars (a graph keeps those), other contents of the same dtypes."""
     present = {s.name: case.arrays.get(s.name) is not None or s.name in case.wanted for s in arrays_of(case.plan.args)}
+    numbers = {s.name: case.arrays[s.name] for s in scalars_of(case.plan.args)}  # operands may be made from them
     for _ in range(64):
-        other = fill(case.plan, case.desc, draw.seed(), present, kind=case.kind)
-        other.arrays.update({s.name: case.arrays[s.name] for s in scalars_of(case.plan.args)})
+        other = fill(case.plan, case.desc, draw.seed(), present, numbers=numbers, kind=case.kind)
         if _dtypes(other) == _dtypes(case):
             return other
     return case

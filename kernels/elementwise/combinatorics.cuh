@@ -28,7 +28,7 @@ BARACUDA_SPECIAL double beta(double a, double b) {
   const double total = a + b;
   if (math::abs(a) < 170.0 && math::abs(b) < 170.0 && math::abs(total) < 170.0) {
     const double low = math::abs(a) < math::abs(b) ? a : b, high = math::abs(a) < math::abs(b) ? b : a;
-    return ::tgamma(low) * (::tgamma(high) / ::tgamma(total));
+    return ::tgamma(low + 0.0) * (::tgamma(high) / ::tgamma(total));  // the pole at -0 is that at 0
   }
   return gamma_sign(a) * gamma_sign(b) * gamma_sign(total) * math::exp(log_beta(a, b));
 }

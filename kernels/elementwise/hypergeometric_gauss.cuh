@@ -146,6 +146,7 @@ BARACUDA_D double gauss(const Gauss& f, double x) {
   return times_power(at, power.hi == 0.0 ? one : d, power);
 }
 BARACUDA_SPECIAL double hyp2f1(double x, double a, double b, double c) {
+  if (math::isnan(a) || math::isnan(b) || math::isnan(c)) return numeric<double>::nan();  // also where a or b is 0
   return gauss({{a, 0.0}, {b, 0.0}, {c, 0.0}}, x);
 }
 // dy a b / c F(a + 1, b + 1; c + 1; x), 0 where a or b is 0, as F is 1 then.

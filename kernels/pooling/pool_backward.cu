@@ -72,9 +72,11 @@ template <class T> struct LpPoolSlope {
   }
   template <class Q, int N> BARACUDA_D A slope(const Q& part, int m, const Vec<T, N>& own, int n, i64) const {
     const A x = to_acc(own[n]), y = to_acc(part.y[m]);
-    if (x == A(0) || y == A(0)) return A(0);
     const A ratio = math::abs(x) / y;
-    const A size = power == A(0) ? A(1) : power == A(1) ? ratio : math::pow(ratio, power);
+    const A size = x == A(0) || y == A(0) ? A(0)
+                   : power == A(0)        ? A(1)
+                   : power == A(1)        ? ratio
+                                          : math::pow(ratio, power);
     return to_acc(part.dy[m]) * math::copysign(size, x);
   }
 };

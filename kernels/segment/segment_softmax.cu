@@ -10,10 +10,16 @@ namespace baracuda {
 struct TokenSoftmax {
   static constexpr int planes = 2;
   static constexpr bool x = true, z = false, g = false, h = false, counts = false;
-  template <class A> static BARACUDA_D A apply(A x, A, A, A, const A (&s)[2], A) { return math::exp(x - s[0]) / s[1]; }
+  // The sum of a segment: NaN where the largest is infinite, as what is left of the infinity itself is.
+  template <class A> static BARACUDA_D A total(const A (&s)[2]) { return s[1] + (s[0] - s[0]); }
+  template <class A> static BARACUDA_D A apply(A x, A, A, A, const A (&s)[2], A) {
+    return math::exp(x - s[0]) / total(s);
+  }
 };
 struct TokenLogSoftmax : TokenSoftmax {
-  template <class A> static BARACUDA_D A apply(A x, A, A, A, const A (&s)[2], A) { return x - s[0] - math::log(s[1]); }
+  template <class A> static BARACUDA_D A apply(A x, A, A, A, const A (&s)[2], A) {
+    return x - s[0] - math::log(total(s));
+  }
 };
 // x is dy, z is y; s the sum of their products, or of dy.
 struct SlopeOfSoftmax : TokenSoftmax {

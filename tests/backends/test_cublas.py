@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_cublas import FakeCublas, install, run
 
-from baracuda_py.backends import cublas, library
+from baracuda_py.backends import cublas, cusolver, library
 from baracuda_py.backends.cublas import GemmProblem, Matrix, candidates, prepare
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import DeviceMismatchError, InvalidProblemError, UnsupportedError, WorkspaceTooSmallError
@@ -360,3 +360,13 @@ def test_missing_bindings_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     reason = r'nvmath-python, through which cublasLt is called, was not found; .*pip install ".*\[cu12\]"'
     with pytest.raises(UnsupportedError, match=reason):
         prepare(square(), DEVICE)
+
+
+@pytest.mark.parametrize("version, major, reason", [(11, 12, ""), (12, 13, ""), (11, 13, "is of CUDA 12; install it")])
+@pytest.mark.usefixtures("fresh_search")
+def test_cusolver_counts_its_own_versions(
+    monkeypatch: pytest.MonkeyPatch, version: int, major: int, reason: str
+) -> None:
+    _located(monkeypatch, f"/opt/x/libcusolver.so.{version}", major)
+    found = cusolver.CUSOLVER.unavailable()
+    assert reason in found and bool(found) == bool(reason)

@@ -60,13 +60,13 @@ def _over(dy: Any, a: Any, b: Any) -> Any:
 def _pow_a(dy: Any, a: Any, b: Any) -> Any:
     """dy conj(b a^(b - 1)), and 0 where b is 0."""
     slope = multiply(b, power(a, b - 1))
-    return np.where(b == 0, 0 * dy, multiply(dy, np.conj(slope)))
+    return np.where(b == 0, np.zeros_like(dy), multiply(dy, np.conj(slope)))
 
 
 def _pow_b(dy: Any, a: Any, b: Any) -> Any:
     """dy conj(a^b log a), and 0 where a is 0 and the real part of b not negative."""
     slope = multiply(power(a, b), np.log(a))
-    return np.where((a == 0) & (b.real >= 0), 0 * dy, multiply(dy, np.conj(slope)))
+    return np.where((a == 0) & (b.real >= 0), np.zeros_like(dy), multiply(dy, np.conj(slope)))
 
 
 def _isclose(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> Any:

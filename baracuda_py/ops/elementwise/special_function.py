@@ -12,6 +12,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar, Variant, Vjp,
     choice, element, extents, operand, output, scalar,
 )  # fmt: skip
+from ...core.args import no_subnormals
 from ...core.benchmark import EAGER, Benchmark
 from ...core.error_bound import ErrorBound
 from ...core.tensor import View, broadcast_shape
@@ -30,8 +31,12 @@ class SpecialFunctionDescriptor(Descriptor):
 
 
 def drawn(operand: int) -> Any:
-    """Values for tests of an operand: where its kind says, a few elsewhere."""
+    """Values for tests of an operand: where its kind says, a few elsewhere.
 
+    Of subnormal parameters no accuracy is promised: their reciprocals, which series and gradients begin with, overflow.
+    """
+
+    @no_subnormals
     def values(rng: np.random.Generator, desc: Any, shape: Any) -> Any:
         return desc.kind.row.drawn[operand](rng, shape)
 

@@ -132,6 +132,11 @@ def numbers_like(x: Any, values: range, stream: Any = None) -> Any:
         return made.arange(values.start, values.stop, values.step, dtype=np.int64)
 
 
+def nowhere(*places: Any) -> int:
+    """What names nothing, on purpose, among sums of such places: the least number of their integer."""
+    return min(int(read(x, "places").element.limits.min) for x in places)
+
+
 def number_like(x: Any, value: Any, name: str = "values", stream: Any = None) -> Any:
     """A number as an array without axes, of x's element, package and device, made on a stream; an array as it is."""
     if not isinstance(value, (bool, int, float, complex, np.generic)):

@@ -18,7 +18,7 @@ from ...core.views import broadcast, constant, permuted, reshaped, shape_of, wit
 from ...expressions.elementwise import elementwise
 from .gather import GatherPlan
 from .index_functions import along
-from .key import NOWHERE, broadcast_to, numbers_like
+from .key import NOWHERE, broadcast_to, nowhere, numbers_like
 from .masked_scatter import MaskedScatterPlan
 from .masked_select import MaskedSelectPlan
 from .nonzero import NonzeroPlan, nonzero
@@ -219,7 +219,6 @@ def trim_zeros(
     left = _formula("e - f + 0 * z if e > f else 0 * z")(
         e=end, f=first, z=numbers_like(x, range(1), stream).reshape(()), out=to_number, **options
     )
-    from_x = _formula("i + f if i < n else none")(
-        i=numbers_like(x, range(count), stream), f=first, n=left, none=NOWHERE, **options
-    )
+    steps = numbers_like(x, range(count), stream)
+    from_x = _formula("i + f if i < n else none")(i=steps, f=first, n=left, none=nowhere(steps), **options)
     return take(x, from_x, axis=0, out=to, **options), left

@@ -17,7 +17,7 @@ from ...expressions.elementwise import elementwise
 from .index import IndexPlan
 from .index_functions import picked_by, put_combined
 from .index_put import IndexPutPlan
-from .key import NOWHERE, numbers_like, trailing
+from .key import NOWHERE, nowhere, numbers_like, trailing
 
 MODES = ("fill", "drop", "clip", "promise_in_bounds")
 
@@ -89,7 +89,8 @@ class _Windows:
             placed = "clamp(v, 0, m)" if self.clip else "v"
             text = f"{placed} + i" if step else f"int64({placed})"
             if not self.clip:
-                text, facts["none"] = f"{text} if v >= 0 and v <= m else none", NOWHERE
+                none = nowhere(start, *step.values()) if step else NOWHERE
+                text, facts["none"] = f"{text} if v >= 0 and v <= m else none", none
             found[axis] = _formula(text)(**facts, **step)
         axes = tuple(sorted(found))
         return axes, [found[a] for a in axes]

@@ -34,6 +34,7 @@ from ...schedules.row_groups import (
     FLUSHED, LONG, ROWS_OF_A_WARP, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows,
     launch, row_sets, slabs,
 )  # fmt: skip
+from ...core.args import finite_only
 from ...core.benchmark import Benchmark, COMPILED, EAGER
 from .cross_entropy_formulas import reference
 from .cross_entropy_terms import cross_entropy_of_classes, cross_entropy_of_probabilities
@@ -65,6 +66,7 @@ class CrossEntropyLossDescriptor(Descriptor):
         return self.batch_shape if self.reduction == "none" else ()
 
 
+@finite_only  # as the policy says
 def random_weights(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
     """Test data: class weights are positive."""
     return rng.uniform(0.25, 2.0, shape)
@@ -237,7 +239,10 @@ class CrossEntropyLossPlan(Plan):
     args = CrossEntropyLossArgs
     reference = staticmethod(reference)
     vjp = Vjp("CrossEntropyLossBackwardPlan", grads={"logits": "dlogits"})
-    value_policy = "a target outside [0, num_classes) that is not ignore_index counts as ignored"
+    value_policy = (
+        "a target outside [0, num_classes) that is not ignore_index counts as ignored; class weights are finite: what "
+        "those that are not make of the losses is unspecified"
+    )
     variants = (
         Variant(
             "cluster", _cluster, source="loss/cross_entropy.cu", elements=_FLOATS, design=ArchSku.SM90A,

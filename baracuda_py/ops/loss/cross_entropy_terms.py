@@ -20,6 +20,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
     Relative, Step, Variant, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
 )  # fmt: skip
+from ...core.args import finite_only
 from ...core.benchmark import Benchmark
 from ...core.kinds import TableKind
 from ...core.tensor import Shape
@@ -86,6 +87,13 @@ class CrossEntropyTermsDescriptor(Descriptor):
         return self.num_classes
 
 
+@finite_only  # as the policy says
+def finite_weights(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Test data: weights are positive."""
+    return random_weights(rng, desc, shape)
+
+
+@finite_only
 def random_probabilities(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
     """Test data: rows that sum to 1."""
     made = rng.uniform(0.05, 1.0, shape)
@@ -99,7 +107,7 @@ class CrossEntropyTermsArgs(Args):
     logits: Array = operand(_LOGITS)
     targets: Array | None = operand("*batch_shape", element=INTEGERS, kinds=_CLASSES, values=(0, "num_classes"))
     probabilities: Array | None = operand(_LOGITS, kinds=_SOFT, values=random_probabilities)
-    weight: Array | None = operand("num_classes", optional=True, values=random_weights)
+    weight: Array | None = operand("num_classes", optional=True, values=finite_weights)
     loss: Array = output("*loss_shape", element="acc")
     entropy: Array | None = output("*batch_shape", element="acc", optional=True)
     argmax: Array | None = output("*batch_shape", element=ElementKind.I64, optional=True)
@@ -271,7 +279,10 @@ class CrossEntropyTermsPlan(Plan):
     descriptor = CrossEntropyTermsDescriptor
     args = CrossEntropyTermsArgs
     reference = staticmethod(reference)
-    value_policy = "a target outside [0, num_classes) that is not ignore_index counts as ignored"
+    value_policy = (
+        "a target outside [0, num_classes) that is not ignore_index counts as ignored; weights and probabilities are "
+        "finite: what those that are not make of their rows is unspecified"
+    )
     vjp = Vjp("CrossEntropyTermsBackwardPlan", grads={"logits": "dlogits", "probabilities": "dprobabilities"})
     variants = (
         Variant(

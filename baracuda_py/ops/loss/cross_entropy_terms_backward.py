@@ -22,9 +22,8 @@ from ...schedules.loss_sums import total_weight
 from ...schedules.row_groups import FLUSHED, group_params, group_rows
 from .cross_entropy_terms import (
     FORWARD, OPTIONS, POINTERS, CrossEntropyTermsDescriptor, CrossEntropyTermsPlan, TargetKind, constants, entropy_of,
-    group_of, losses_step, random_probabilities, scores, terms_case, terms_kernel,
+    finite_weights, group_of, losses_step, random_probabilities, scores, terms_case, terms_kernel,
 )  # fmt: skip
-from .loss_kinds import random_weights
 from .row_loss import INTEGERS, THREADS
 from .row_loss_backward import TOTAL_KERNELS
 
@@ -47,7 +46,7 @@ class CrossEntropyTermsBackwardArgs(Args):
         "*batch_shape", element=INTEGERS, kinds=(TargetKind.CLASSES,), values=(0, "num_classes")
     )
     probabilities: Array | None = operand(_LOGITS, kinds=(TargetKind.PROBABILITIES,), values=random_probabilities)
-    weight: Array | None = operand("num_classes", optional=True, values=random_weights)
+    weight: Array | None = operand("num_classes", optional=True, values=finite_weights)
     dlogits: Array | None = output(_LOGITS, optional=True)
     dprobabilities: Array | None = output(_LOGITS, optional=True, kinds=(TargetKind.PROBABILITIES,))
 

@@ -160,7 +160,7 @@ class LinearCrossEntropyPlan(Plan):
     vjp = Vjp("LinearCrossEntropyBackwardPlan", grads={"x": "dx", "weight": "dweight", "bias": "dbias"})
     value_policy = (
         "a target outside [0, num_classes) that is not ignore_index counts as ignored; an ignored row has the gradient "
-        "0, whatever its logits are"
+        "0, whatever its logits are; class weights are finite: what those that are not make is unspecified"
     )
     variants = variants(_geometry, True)
     torch = staticmethod(in_torch)

@@ -46,6 +46,11 @@ class RnntLossBackwardArgs(Args):
     dlogits: Array = output("batch steps positions classes", inplace=("logits",))
 
 
+def _then(step: Any, beta: Any) -> Any:
+    """log of a step and of what follows; of a step from which no path goes on, whatever it is itself, -inf."""
+    return np.where(beta == -np.inf, beta, step + beta)
+
+
 def reference(
     desc: RnntLossBackwardDescriptor, *, dloss: Any, logits: Any, targets: Any, logit_lengths: Any, target_lengths: Any,
     lse: Any, log_steps: Any, log_alpha: Any, nll: Any,
@@ -57,18 +62,17 @@ def reference(
     with np.errstate(all="ignore"):
         for t, u in ((t, u) for t in reversed(range(desc.steps + 1)) for u in reversed(range(desc.positions))):
             if t < desc.steps:
-                ways = steps[:, t, u, 0] + beta[:, t + 1, u], steps[:, t, u, 1] + beta[:, t, u + 1]
+                ways = _then(steps[:, t, u, 0], beta[:, t + 1, u]), _then(steps[:, t, u, 1], beta[:, t, u + 1])
                 beta[:, t, u] = np.logaddexp(*ways)
             beta[(inside.steps == t) & (inside.labels == u), t, u] = 0
         a = log_alpha + nll[:, None, None]
         g = np.zeros_like(logits)
         if desc.fused_log_softmax:
             g = np.exp((logits - lse[..., None]) + (a + beta[:, :-1, :-1])[..., None])
-        g[..., desc.blank_class] -= np.exp(a + log_steps[..., 0] + beta[:, 1:, :-1])
+        g[..., desc.blank_class] -= np.exp(a + _then(log_steps[..., 0], beta[:, 1:, :-1]))
         hits = inside.label[..., None] == np.arange(desc.classes)
-        g[:, :, :-1] -= np.where(hits, np.exp(a + log_steps[..., 1] + beta[:, :-1, 1:])[:, :, :-1, None], 0).astype(
-            dtype
-        )
+        own = np.exp(a + _then(log_steps[..., 1], beta[:, :-1, 1:]))[:, :, :-1, None]
+        g[:, :, :-1] -= np.where(hits, own, 0).astype(dtype)
         g = np.clip(g, -desc.clamp, desc.clamp) if desc.clamp > 0 else g
         upstream = np.broadcast_to(dloss, (desc.batch,))[:, None, None, None]
         upstream = upstream / dtype.type(desc.batch) if desc.reduction == "mean" else upstream

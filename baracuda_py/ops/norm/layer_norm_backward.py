@@ -109,8 +109,9 @@ class LayerNormBackwardPlan(Plan):
     def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
         if arrays["x"].size:
             x = arrays["x"].astype(np.float64).reshape(*desc.batch_shape, -1)
-            arrays["mean"] = x.mean(axis=-1).astype(desc.acc.dtype)
-            arrays["rstd"] = (1 / np.sqrt(x.var(axis=-1) + 1e-5)).astype(desc.acc.dtype)
+            with np.errstate(invalid="ignore"):
+                arrays["mean"] = x.mean(axis=-1).astype(desc.acc.dtype)
+                arrays["rstd"] = (1 / np.sqrt(x.var(axis=-1) + 1e-5)).astype(desc.acc.dtype)
 
     @classmethod
     def bytes(cls, desc: Any) -> int:

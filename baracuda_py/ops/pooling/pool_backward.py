@@ -13,6 +13,7 @@ from ...core import (
     FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Variant, functional, operand, output,
 )  # fmt: skip
+from ...core.args import finite_only
 from ...core.element import INDICES
 from ...core.errors import UnsupportedError
 from ...schedules.map import widths
@@ -45,13 +46,19 @@ class PoolBackwardDescriptor(PoolDescriptor):
         PoolDescriptor.validate(self)
 
 
+@finite_only  # it is what the forward makes of x
+def _norms(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Test data: norms of windows."""
+    return rng.uniform(0.5, 2.0, shape)
+
+
 @dataclass(slots=True, kw_only=True)
 class PoolBackwardArgs(Args):
     """Any strides. max takes the forward's `indices`, lp its x and y, avg neither."""
 
     dy: Array = operand("*out_shape")
     x: Array | None = operand("*shape", kinds=(PoolKind.LP,))
-    y: Array | None = operand("*out_shape", kinds=(PoolKind.LP,), values=(0.5, 2.0))
+    y: Array | None = operand("*out_shape", kinds=(PoolKind.LP,), values=_norms)
     indices: Array | None = operand("*out_shape", element=INDICES[::-1], kinds=(PoolKind.MAX,), values=random_places)
     dx: Array = output("*shape")
 

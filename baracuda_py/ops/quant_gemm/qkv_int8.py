@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Relative, Scalar, Step, Variant, View, Vjp, extent, functional, operand, output, scalar,
+    Args, Array, Chained, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
+    Problem, Scalar, Step, Variant, View, Vjp, extent, functional, operand, output, scalar,
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import BYTES, EAGER, Benchmark
@@ -218,7 +218,7 @@ def _widened(row: Variant) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
-GUARANTEE = Guarantee(Relative(4, mean=3))
+GUARANTEE = Guarantee(Chained(4, mean=3))
 
 
 class QkvInt8Plan(Plan):

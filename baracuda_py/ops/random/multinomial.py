@@ -12,6 +12,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar, Step,
     Variant, element, extent, flag, functional, operand, output, scalar,
 )  # fmt: skip
+from ...core.args import no_subnormals
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
 from ...core.variant import aligned
@@ -39,6 +40,7 @@ class MultinomialDescriptor(Descriptor):
             raise InvalidProblemError(f"{most}, got {self.num_samples}")
 
 
+@no_subnormals  # shares of one are as large as it is itself
 def _weights(rng: np.random.Generator, desc: Any, shape: Any) -> Any:
     return np.maximum(rng.standard_normal(shape), 0) + (rng.random(shape) < 0.3)
 

@@ -13,6 +13,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, Vjp,
     axes, element, extents, flag, functional, operand, output,
 )  # fmt: skip
+from ...core.args import no_subnormals
 from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.errors import InvalidProblemError
@@ -36,12 +37,18 @@ class AverageDescriptor(AlongAxes, Descriptor):
     element: ElementKind = element()
 
 
+@no_subnormals  # products with them keep few digits of theirs
+def _weights(rng: np.random.Generator, desc: Any, shape: Shape) -> Any:
+    """Test data: weights are positive."""
+    return rng.uniform(0, 1, shape)
+
+
 @dataclass(slots=True, kw_only=True)
 class AverageArgs(Args):
     """Any strides. z is the sum of the weights of every y, in float32 (float64 of float64)."""
 
     x: Array = operand("*shape")
-    weights: Array = operand("*shape", broadcast=True, values=(0, 1))
+    weights: Array = operand("*shape", broadcast=True, values=_weights)
     y: Array = output("*result_shape")
     z: Array = output("*result_shape", element="acc")
 
@@ -113,7 +120,7 @@ class AverageBackwardArgs(Args):
 
     dy: Array = operand("*result_shape")
     x: Array = operand("*shape")
-    weights: Array = operand("*shape", broadcast=True, values=(0, 1))
+    weights: Array = operand("*shape", broadcast=True, values=_weights)
     y: Array = operand("*result_shape")
     z: Array = operand("*result_shape", element="acc")
     dx: Array | None = output("*shape", optional=True)

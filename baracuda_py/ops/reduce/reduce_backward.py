@@ -13,7 +13,7 @@ from ...core import (
     flag, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.element import cast, decode
+from ...core.element import cast, decode, joined
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
@@ -107,7 +107,8 @@ def tied(x: Any, axes: tuple[int, ...], extreme: Any) -> Any:
         near = np.abs(size - top) <= 4 * np.maximum(ulp.eps * top, ulp.smallest_subnormal)
         near &= np.isfinite(top) & (np.sum(near, axis=axes, keepdims=True) > 1)
         size = np.copysign(top.astype(ulp.dtype), x.real)
-    return np.where(near, np.where(np.abs(x.real) < np.abs(x.imag), 1j * size, size), x).astype(x.dtype)
+        turned = np.where(np.abs(x.real) < np.abs(x.imag), joined(0 * size, size), size)
+    return np.where(near, turned, x).astype(x.dtype)
 
 
 _SIZES = {ReduceKind.MAX_NORM: np.max, ReduceKind.MIN_NORM: np.min}

@@ -67,7 +67,7 @@ def reference(
         else:
             if desc.element in HALVES:
                 made = rows_of(desc, forward(desc, x=x, initial=initial, wanted=set())["y"])
-            dx, dfirst = _exponentials(desc, slopes, values, made, initial, dlast)
+            dx, dfirst = _exponentials(desc, slopes, values, made, initial, dlast, dcarry is not None)
     if desc.kind is not desc.kind.plain:
         dx = np.where(np.isnan(values), dy.dtype.type(0), dx)
     return {"dx": from_rows(desc, dx), "dinitial": dfirst.reshape(desc.kept_shape)}
@@ -91,7 +91,7 @@ def _products(
 
 
 def _exponentials(
-    desc: ScanBackwardDescriptor, slopes: Any, values: Any, made: Any, initial: Any, dlast: Any
+    desc: ScanBackwardDescriptor, slopes: Any, values: Any, made: Any, initial: Any, dlast: Any, carried: bool
 ) -> tuple[Any, Any]:
     """dx[i] = exp(x[i]) times the sum of dy[j] exp(-y[j]), in logarithms; a y of -inf has nothing to hand back."""
     first = np.full(dlast.shape, -np.inf, dlast.dtype) if initial is None else initial.reshape(dlast.shape)
@@ -102,6 +102,7 @@ def _exponentials(
     sums = np.concatenate([made, last[..., None]], -1)
     weights = np.log(np.abs(slopes)) - sums
     nothing = (sums == -np.inf) | ((slopes == 0) & ~np.isnan(sums))
+    nothing[..., -1] |= not carried
     own = np.concatenate([values, first[..., None]], -1)
     parts = []
     for chosen in (~(slopes < 0), slopes < 0):

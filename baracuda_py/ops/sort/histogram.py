@@ -12,6 +12,7 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan,
     Problem, Scalar, Variant, element, extent, extents, flag, functional, integer, operand, output, scalar,
 )  # fmt: skip
+from ...core.args import finite_only
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape
 from ...core.variant import Step
@@ -42,6 +43,7 @@ class BinsDescriptor(Descriptor):
         return self.bins + 1
 
 
+@finite_only  # they ascend
 def _edges(rng: Any, desc: BinsDescriptor, shape: Shape) -> Any:
     return np.sort(np.round(rng.standard_normal(shape) * 4) / 2)
 

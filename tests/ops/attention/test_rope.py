@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import baracuda_py as bc
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.attention.rope.rope import RopeArgs, RopeDescriptor, RopePlan, reference, rope
 from baracuda_py.ops.attention.rope.rope_backward import rope_backward
+from baracuda_py.testing.places import call
 
 RNG = np.random.default_rng(5)
 
@@ -229,3 +231,23 @@ def test_gpu_tables_and_scale(dtype, pairing, rotary):
     y = rope(cp.asarray(x), scale=0.5, **options)
     np.testing.assert_array_equal(y.get()[..., :rotary], rope(cp.asarray(x), **options).get()[..., :rotary] / 2)
     np.testing.assert_array_equal(y.get()[..., rotary:], x[..., rotary:])
+
+
+@pytest.mark.parametrize("plan", ["RopePlan", "QkNormRopePlan"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_frequency_that_is_not_finite(plan, dtype, place):
+    """Its pairs are NaN, the others what they are without it."""
+    plan, shape = getattr(bc, plan), (1, 2, 3, 8)
+    x = np.random.default_rng(3).standard_normal(shape)
+    facts = {"batch_size": 1, "seq_len": 3, "head_dim": 8, "pairing": "interleaved", "element": dtype}
+    if plan is RopePlan:
+        desc, given, outputs = plan.descriptor(num_heads=2, **facts), {"x": x}, ("y",)
+    else:
+        desc, given, outputs = plan.descriptor(num_heads=2, num_kv_heads=2, **facts), {"q": x, "k": x}, ("yq", "yk")
+    usual = np.array([1.0, 0.3, 0.1, 0.02])
+    wanted = call(plan, desc, outputs, place, inv_freq=usual, **given)[outputs[0]]
+    for odd in (np.inf, -np.inf, np.nan):
+        found = call(plan, desc, outputs, place, inv_freq=np.where(np.arange(4) == 2, odd, usual), **given)
+        y = found[outputs[0]]
+        assert np.isnan(y[..., 4:6]).all()
+        np.testing.assert_array_equal(np.delete(y, (4, 5), -1), np.delete(wanted, (4, 5), -1))

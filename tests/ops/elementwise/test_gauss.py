@@ -95,3 +95,18 @@ def test_bernoulli_numbers(place):
     wanted = [float(mp.bernoulli(int(n))) if n < 260 else -np.inf if n % 4 == 0 else 0 for n in x[:102]]
     wanted[1] = -0.5
     np.testing.assert_allclose(y, [*wanted, -np.inf, np.nan, np.nan, np.nan, np.nan], rtol=2.0**-52)
+
+
+@pytest.mark.parametrize("odd", range(3))
+def test_a_parameter_that_is_nan(odd, place):
+    """Also where the value would be 1 whatever the others are: at x = 0, and with b = 0."""
+    given = [np.full(2, 0.7), np.array([0.7, 0.0]), np.full(2, 2.5)]
+    given[odd] = np.full(2, np.nan)
+    assert np.isnan(of(place, *given, np.array([0.0, 0.5]))).all()
+
+
+def test_beta_at_its_pole(place):
+    """+inf on either side of 0, as SciPy has it, in gammas and beyond their range."""
+    a, b = np.array([0.0, -0.0, -0.0, 3.0]), np.array([23.0, 23.0, 300.0, -0.0])
+    desc = SpecialFunctionPlan.descriptor(kind="beta", shape=a.shape, element="float64")
+    assert (call(SpecialFunctionPlan, desc, ("y",), place, a=a, b=b)["y"] == np.inf).all()

@@ -330,3 +330,13 @@ def test_checked_run_names_the_indices(monkeypatch):
     for wrong in ([1, 4, 5], [-1, 2, 5], [1, 2, 6]):
         with pytest.raises(InvalidProblemError, match="must name a place of its window"):
             bc.pool_backward(dy, indices=np.array([wrong]), shape=(1, 6), **facts)
+
+
+def test_gradient_of_a_norm_at_zero(place):
+    """0 times the gradient that comes in, which is NaN of one that is not finite."""
+    desc = bc.PoolBackwardPlan.descriptor(
+        kind="lp", shape=(1, 1, 6), spatial_rank=1, kernel_size=2, norm_type=3.0, element="float32"
+    )
+    x, y = np.array([[[0.0, 1.0, 0.0, 1.0, 0.0, 1.0]]]), np.ones((1, 1, 3))
+    dx = call(bc.PoolBackwardPlan, desc, ("dx",), place, dy=np.array([[[2.0, np.nan, -np.inf]]]), x=x, y=y)["dx"]
+    assert dx[0, 0, 0] == 0 and np.isnan(dx[0, 0, [2, 4]]).all() and dx[0, 0, 1] == 2

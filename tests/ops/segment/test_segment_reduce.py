@@ -190,3 +190,14 @@ def test_shares_of_exponentials_far_from_zero(place, element, initial):
         wanted[ids == segment] = dy[segment] * e / (e.sum(0) + (np.exp(-1) if initial else 0))
     rtol = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-6, "float64": 1e-14}[element]
     np.testing.assert_allclose(dx.astype(np.float64), wanted, rtol=rtol)
+
+
+def test_softmax_of_an_infinity(place: str) -> None:
+    """A segment with +inf is NaN throughout, as torch.softmax has it; its neighbours are what they were."""
+    x, ids = np.array([[np.inf], [0.0], [1.0], [2.0]]), np.array([0, 0, 1, 1])
+    for kind, wanted in (("softmax", [0.2689414213699951, 0.7310585786300049]),
+                         ("log_softmax", [-1.3132616875182228, -0.3132616875182228])):  # fmt: skip
+        desc = bc.SegmentSoftmaxPlan.descriptor(num_segments=2, kind=kind, tokens=4, row_shape=(1,), element="float64")
+        y = call(bc.SegmentSoftmaxPlan, desc, ("y",), place, x=x, index=ids)["y"][:, 0]
+        assert np.isnan(y[:2]).all()
+        np.testing.assert_allclose(y[2:], wanted, rtol=1e-14)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....core import ElementKind, derived, extents, operand
-from ....core.args import broadcasts_to
+from ....core.args import broadcasts_to, finite_only
 from ....core.element import INDICES
 from ....core.errors import InvalidProblemError
 from ..layouts import LAYOUTS
@@ -17,6 +17,7 @@ FREQUENCIES = (ElementKind.F32, ElementKind.F64)
 TABLES = ("cos", "sin")
 
 
+@finite_only  # beside those that are not, sines of the smallest are 0 where a wider type has them
 def random_frequencies(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
     """Radians per position, as large and as small as usual ones."""
     return rng.uniform(1e-5, 1, shape)
