@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.memory import lacking
 from baracuda_py.core.outputs import maker
@@ -112,3 +113,24 @@ def test_what_the_backend_computes_with() -> None:
 def test_arrays_of_nothing_but_numbers(make: Any) -> None:
     with pytest.raises(bc.OutOfMemoryError, match="bytes for an output"):
         make(1 << 52)
+
+
+def test_a_workspace_names_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nothing is launched, and the next call, which finds memory, runs."""
+    cupy = pytest.importorskip("cupy")
+    from baracuda_py.testing import pointer_view
+    from baracuda_py.testing.recording import Recorder, recording
+
+    def empty(*_: Any) -> Any:
+        raise cupy.cuda.memory.OutOfMemoryError(1 << 44, 0)
+
+    plan = bc.SortPlan.select(bc.SortPlan.descriptor(shape=(1 << 22,), element="float32"), device=fake_device(9.0))
+    args = plan.args(**{name: pointer_view(np.empty(1 << 22, kind)) for name, kind in (("x", "f4"), ("y", "f4"))})
+    with recording() as record:
+        with monkeypatch.context() as during:
+            during.setattr(Recorder, "allocate", empty)
+            with pytest.raises(bc.OutOfMemoryError, match=r"\d+ bytes for the workspace of sort\.sort") as said:
+                plan.run(args)
+        assert isinstance(said.value, cupy.cuda.memory.OutOfMemoryError) and not record.launches
+        plan.run(args)
+        assert record.launches

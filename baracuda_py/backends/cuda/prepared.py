@@ -13,6 +13,7 @@ from ...core.device import mark_used, refuse_forked
 from ...core.dispatch import host_number
 from ...core.errors import DeviceMismatchError, NotPreparedError
 from ...core.memo import cached_property
+from ...core.memory import lacking
 from ...core.numbers import range_of
 from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
@@ -254,7 +255,14 @@ class Layouts:
         if given is not None:
             return checked_workspace(given, needed, self.device)
         captured = self.runtime.capturing(stream) and not for_graph()
-        made = self.runtime.allocate(needed, stream, package) if package == "torch" or not captured else None
+        made = None
+        if package == "torch" or not captured:
+            try:
+                made = self.runtime.allocate(needed, stream, package)
+            except Exception as error:
+                if (told := lacking(error, f"the workspace of {self.plan.op}", needed)) is None:
+                    raise
+                raise told from error
         if made is None or (captured and not of_a_graph(made)):
             raise NotPreparedError(f"{self.plan.op} needs {needed} bytes of workspace, to be given under capture")
         return made
