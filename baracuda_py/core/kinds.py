@@ -26,6 +26,11 @@ class TableKind(enum.Enum):
         return str(self.row.cpp)
 
     @property
+    def header(self) -> str:
+        """The file under kernels/ that has the functor; "" where the kernel's own file has it."""
+        return ""
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The public names of its function: its own and the row's aliases."""
         return self.value, *self.row.aliases
