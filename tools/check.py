@@ -88,10 +88,10 @@ def kernels(plan: type[Plan]) -> set[str]:
     sources = {kernel.source or row.source for row in plan.variants for kernel in row.kernels} - {None, ""}
     lines = [f"#include <{name}>" for name in (*_EVERY_UNIT, *sorted(map(str, sources)))]
     for row in plan.variants:
-        if row.prelude is None:
-            continue
         for kind in plan.kinds or (None,):
-            texts = [row.prelude(element, kind) for element in row.elements_for(kind)]
+            header = getattr(kind, "header", "")  # of its functor
+            texts = [f'#include "{header}"'] if header else []
+            texts += [row.prelude(element, kind) for element in row.elements_for(kind)] if row.prelude else []
             lines += dict.fromkeys(line for text in texts for line in text.splitlines() if line.startswith("#include"))
     text = source.flatten("\n".join(dict.fromkeys(lines)) + "\n")
     return {f"kernels/{name}" for name in _LINE.findall(text)} & {*_kernel_files()}

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+class WithFunctor:
+    """A row that names its functor: "rounding/Floor" is Floor of the file rounding.cuh in `folder`, "Floor" alone one
+    of the kernel's own file.
+    """
+
+    functor: str
+    folder: ClassVar[str]
+    """Under kernels/."""
+
+    @property
+    def cpp(self) -> str:
+        """The functor's name."""
+        return self.functor.rpartition("/")[2]
+
+    @property
+    def header(self) -> str:
+        """The functor's file under kernels/; "" where the kernel's own has it."""
+        file = self.functor.rpartition("/")[0]
+        return f"{self.folder}/{file}.cuh" if file else ""
 
 
 class TableKind(enum.Enum):
@@ -24,6 +45,11 @@ class TableKind(enum.Enum):
     def cpp(self) -> str:
         """The functor that the row names, without its template argument."""
         return str(self.row.cpp)
+
+    @property
+    def header(self) -> str:
+        """The file under kernels/ that has the functor; "" where the kernel's own file has it."""
+        return self.row.header if isinstance(self.row, WithFunctor) else ""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -31,7 +31,8 @@ class Kernel:
     """A template and the finite axes it is instantiated over.
 
     template: the call in namespace baracuda, e.g. "rms_norm_row<{T}, {VEC}, {I}>"; {T} and {A} are the C++ types of the
-    element and its accumulator, {KIND} the kind's C++ name, the rest are axes. axes: name → values, or a function of
+    element and its accumulator, {KIND} the kind's C++ name, the rest are axes. A unit includes the `header` of the kind
+    that its template names, and no other kind's. axes: name → values, or a function of
     the element; True/False, ints, "i32"/"i64", ElementKinds and C++ names are written as C++. threads: block size for
     __launch_bounds__, a number or the name of an axis, and min_blocks. source: the file under kernels/ it is in,
     if not the row's. kindless: it is the same for every kind of the plan, which share what is compiled. shared: plans
@@ -246,11 +247,13 @@ class Variant:
         kind = None if kernel.kindless or kernel.shared else kind
         kind_name = "" if kind is None else _cpp(kind)
         call = kernel.template.format(T=element.ctype, A=element.acc.ctype, KIND=kind_name, **names)
+        header = _header(kind) if "{KIND}" in kernel.template else ""
+        own = self.prelude(element, kind) if self.prelude and not (kernel.kindless or kernel.shared) else ""
         suffix = "_".join(label(v) for v in axes.values())
         symbol = f"bc_{_tag(kernel.shared or op, kind)}__{kernel.name}__{element}"
         return Instance(
             symbol + (f"__{suffix}" if suffix else ""), kernel, axes, call, kernel.bounds(element, axes, kind),
-            self.prelude(element, kind) if self.prelude and not (kernel.kindless or kernel.shared) else "",
+            "\n".join(filter(None, (header, own))),
         )  # fmt: skip
 
     def _text(self, instance: Instance) -> str:
@@ -278,6 +281,12 @@ class Variant:
 def label(value: Any) -> str:
     """An axis value as part of a symbol."""
     return str(value).lower().replace(".", "_").replace("-", "m")
+
+
+def _header(kind: Any) -> str:
+    """The include of a kind's functor."""
+    file = getattr(kind, "header", "")
+    return f'#include "{file}"' if file else ""
 
 
 def _tag(op: str, kind: Any) -> str:

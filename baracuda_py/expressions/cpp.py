@@ -9,7 +9,7 @@
 
 where Ai is value_t of input i's element (float of 16-bit floats, i32 of i8, …: elementwise/expression.cuh), and Bj that
 of output j's. What scalars make among themselves is computed in the constructor, once a thread. The text needs
-`elementwise/expression.cuh` before it.
+`elementwise/expression.cuh` and what `headers(program)` includes before it.
 """
 
 from __future__ import annotations

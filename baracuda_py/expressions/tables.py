@@ -16,7 +16,7 @@ HEADERS: Mapping[str, str] = {
     "unary": "", "unary_special": "elementwise/special.cuh", "unary_bessel": "elementwise/bessel.cuh",
     "unary_gamma": "elementwise/gamma.cuh", "unary_integral": "elementwise/integrals.cuh",
 }  # fmt: skip
-"""The files of unary functors that formulas may include, by the kernel that they are of; the first is always there."""
+"""The files of unary functors that formulas may include, by the kernel that they are of, for rows that name none."""
 _DEFAULTS: Mapping[str, float] = {"alpha": 1.0}
 _OTHERWISE = ("nextafter", "isclose", "nan_to_num", "multigammaln")
 """Kinds whose coefficients are no numbers of the formula's own element, or follow from it, or say how many terms."""
@@ -50,7 +50,7 @@ def _unary(kind: UnaryKind) -> Function:
         Rule.TEST if row.predicate else Rule.NUMBER, row.elements,
         {name: value for name, value in given.items() if isinstance(value, (int, float))},
         halves=True,  # of those without code of their own for 16 bits, both forms are one
-        bound=row.error, exact=isinstance(row.error(ElementKind.F64), Exact), header=HEADERS[row.kernel],
+        bound=row.error, exact=isinstance(row.error(ElementKind.F64), Exact), header=row.header or HEADERS[row.kernel],
     )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def _binary(kind: BinaryKind) -> Function:
         kind.value, ("a", "b", *row.coefficients), f"{row.cpp}<{{T}}>::value({passed})", row.formula,
         Rule.COMPARE if row.predicate else Rule.NUMBER, row.elements,
         {name: _DEFAULTS[name] for name in row.coefficients}, bound=row.error,
-        exact=isinstance(row.error(ElementKind.F64), Exact), in_element=row.in_element,
+        exact=isinstance(row.error(ElementKind.F64), Exact), in_element=row.in_element, header=row.header,
     )  # fmt: skip
 
 
@@ -75,5 +75,5 @@ def _ternary(kind: TernaryKind) -> Function:
     return Function(
         kind.value, names, f"ternary_kinds::{row.cpp}<{{T}}>::value({{0}}, {{1}}, {{2}}, {last})", formula,
         elements=row.elements, defaults={"value": 1.0} if row.scaled else {}, bound=row.bound,
-        exact=isinstance(row.bound(ElementKind.F64), Exact),
+        exact=isinstance(row.bound(ElementKind.F64), Exact), header=row.header,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-// binary     y = f(a, b), f one functor of elementwise/binary_functors.cuh; schedule map, a and b broadcast by strides of 0.
+// binary     y = f(a, b), f the functor of a kind (elementwise/binary/); schedule map, a and b broadcast by strides of 0.
 //
 // One of the operands may be a number of the parameters: its pointer is null, and nothing is read for it. Only where
 // elements are read one by one, the other's first is read instead: branches there cost registers.

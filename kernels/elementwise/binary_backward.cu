@@ -1,4 +1,4 @@
-// binary_backward  dy ∂f/∂a and dy ∂f/∂b, functors of elementwise/binary_gradients.cuh, of operands of y's shape; schedule
+// binary_backward  dy ∂f/∂a and dy ∂f/∂b, functors of a kind (elementwise/binary/), of operands of y's shape; schedule
 // map. An operand that was broadcast has its gradient from binary_backward_sum.cu.
 #include <baracuda/map.cuh>
 #include "elementwise/binary_gradients.cuh"

@@ -1,5 +1,5 @@
-// binary_backward_sum  the gradient of an operand that was broadcast: the sum of dy ∂f/∂a, a functor of
-// elementwise/binary_gradients.cuh, over the axes it was broadcast along; schedule reduce over a map of dy, a and b.
+// binary_backward_sum  the gradient of an operand that was broadcast: the sum of dy ∂f/∂a, a functor of a kind
+// (elementwise/binary/), over the axes it was broadcast along; schedule reduce over a map of dy, a and b.
 //
 // What fixes the order of the sum stands in baracuda/reduce_axes.cuh: the number of its elements, and their size.
 #include <baracuda/reduce_axes.cuh>

@@ -1,10 +1,8 @@
 #pragma once
-// expression  what functors made from formulas call (baracuda_py/expressions/cpp.py): the tables' functors, casts.
+// expression  what every functor made from a formula calls (baracuda_py/expressions/cpp.py): casts. Of the tables' functors
+// its text includes those that it names.
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
-#include "elementwise/binary_functors.cuh"
-#include "elementwise/functors.cuh"
-#include "elementwise/ternary_functors.cuh"
 
 namespace baracuda {
 

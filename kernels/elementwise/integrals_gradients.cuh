@@ -1,5 +1,6 @@
 #pragma once
 // integrals_gradients  gradient::F<T>::value(dy, x, k) = dy f'(x), for the functions of integrals.cuh, in double as they.
+#include "elementwise/exponential_slopes.cuh"
 #include "elementwise/integrals.cuh"
 #include "elementwise/special_gradients.cuh"
 

@@ -4,7 +4,7 @@
 // All compute in double, whatever T is, and round once; each (BARACUDA_SPECIAL) is called, not inlined, so that a chunk
 // of several elements has its code once. None calls another: a call in a call would keep registers in memory.
 #include <baracuda/math.cuh>
-#include "elementwise/functors.cuh"
+#include "elementwise/normal.cuh"
 
 #define BARACUDA_SPECIAL static __device__ __noinline__
 

@@ -1,4 +1,4 @@
-// ternary    y = f(a, b, c), f one functor of elementwise/ternary_functors.cuh; schedule map, operands broadcast by strides of 0.
+// ternary    y = f(a, b, c), f the functor of a kind (elementwise/ternary/); schedule map, operands broadcast by strides of 0.
 //
 // b and c may be numbers of the parameters (a null pointer), so that no array is made of them.
 #include <baracuda/map.cuh>

@@ -1,4 +1,4 @@
-// ternary_backward  dy ∂f/∂a, dy ∂f/∂b and dy ∂f/∂c, functors of elementwise/ternary_gradients.cuh, of operands of y's
+// ternary_backward  dy ∂f/∂a, dy ∂f/∂b and dy ∂f/∂c, functors of a kind (elementwise/ternary/), of operands of y's
 // shape; schedule map. An operand that was broadcast has its gradient from ternary_backward_sum.cu.
 //
 // A gradient that is not wanted, and an operand that no wanted gradient reads, is a null pointer.

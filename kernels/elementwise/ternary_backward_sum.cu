@@ -1,5 +1,5 @@
-// ternary_backward_sum  the gradient of an operand that was broadcast: the sum of dy ∂f/∂a, a functor of
-// elementwise/ternary_gradients.cuh, over the axes it was broadcast along; schedule reduce over a map of all operands.
+// ternary_backward_sum  the gradient of an operand that was broadcast: the sum of dy ∂f/∂a, a functor of a
+// kind (elementwise/ternary/), over the axes it was broadcast along; schedule reduce over a map of all operands.
 //
 // What fixes the order of the sum stands in baracuda/reduce_axes.cuh: the number of its elements, and their size.
 #include <baracuda/reduce_axes.cuh>

@@ -1,4 +1,4 @@
-// unary      y = f(x), f one functor of elementwise/functors.cuh; schedule map.
+// unary      y = f(x), f the functor of a kind (elementwise/unary/); schedule map.
 #include <baracuda/map.cuh>
 #include "elementwise/functors.cuh"
 

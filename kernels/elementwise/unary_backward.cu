@@ -1,4 +1,4 @@
-// unary_backward   dx = dy f'(x), f' one functor of elementwise/gradients.cuh; schedule map.
+// unary_backward   dx = dy f'(x), f' the gradient of a kind (elementwise/unary/); schedule map.
 #include <baracuda/map.cuh>
 #include "elementwise/gradients.cuh"
 

@@ -1,4 +1,4 @@
-// gated_activation   y = act(gate) up, act a unary kind (elementwise/functors.cuh); schedule map.
+// gated_activation   y = act(gate) up, act a unary kind (elementwise/unary/); schedule map.
 //
 // gate and up are separate views, so the two halves of one packed projection are read in place.
 #include <baracuda/map.cuh>

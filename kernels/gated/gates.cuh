@@ -5,6 +5,7 @@
 // digits, 0, or infinite: an activation that knows how has `by`; of the others, act(x) is act'(0) x near 0 and
 // proportional to x where it overflows, and where a tail vanishes it goes with its slope, whose product with up the
 // gradients have right.
+#include "elementwise/activations.cuh"
 #include "elementwise/gradients.cuh"
 
 namespace baracuda {
@@ -82,20 +83,10 @@ template <class G> constexpr bool is_unit_gradient<G, decltype(static_cast<void>
 template <class F, class = void> constexpr bool has_by = false;
 template <class F> constexpr bool has_by<F, decltype(static_cast<void>(&F::by))> = true;
 
-// Tail<F>::of is act(x) up where act(x), subnormal or 0, goes with its slope far from 0; relu and its like are 0 there.
-template <class F> struct Tail {};
-#define BARACUDA_TAIL(Name, formula)                                                                 \
-  template <class T> struct Tail<Name<T>> {                                                          \
-    using A = acc_t<T>;                                                                              \
-    static BARACUDA_D A of(A x, A up, [[maybe_unused]] const Coefficients<A>& k) { return formula; } \
-  };
-BARACUDA_TAIL(Softplus, gradient::Softplus<T>::value(up, x, k) / k.a)
-BARACUDA_TAIL(LogSigmoid, -gradient::LogSigmoid<T>::value(up, x, k))
-BARACUDA_TAIL(Mish, gradient::Mish<T>::value(up, x, k) * (x / (A(1) + x)))
-#undef BARACUDA_TAIL
-
+// F::tail(x, up, k) is act(x) up where act(x), subnormal or 0, goes with its slope far from 0; relu and its like are 0
+// there.
 template <class F, class = void> constexpr bool has_tail = false;
-template <class F> constexpr bool has_tail<F, decltype(static_cast<void>(&Tail<F>::of))> = true;
+template <class F> constexpr bool has_tail<F, decltype(static_cast<void>(&F::tail))> = true;
 
 // act(gate) up; F is the activation, G its gradient.
 template <class F, class G, class A> BARACUDA_D A gated(A gate, A up, const Coefficients<A>& k) {
@@ -112,7 +103,7 @@ template <class F, class G, class A> BARACUDA_D A gated(A gate, A up, const Coef
       const A slope = G::value(up * down, gate, k);
       return slope == A(0) ? value * up : slope * (gate / down);
     }
-    if constexpr (has_tail<F>) return Tail<F>::of(gate, up, k);
+    if constexpr (has_tail<F>) return F::tail(gate, up, k);
     else return value * up;
   }
 }

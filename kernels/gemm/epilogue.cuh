@@ -14,6 +14,10 @@
 #include <baracuda/index.cuh>
 #include <baracuda/scalar.cuh>
 #include <baracuda/vector.cuh>
+#include "elementwise/unary/gelu.cuh"
+#include "elementwise/unary/gelu_tanh.cuh"
+#include "elementwise/unary/relu.cuh"
+#include "elementwise/unary/silu.cuh"
 #include "gated/gates.cuh"
 #include "gemm/with_scales.cuh"
 

@@ -12,6 +12,10 @@
 #include <baracuda/reduce.cuh>
 #include <baracuda/scalar.cuh>
 #include <baracuda/vector.cuh>
+#include "elementwise/unary/gelu.cuh"
+#include "elementwise/unary/gelu_tanh.cuh"
+#include "elementwise/unary/relu.cuh"
+#include "elementwise/unary/silu.cuh"
 #include "gated/gates.cuh"
 #include "gemm/with_scales.cuh"
 

@@ -58,24 +58,34 @@ template <int KEYS, class P> BARACUDA_D bool key_offset(const P& p, const KeysRe
   return known;
 }
 
-// Words of BYTES; of few keys a thread has several in flight: their keys, then the words of x, then the stores.
-template <int BYTES, int KEYS, class P> BARACUDA_D void index_words(const P& p) {
-  using W = Word<BYTES>;
-  constexpr int words = KEYS > 2 ? 1 : 4;
-  const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * words) + threadIdx.x;
-  if (first >= p.chunks) return;
-  i64 c[words], at[words][2 + KEYS];
+// Elements of a thread, map_threads apart: of few keys several, whose keys are in flight at once.
+template <int KEYS> constexpr int elements_at_once = KEYS > 2 ? 1 : 4;
+
+// Where the elements from `first` on are in the operands, of which the last are the keys, and their keys.
+template <int KEYS, int ELEMENTS, int OPERANDS, class P>
+BARACUDA_D void read_keys(const P& p, i64 first, i64 (&at)[ELEMENTS][OPERANDS], KeysRead<KEYS> (&read)[ELEMENTS]) {
+  i64 c[ELEMENTS];
 #pragma unroll
-  for (int u = 0; u < words; ++u) c[u] = min(first + u * map_threads, p.chunks - 1);
+  for (int u = 0; u < ELEMENTS; ++u) c[u] = min(first + u * map_threads, p.chunks - 1);
   map_offsets(p, c, at);
-  KeysRead<KEYS> read[words];
 #pragma unroll
-  for (int u = 0; u < words; ++u) {
+  for (int u = 0; u < ELEMENTS; ++u) {
     i64 keys[KEYS];
 #pragma unroll
-    for (int k = 0; k < KEYS; ++k) keys[k] = at[u][2 + k];
+    for (int k = 0; k < KEYS; ++k) keys[k] = at[u][OPERANDS - KEYS + k];
     read[u].load(p, keys);
   }
+}
+
+// Words of BYTES: the keys of a thread's elements, then the words of x, then the stores.
+template <int BYTES, int KEYS, class P> BARACUDA_D void index_words(const P& p) {
+  using W = Word<BYTES>;
+  constexpr int words = elements_at_once<KEYS>;
+  const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * words) + threadIdx.x;
+  if (first >= p.chunks) return;
+  i64 at[words][2 + KEYS];
+  KeysRead<KEYS> read[words];
+  read_keys(p, first, at, read);
   bool known[words];
 #pragma unroll
   for (int u = 0; u < words; ++u) known[u] = key_offset(p, read[u], at[u][1]);
@@ -92,23 +102,14 @@ template <int BYTES, int KEYS, class P> BARACUDA_D void index_words(const P& p) 
   }
 }
 
-// y = the sum of position × step over the keys, or no_index where one of them names nothing; of few keys four at once.
+// y = the sum of position × step over the keys, or no_index where one of them names nothing.
 template <int KEYS, class P> BARACUDA_D void index_positions(const P& p) {
-  constexpr int words = KEYS > 2 ? 1 : 4;
+  constexpr int words = elements_at_once<KEYS>;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * words) + threadIdx.x;
   if (first >= p.chunks) return;
-  i64 c[words], at[words][1 + KEYS];
-#pragma unroll
-  for (int u = 0; u < words; ++u) c[u] = min(first + u * map_threads, p.chunks - 1);
-  map_offsets(p, c, at);
+  i64 at[words][1 + KEYS];
   KeysRead<KEYS> read[words];
-#pragma unroll
-  for (int u = 0; u < words; ++u) {
-    i64 keys[KEYS];
-#pragma unroll
-    for (int k = 0; k < KEYS; ++k) keys[k] = at[u][1 + k];
-    read[u].load(p, keys);
-  }
+  read_keys(p, first, at, read);
 #pragma unroll
   for (int u = 0; u < words; ++u) {
     i64 sum = 0;

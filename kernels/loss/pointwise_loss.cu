@@ -1,5 +1,5 @@
-// pointwise_loss   loss = f(x, target, v) weight, f a functor of loss/pointwise_terms.cuh: of every element by the
-//                  schedule map, or added up by the schedule reduce over a map of the operands.
+// pointwise_loss   loss = f(x, target, v) weight, f the functor of a kind (loss/terms): of every element by the schedule
+//                  map, or added up by the schedule reduce over a map of the operands.
 //
 // Terms are in acc_t<T>. What fixes the order of the sums stands in baracuda/reduce_axes.cuh: the number of elements,
 // and their size.

@@ -1,4 +1,4 @@
-// pointwise_loss_backward   g = dloss weight / divisor times the slopes of loss/pointwise_terms.cuh, for operands of the
+// pointwise_loss_backward   g = dloss weight / divisor times the slopes of the kind (loss/terms), for operands of the
 // loss's shape; schedule map. An operand that was broadcast has its gradient from pointwise_loss_slope.cu.
 //
 // A gradient that is not wanted is a null pointer, as is an operand that is absent.

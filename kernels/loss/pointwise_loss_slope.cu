@@ -1,5 +1,5 @@
 // pointwise_loss_slope  the gradient of an operand of a loss that was broadcast: g times a slope of
-// loss/pointwise_terms.cuh, summed over the axes it was broadcast along; schedule reduce over a map of all operands.
+// the kind (loss/terms), summed over the axes it was broadcast along; schedule reduce over a map of all operands.
 //
 // What fixes the order of the sum stands in baracuda/reduce_axes.cuh: the number of its elements, and their size.
 #include <baracuda/reduce_axes.cuh>

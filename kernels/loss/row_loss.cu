@@ -1,4 +1,4 @@
-// row_loss         a loss of every row by a functor of loss/row_kinds.cuh, and the sum of the losses of all rows.
+// row_loss         a loss of every row by the functor of a kind (loss/rows), and the sum of the losses of all rows.
 // row_loss_backward  the gradients of its operands: the row's sums once more, then the slopes column by column.
 //
 // What fixes the order of a row's sums stands in loss/row_loss.cuh: its length and element. Losses of rows are added by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ...core import FLOATS, ElementKind, Exact, Forward, Relative, Ulp
 from ...core.element import ALL, COMPLEX, HALVES, INTS
 from ...core.element import cast as cast_values
 from ...core.error_bound import ErrorBound
-from ...core.kinds import TableKind
+from ...core.kinds import TableKind, WithFunctor
 from .complex_formulas import by, divide, multiply
 from .unary_formulas import maximum, minimum
 
@@ -129,14 +129,15 @@ _ADDCDIV = _DY, Partial("c", _addcdiv_b), Partial("bc", _addcdiv_c)
 
 
 @dataclass(frozen=True)
-class Ternary:
-    """A row: the functor's name, the formula in NumPy (a, b, c, value, element → y), the gradient by each operand
-    (None: it has none), elements, the bound of f and of its gradients.
+class Ternary(WithFunctor):
+    """A row: the functor (its file in `kernels/elementwise/ternary/`, its name), the formula in NumPy (a, b, c, value,
+    element → y), the gradient by each operand (None: it has none), elements, the bound of f and of its gradients.
 
     a_is_condition: a is bool, whatever the element. scaled: `value` is part of the formula.
     """
 
-    cpp: str
+    folder: ClassVar[str] = "elementwise/ternary"
+    functor: str
     formula: Callable[[Any, Any, Any, Any, ElementKind], Any]
     gradient: tuple[Partial | None, Partial | None, Partial | None]
     elements: tuple[ElementKind, ...]
@@ -151,17 +152,19 @@ class TernaryKind(TableKind):
 
     CLAMP = (
         "clamp",
-        Ternary("Clamp", lambda a, b, c, value, element: minimum(maximum(a, b), c), _CLAMP, REALS, _exact, _exact),
+        Ternary(
+            "clamp/Clamp", lambda a, b, c, value, element: minimum(maximum(a, b), c), _CLAMP, REALS, _exact, _exact
+        ),
     )
     WHERE = (
         "where",
-        Ternary("Where", lambda a, b, c, value, element: np.where(a, b, c), _WHERE, ALL, _moved, _exact, True),
+        Ternary("where/Where", lambda a, b, c, value, element: np.where(a, b, c), _WHERE, ALL, _moved, _exact, True),
     )
-    LERP = "lerp", Ternary("Lerp", _lerp, _LERP, INEXACT, _rounded)
-    FMA = "fma", Ternary("Fma", lambda a, b, c, value, element: a * b + c, _FMA, REALS, _fused)
-    MAC = "mac", Ternary("Mac", _mac, _MAC, REALS, _twice)
-    ADDCMUL = ("addcmul", Ternary("Addcmul", _addcmul, _ADDCMUL, (*REALS, *COMPLEX), _rounded, scaled=True))
-    ADDCDIV = ("addcdiv", Ternary("Addcdiv", _addcdiv, _ADDCDIV, INEXACT, _rounded, scaled=True))
+    LERP = "lerp", Ternary("lerp/Lerp", _lerp, _LERP, INEXACT, _rounded)
+    FMA = "fma", Ternary("fma/Fma", lambda a, b, c, value, element: a * b + c, _FMA, REALS, _fused)
+    MAC = "mac", Ternary("fma/Mac", _mac, _MAC, REALS, _twice)
+    ADDCMUL = ("addcmul", Ternary("addcmul/Addcmul", _addcmul, _ADDCMUL, (*REALS, *COMPLEX), _rounded, scaled=True))
+    ADDCDIV = ("addcdiv", Ternary("addcdiv/Addcdiv", _addcdiv, _ADDCDIV, INEXACT, _rounded, scaled=True))
 
     row: Ternary
 

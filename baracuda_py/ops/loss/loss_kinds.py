@@ -1,4 +1,4 @@
-"""The losses of elements: a kind is a row of this table and a functor of `kernels/loss/pointwise_terms.cuh`."""
+"""The losses of elements: a kind is a row of this table and a functor, `kernels/loss/terms/<kind>.cuh`."""
 
 from __future__ import annotations
 
@@ -205,6 +205,11 @@ class LossKind(TableKind):
     def cpp(self) -> str:
         """The functor, without its template argument."""
         return f"losses::{self.row.cpp}"
+
+    @property
+    def header(self) -> str:
+        """The file of the functor."""
+        return f"loss/terms/{self.value}.cuh"
 
 
 OPTIONS: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The losses of rows: a kind is a row of this table and a functor of `kernels/loss/row_kinds.cuh`."""
+"""The losses of rows: a kind is a row of this table and a functor, `kernels/loss/rows/<kind>.cuh`."""
 
 from __future__ import annotations
 
@@ -90,6 +90,11 @@ class RowLossKind(TableKind):
     )  # fmt: skip
 
     row: RowLoss
+
+    @property
+    def header(self) -> str:
+        """The file of the functor."""
+        return f"loss/rows/{self.value}.cuh"
 
 
 OPTIONS: dict[str, Any] = {"ignore_index": -100, "p": 2.0, "margin": 0.0, "eps": 1e-6, "swap": False}

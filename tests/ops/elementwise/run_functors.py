@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ CODE = """
 namespace baracuda {{
 struct Nothing {{}};
 }}
-#include "{source}"
+{includes}
 using namespace baracuda;
 using T = {ctype};
 using A = acc_t<T>;
@@ -34,10 +35,11 @@ extern "C" __global__ void all(const __grid_constant__ P p) {{
 """
 
 
-def run(source: str, element: ElementKind, formulas: list[str], *given: np.ndarray) -> np.ndarray:
-    """One row of results for each formula of a, b and c."""
+def run(sources: Iterable[str], element: ElementKind, formulas: list[str], *given: np.ndarray) -> np.ndarray:
+    """One row of results for each formula of a, b and c; sources: the files under kernels/ that have the functors."""
+    includes = "\n".join(f'#include "{source}"' for source in dict.fromkeys(sources) if source)
     lines = "\n".join(f"  p.y[{k} * p.n + i] = cast<T>({formula});" for k, formula in enumerate(formulas))
-    text = CODE.format(source=source, ctype=element.ctype, lines=lines)
+    text = CODE.format(includes=includes, ctype=element.ctype, lines=lines)
     unit = Unit(f"everywhere_{element}", text, symbols=("all",))
     arrays = [np.ascontiguousarray(x) for x in given]
     arrays += [arrays[0]] * (3 - len(arrays))
@@ -56,12 +58,19 @@ def given(kind: UnaryKind, element: ElementKind) -> str:
     return ", ".join(f"A({c!r})" for c in coefficients(kind, element))
 
 
-FILES = {
-    "unary": ("functors", "gradients"), "unary_special": ("special", "special_gradients"),
+FILES: dict[str, tuple[str, ...]] = {
+    "unary": (), "unary_special": ("special", "special_gradients"),
     "unary_bessel": ("bessel", "bessel_gradients"), "unary_gamma": ("gamma", "gamma_gradients"),
     "unary_integral": ("integrals", "integrals_gradients"),
 }  # fmt: skip
+"""Files of functors and of their gradients, of kernels whose kinds do not say theirs."""
 files = functools.partial(pytest.mark.parametrize, "kernel", FILES)
+
+
+def headers(kernel: str, kinds: Iterable[UnaryKind], gradient: bool) -> list[str]:
+    """The files under kernels/ with the functors of kinds of a kernel, or with their gradients."""
+    own = FILES[kernel]
+    return [f"elementwise/{own[gradient]}.cuh"] if own else [kind.header for kind in kinds]
 
 
 def gradients_of(
@@ -69,4 +78,4 @@ def gradients_of(
 ) -> np.ndarray:
     """A row of dy f'(x) for each kind of a file of kernels."""
     lines = [f"gradient::{kind.cpp}<T>::value(b, a, {{{given(kind, element)}}})" for kind in kinds]
-    return run(f"elementwise/{FILES[kernel][1]}.cuh", element, lines, x, dy)
+    return run(headers(kernel, kinds, True), element, lines, x, dy)

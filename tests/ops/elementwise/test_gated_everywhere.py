@@ -92,7 +92,7 @@ def test_kernels(element):
         f"gate_gradient<T, gradient::{kind.cpp}<T>>(c, b, a, Coefficients<A>({k}))"
         for kind, k in zip(kinds, given, strict=True)
     ]
-    rows, found = run("gated/gates.cuh", element, lines, gate, up, dy), {}
+    rows, found = run(["gated/gates.cuh", *(kind.header for kind in kinds)], element, lines, gate, up, dy), {}
     for n, kind in enumerate(kinds):
         found |= wrong_gated(element, kind, gate, up, dy, rows[n], rows[len(kinds) + n])
     report(found)

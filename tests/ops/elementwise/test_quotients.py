@@ -88,6 +88,6 @@ def test_in_numpy(element):
 @pytest.mark.usefixtures("emulation")
 def test_on_kernels(element):
     a, b = operands(element)
-    rows = run("elementwise/binary_functors.cuh", element, list(NAMES.values()), a, b)
+    rows = run(["elementwise/binary/division.cuh"], element, list(NAMES.values()), a, b)
     for name, got in zip(NAMES, rows, strict=True):
         compare(name, element, a, b, got)

@@ -79,47 +79,54 @@ def _logit_in_torch(torch: Any, x: Any, eps: Any) -> Any:
 
 
 SIGMOID = Function(
-    "Sigmoid", sigmoid, slopes.sigmoid, bound=ulps(5, 5), torch="sigmoid", gate=sigmoid, aliases=("expit", "logistic")
+    "sigmoid/Sigmoid",
+    sigmoid,
+    slopes.sigmoid,
+    bound=ulps(5, 5),
+    torch="sigmoid",
+    gate=sigmoid,
+    aliases=("expit", "logistic"),
 )
 LOG_SIGMOID = Function(
-    "LogSigmoid", lambda x: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))), lambda dy, x: slopes.softplus(dy, -x),
+    "softplus/LogSigmoid", lambda x: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))),
+    lambda dy, x: slopes.softplus(dy, -x),
     bound=ulps(4, 4), torch="nn.functional.logsigmoid", aliases=("logsigmoid",),
 )  # fmt: skip
 LOGIT = Function(
-    "Logit", _logit, _logit_slope, bound=ulps(4, 4), torch=_logit_in_torch,
+    "logit/Logit", _logit, _logit_slope, bound=ulps(4, 4), torch=_logit_in_torch,
     coefficients=(Coefficient("eps", None, low=0, high=0.5, absent=-1.0, drawn=(0.01, 0.4)),),
 )  # fmt: skip
 SOFTPLUS = Function(
-    "Softplus", _softplus, _softplus_slope, bound=ulps(4, 4), torch="nn.functional.softplus",
+    "softplus/Softplus", _softplus, _softplus_slope, bound=ulps(4, 4), torch="nn.functional.softplus",
     coefficients=(_INVERSE_TEMPERATURE, Coefficient.limit("threshold", 20.0, drawn=(1, 30))), points=(20.0,),
 )  # fmt: skip
 SOFTSIGN = Function(
-    "Softsign", lambda x: x / (1 + np.abs(x)), lambda dy, x: dy / (1 + np.abs(x)) / (1 + np.abs(x)),
+    "softsign/Softsign", lambda x: x / (1 + np.abs(x)), lambda dy, x: dy / (1 + np.abs(x)) / (1 + np.abs(x)),
     bound=ulps(1.5, 1.5), torch="nn.functional.softsign", aliases=("soft_sign",),
 )  # fmt: skip
 ELU = Function(
-    "Elu", _elu, slopes.elu, bound=ulps(4, 4), torch="ops.aten.elu",
+    "elu/Elu", _elu, slopes.elu, bound=ulps(4, 4), torch="ops.aten.elu",
     coefficients=(Coefficient("alpha", 1.0), Coefficient("scale", 1.0), Coefficient("input_scale", 1.0)),
 )  # fmt: skip
 CELU = Function(
-    "Celu", _celu, slopes.celu, bound=ulps(4, 4), torch="nn.functional.celu",
+    "elu/Celu", _celu, slopes.celu, bound=ulps(4, 4), torch="nn.functional.celu",
     coefficients=(Coefficient("alpha", 1.0, zero=False, drawn=(0.25, 3)),),
 )  # fmt: skip
-SELU = Function("Selu", selu, slopes.selu, bound=ulps(4, 4), torch="nn.functional.selu")
+SELU = Function("elu/Selu", selu, slopes.selu, bound=ulps(4, 4), torch="nn.functional.selu")
 GELU = Function(
-    "Gelu", gelu, slopes.gelu, bound=ulps(9, 12, bfloat16=0.52), slope=crosses_zero, torch="nn.functional.gelu",
+    "gelu/Gelu", gelu, slopes.gelu, bound=ulps(9, 12, bfloat16=0.52), slope=crosses_zero, torch="nn.functional.gelu",
     gate=gelu,
 )  # fmt: skip
 GELU_TANH = Function(
-    "GeluTanh", gelu_tanh, slopes.gelu_tanh, bound=ulps(9, 5), slope=crosses_zero, gate=gelu_tanh,
+    "gelu_tanh/GeluTanh", gelu_tanh, slopes.gelu_tanh, bound=ulps(9, 5), slope=crosses_zero, gate=gelu_tanh,
     torch=lambda torch, x: torch.nn.functional.gelu(x, approximate="tanh"),
 )  # fmt: skip
 SILU = Function(
-    "Silu", silu, slopes.silu, bound=ulps(8, 5), slope=crosses_zero, torch="nn.functional.silu", gate=silu,
+    "silu/Silu", silu, slopes.silu, bound=ulps(8, 5), slope=crosses_zero, torch="nn.functional.silu", gate=silu,
     aliases=("swish",),
 )  # fmt: skip
-MISH = Function("Mish", mish, slopes.mish, bound=ulps(8, 8), slope=crosses_zero, torch="nn.functional.mish")
+MISH = Function("mish/Mish", mish, slopes.mish, bound=ulps(8, 8), slope=crosses_zero, torch="nn.functional.mish")
 TANHSHRINK = Function(
-    "Tanhshrink", _tanhshrink, lambda dy, x: dy * np.tanh(x) * np.tanh(x), bound=ulps(5, 5),
+    "tanhshrink/Tanhshrink", _tanhshrink, lambda dy, x: dy * np.tanh(x) * np.tanh(x), bound=ulps(5, 5),
     torch="nn.functional.tanhshrink",
 )  # fmt: skip

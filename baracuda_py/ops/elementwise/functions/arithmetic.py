@@ -23,43 +23,46 @@ def _nan_to_num(x: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
     return np.where(np.isnan(x), nan, np.where(x == np.inf, posinf, np.where(x == -np.inf, neginf, x)))
 
 
-POSITIVE = Function("Positive", lambda x: x, lambda dy, x: dy, elements=WITH_INTEGERS, slope=exact, torch="positive")
+POSITIVE = Function(
+    "sign/Positive", lambda x: x, lambda dy, x: dy, elements=WITH_INTEGERS, slope=exact, torch="positive"
+)
 NEG = Function(
-    "Neg", np.negative, lambda dy, x: -dy, elements=WITH_INTEGERS, slope=exact, torch="neg", aliases=("negative",)
+    "sign/Neg", np.negative, lambda dy, x: -dy, elements=WITH_INTEGERS, slope=exact, torch="neg", aliases=("negative",)
 )
 ABS = Function(
-    "Abs", np.abs, lambda dy, x: np.where(x > 0, dy, np.where(x < 0, -dy, dy * 0)),
+    "sign/Abs", np.abs, lambda dy, x: np.where(x > 0, dy, np.where(x < 0, -dy, dy * 0)),
     elements=WITH_INTEGERS, slope=exact, torch="abs", aliases=("absolute", "fabs"),
 )  # fmt: skip
 SIGN = Function(
-    "Sign", lambda x: (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype),
+    "sign/Sign", lambda x: (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype),
     elements=WITH_INTEGERS, torch="sign", aliases=("sgn",),
 )  # fmt: skip
-RECIPROCAL = Function("Reciprocal", lambda x: 1 / x, slopes.reciprocal, bound=rounded_once, torch="reciprocal")
+RECIPROCAL = Function("power/Reciprocal", lambda x: 1 / x, slopes.reciprocal, bound=rounded_once, torch="reciprocal")
 SQUARE = Function(
-    "Square", lambda x: x * x, lambda dy, x: 2 * (dy * x),
+    "power/Square", lambda x: x * x, lambda dy, x: 2 * (dy * x),
     elements=WITH_INTEGERS, bound=rounded_once, torch="square",
 )  # fmt: skip
-CUBE = Function("Cube", lambda x: x * x * x, slopes.cube, bound=ulps(1.5, 1.5), torch=lambda torch, x: x * x * x)
+CUBE = Function("power/Cube", lambda x: x * x * x, slopes.cube, bound=ulps(1.5, 1.5), torch=lambda torch, x: x * x * x)
 SQRT = Function(
-    "Sqrt", np.sqrt, lambda dy, x: dy / (2 * np.sqrt(x)),
+    "power/Sqrt", np.sqrt, lambda dy, x: dy / (2 * np.sqrt(x)),
     bound=lambda e: exact(e) if e.itemsize == 2 else rounded_once(e), torch="sqrt",
 )  # fmt: skip
-RSQRT = Function("Rsqrt", lambda x: 1 / np.sqrt(x), slopes.rsqrt, bound=ulps(2.5, 1.5), torch="rsqrt")
+RSQRT = Function("power/Rsqrt", lambda x: 1 / np.sqrt(x), slopes.rsqrt, bound=ulps(2.5, 1.5), torch="rsqrt")
 CBRT = Function(
-    "Cbrt", cbrt, lambda dy, x: dy / (3 * cbrt(x) ** 2), bound=ulps(1.5, 1.5),
+    "power/Cbrt", cbrt, lambda dy, x: dy / (3 * cbrt(x) ** 2), bound=ulps(1.5, 1.5),
     torch=lambda torch, x: torch.sign(x) * torch.abs(x) ** (1 / 3),
 )  # fmt: skip
 DEG2RAD = Function(
-    "Deg2rad", lambda x: x * (pi(x) / 180), lambda dy, x: dy * (pi(x) / 180),
+    "angle/Deg2rad", lambda x: x * (pi(x) / 180), lambda dy, x: dy * (pi(x) / 180),
     bound=ulps(1.5, 1.5), torch="deg2rad", aliases=("radians",),
 )  # fmt: skip
 RAD2DEG = Function(
-    "Rad2deg", lambda x: x * (180 / pi(x)), lambda dy, x: dy * (180 / pi(x)),
+    "angle/Rad2deg", lambda x: x * (180 / pi(x)), lambda dy, x: dy * (180 / pi(x)),
     bound=ulps(1.5, 1.5), torch="rad2deg", aliases=("degrees",),
 )  # fmt: skip
 NAN_TO_NUM = Function(
-    "NanToNum", _nan_to_num, lambda dy, x, *_: dy * np.isfinite(x), elements=EVERY, slope=exact, torch="nan_to_num",
+    "nan_to_num/NanToNum", _nan_to_num, lambda dy, x, *_: dy * np.isfinite(x), elements=EVERY, slope=exact,
+    torch="nan_to_num",
     coefficients=(
         Coefficient.limit("nan", 0.0), Coefficient.limit("posinf", _largest),
         Coefficient.limit("neginf", lambda element: -_largest(element)),

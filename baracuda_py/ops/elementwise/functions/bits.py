@@ -51,12 +51,12 @@ def _zeros_first(torch: Any, each: Any) -> Any:
 
 
 BITWISE_NOT = Function(
-    "BitwiseNot", np.invert, elements=(*INTS, ElementKind.BOOL), torch="bitwise_not",
+    "bits/BitwiseNot", np.invert, elements=(*INTS, ElementKind.BOOL), torch="bitwise_not",
     aliases=("invert", "bitwise_invert"),
 )  # fmt: skip
 POPCOUNT = Function(
-    "Popcount", _popcount, elements=INTS, torch=_in_torch(lambda torch, each: sum(each)),
+    "bits/Popcount", _popcount, elements=INTS, torch=_in_torch(lambda torch, each: sum(each)),
     aliases=("population_count", "bitwise_count"),
 )  # fmt: skip
-CLZ = Function("Clz", _clz, elements=INTS, torch=_in_torch(lambda torch, each: _zeros_first(torch, each[::-1])))
-CTZ = Function("Ctz", _ctz, elements=INTS, torch=_in_torch(_zeros_first))
+CLZ = Function("bits/Clz", _clz, elements=INTS, torch=_in_torch(lambda torch, each: _zeros_first(torch, each[::-1])))
+CTZ = Function("bits/Ctz", _ctz, elements=INTS, torch=_in_torch(_zeros_first))

@@ -27,16 +27,26 @@ def _entr_slope(dy: Any, x: Any) -> Any:
     return where_defined(x >= 0, -dy * (1 + np.log(x)), x)
 
 
-EXP = Function("Exp", np.exp, slopes.exponential, bound=ulps(1.5, 1.5), torch="exp")
-EXP2 = Function("Exp2", np.exp2, slopes.power_of(2, np.exp2), bound=ulps(2.5, 1.5), torch="exp2")
+EXP = Function("exponential/Exp", np.exp, slopes.exponential, bound=ulps(1.5, 1.5), torch="exp")
+EXP2 = Function("exponential/Exp2", np.exp2, slopes.power_of(2, np.exp2), bound=ulps(2.5, 1.5), torch="exp2")
 EXP10 = Function(
-    "Exp10", _exp10, slopes.power_of(10, _exp10), bound=ulps(2.5, 1.5), torch=lambda torch, x: torch.pow(10.0, x)
+    "exponential/Exp10",
+    _exp10,
+    slopes.power_of(10, _exp10),
+    bound=ulps(2.5, 1.5),
+    torch=lambda torch, x: torch.pow(10.0, x),
 )
-EXPM1 = Function("Expm1", np.expm1, slopes.exponential, bound=ulps(1.5, 1.5), torch="expm1")
-LOG = Function("Log", np.log, lambda dy, x: where_defined(x >= 0, dy / x, x), bound=ulps(1.5, 1.5), torch="log")
-LOG2 = Function("Log2", np.log2, _log2_slope, bound=ulps(1.5, 1.5), torch="log2")
-LOG10 = Function("Log10", np.log10, slopes.log10, bound=ulps(2.5, 1.5), torch="log10")
+EXPM1 = Function("exponential/Expm1", np.expm1, slopes.exponential, bound=ulps(1.5, 1.5), torch="expm1")
+LOG = Function(
+    "logarithm/Log", np.log, lambda dy, x: where_defined(x >= 0, dy / x, x), bound=ulps(1.5, 1.5), torch="log"
+)
+LOG2 = Function("logarithm/Log2", np.log2, _log2_slope, bound=ulps(1.5, 1.5), torch="log2")
+LOG10 = Function("logarithm/Log10", np.log10, slopes.log10, bound=ulps(2.5, 1.5), torch="log10")
 LOG1P = Function(
-    "Log1p", np.log1p, lambda dy, x: where_defined(x >= -1, dy / (1 + x), x), bound=ulps(1.5, 1.5), torch="log1p"
+    "logarithm/Log1p",
+    np.log1p,
+    lambda dy, x: where_defined(x >= -1, dy / (1 + x), x),
+    bound=ulps(1.5, 1.5),
+    torch="log1p",
 )
-ENTR = Function("Entr", _entr, _entr_slope, bound=ulps(2.5, 2.5), slope=crosses_zero, torch="special.entr")
+ENTR = Function("logarithm/Entr", _entr, _entr_slope, bound=ulps(2.5, 2.5), slope=crosses_zero, torch="special.entr")

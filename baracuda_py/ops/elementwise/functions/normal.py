@@ -111,8 +111,8 @@ def _log_ndtr_slope(dy: Any, x: Any) -> Any:
     return np.where(x < 0, dy * below, dy * g * (scale / (1 - ratio * g * g)) * g)
 
 
-ERF = Function("Erf", erf, slopes.bell_slope(2), bound=ulps(2.5, 2.5), torch="erf")
-ERFC = Function("Erfc", erfc, slopes.bell_slope(-2), bound=ulps(4.5, 5.5, bfloat16=0.52), torch="erfc")
+ERF = Function("error_function/Erf", erf, slopes.bell_slope(2), bound=ulps(2.5, 2.5), torch="erf")
+ERFC = Function("error_function/Erfc", erfc, slopes.bell_slope(-2), bound=ulps(4.5, 5.5, bfloat16=0.52), torch="erfc")
 ERFCX = Function(
     "Erfcx", _erfcx, _erfcx_slope, bound=in_double(5.5), slope=slope_in_double(None), kernel="unary_special",
     torch="special.erfcx",

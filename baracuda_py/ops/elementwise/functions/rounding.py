@@ -48,12 +48,12 @@ def _round(x: Any, decimals: Any) -> Any:
     return np.where(whole, x, y / p if decimals > 0 else y * p)
 
 
-FLOOR = Function("Floor", _floats(np.floor), elements=WITH_INTEGERS, torch="floor")
-CEIL = Function("Ceil", _floats(np.ceil), elements=WITH_INTEGERS, torch="ceil")
-TRUNC = Function("Trunc", _floats(np.trunc), elements=WITH_INTEGERS, torch="trunc", aliases=("fix",))
+FLOOR = Function("rounding/Floor", _floats(np.floor), elements=WITH_INTEGERS, torch="floor")
+CEIL = Function("rounding/Ceil", _floats(np.ceil), elements=WITH_INTEGERS, torch="ceil")
+TRUNC = Function("rounding/Trunc", _floats(np.trunc), elements=WITH_INTEGERS, torch="trunc", aliases=("fix",))
 ROUND = Function(
-    "Round", _round, elements=WITH_INTEGERS, bound=ulps(0.501, 0.501), aliases=("rint", "around"),
+    "rounding/Round", _round, elements=WITH_INTEGERS, bound=ulps(0.501, 0.501), aliases=("rint", "around"),
     coefficients=(Coefficient("decimals", 0.0, low=-22, high=22, whole=True, floats=True, drawn=(-2, 3)),),
     torch=_round_in_torch,
 )  # fmt: skip
-FRAC = Function("Frac", lambda x: x - np.trunc(x), lambda dy, x: dy, slope=exact, torch="frac")
+FRAC = Function("rounding/Frac", lambda x: x - np.trunc(x), lambda dy, x: dy, slope=exact, torch="frac")

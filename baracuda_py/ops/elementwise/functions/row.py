@@ -7,11 +7,12 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from ....core import FLOATS, ElementKind, Exact, Relative, Ulp
 from ....core.element import HALVES, INTS
 from ....core.error_bound import ErrorBound
+from ....core.kinds import WithFunctor
 
 Formula: TypeAlias = Callable[..., Any]
 """f(x, *coefficients): NumPy in the dtype of x, in which the coefficients come too."""
@@ -62,11 +63,12 @@ class Coefficient:
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity
-class Function:
+class Function(WithFunctor):
     """A row: y = f(x, *coefficients), element by element.
 
-    cpp: the functor, a template over the element, of `kernels/elementwise/`; its value(x, {coefficients}) is f, and
-    gradient::<cpp> has value(dy, x, {coefficients}). gradient: dy f'(x), or None where f' is 0 wherever it exists or f
+    functor: its file and its name, "rounding/Floor" for Floor of `kernels/elementwise/unary/rounding.cuh`, or the name
+    alone where the kernel's file has it: a template over the element; its value(x, {coefficients}) is f, and
+    gradient::<name> has value(dy, x, {coefficients}). gradient: dy f'(x), or None where f' is 0 wherever it exists or f
     is one of integers. elements: those of x; y has the same, or bool where `predicate`. bound, slope: of the error of
     f and of its gradient, by element. torch: torch's function, dotted from `torch`, or a function of torch, x and the
     coefficients; None where torch has none. gate: f(x) by, for those that gate. kernel: the file of
@@ -74,7 +76,8 @@ class Function:
     `POINTS`. aliases: further public names.
     """
 
-    cpp: str
+    folder: ClassVar[str] = "elementwise/unary"
+    functor: str
     formula: Formula
     gradient: Gradient | Any = None
     elements: tuple[ElementKind, ...] = FLOATS

@@ -81,44 +81,50 @@ _APART = Smooth(_steps, _units)
 _DIVIDES = Smooth(b=lambda rng, shape: positive(rng, shape) * rng.choice((-1, 1), shape))
 
 ADD = Operation(
-    "Add", np.add, (same, same), elements=EVERY, bound=rounded_once, slope=exact, torch="add",
+    "arithmetic/Add", np.add, (same, same), elements=EVERY, bound=rounded_once, slope=exact, torch="add",
 )  # fmt: skip
 ADD_SCALED = Operation(
-    "AddScaled", lambda a, b, alpha: a + alpha * b, (same, lambda dy, a, b, alpha: dy * alpha),
+    "arithmetic/AddScaled", lambda a, b, alpha: a + alpha * b, (same, lambda dy, a, b, alpha: dy * alpha),
     elements=WITH_INTEGERS, coefficients=("alpha",), bound=ulps(0.501, 0.501), slope=ulps(0.501, 0.501),
     torch=lambda torch, a, b, alpha: torch.add(a, b, alpha=alpha),
 )  # fmt: skip
 SUB = Operation(
-    "Sub", np.subtract, (same, lambda dy, a, b: -dy), elements=WITH_INTEGERS, bound=rounded_once, slope=exact,
+    "arithmetic/Sub", np.subtract, (same, lambda dy, a, b: -dy), elements=WITH_INTEGERS, bound=rounded_once,
+    slope=exact,
     torch="sub", aliases=("subtract",),
 )  # fmt: skip
 MUL = Operation(
-    "Mul", np.multiply, (times_b, times_a), elements=EVERY, bound=rounded_product, slope=rounded_product, torch="mul",
+    "arithmetic/Mul", np.multiply, (times_b, times_a), elements=EVERY, bound=rounded_product, slope=rounded_product,
+    torch="mul",
     aliases=("multiply",),
 )  # fmt: skip
 DIV = Operation(
-    "Div", np.divide, (lambda dy, a, b: dy / b, widened(lambda dy, a, b: -dy * a / b / b)), bound=rounded_product,
+    "arithmetic/Div", np.divide, (lambda dy, a, b: dy / b, widened(lambda dy, a, b: -dy * a / b / b)),
+    bound=rounded_product,
     torch="div", whole="floor_divide or trunc_divide is the integer division", smooth=_DIVIDES,
     aliases=("divide", "true_divide"),
 )  # fmt: skip
 TRUNC_DIVIDE = Operation(
-    "TruncDivide", _trunc_divide, elements=WITH_INTEGERS, bound=ulps(0.51, 0.51), torch=_whole_quotient("trunc_divide"),
+    "division/TruncDivide", _trunc_divide, elements=WITH_INTEGERS, bound=ulps(0.51, 0.51),
+    torch=_whole_quotient("trunc_divide"),
     smooth=_APART,
 )  # fmt: skip
 FLOOR_DIVIDE = Operation(
-    "FloorDivide", _floor_divide, elements=WITH_INTEGERS, bound=ulps(0.51, 0.51), torch=_whole_quotient("floor_divide"),
+    "division/FloorDivide", _floor_divide, elements=WITH_INTEGERS, bound=ulps(0.51, 0.51),
+    torch=_whole_quotient("floor_divide"),
     smooth=_APART,
 )  # fmt: skip
 REMAINDER = Operation(
-    "Remainder", np.remainder, (same, widened(lambda dy, a, b: -dy * _floor_divide(a, b))),
+    "division/Remainder", np.remainder, (same, widened(lambda dy, a, b: -dy * _floor_divide(a, b))),
     elements=WITH_INTEGERS, bound=ulps(1, 1), torch=_whole_quotient("remainder"), smooth=_APART, aliases=("mod",),
 )  # fmt: skip
 FMOD = Operation(
-    "Fmod", np.fmod, (same, widened(lambda dy, a, b: -dy * _trunc_divide(a, b))), elements=WITH_INTEGERS, bound=exact,
+    "division/Fmod", np.fmod, (same, widened(lambda dy, a, b: -dy * _trunc_divide(a, b))), elements=WITH_INTEGERS,
+    bound=exact,
     torch=_whole_quotient("fmod"), smooth=_APART,
 )  # fmt: skip
 SQUARED_DIFFERENCE = Operation(
-    "SquaredDifference", lambda a, b: (a - b) * (a - b),
+    "difference/SquaredDifference", lambda a, b: (a - b) * (a - b),
     (widened(lambda dy, a, b: 2 * dy * (a - b)), widened(lambda dy, a, b: -2 * dy * (a - b))),
     elements=WITH_INTEGERS, bound=ulps(3, 3), torch=lambda torch, a, b: (a - b) * (a - b),
 )  # fmt: skip
@@ -133,7 +139,7 @@ def _signed(dy: Any, a: Any, b: Any) -> Any:
 
 
 ABSOLUTE_DIFFERENCE = Operation(
-    "AbsoluteDifference", _absolute_difference,
+    "difference/AbsoluteDifference", _absolute_difference,
     (_signed, lambda dy, a, b: _signed(dy, b, a)),
     elements=WITH_INTEGERS, bound=rounded_once, slope=exact,
     torch=lambda torch, a, b: torch.where(a < b, b - a, a - b) if not a.is_floating_point() else torch.abs(a - b),

@@ -29,10 +29,10 @@ def _first_wins(reach: Any) -> tuple[Any, Any]:
     return lambda dy, a, b: np.where(wins(a, b), dy, 0), lambda dy, a, b: np.where(wins(a, b), 0, dy)
 
 
-def _extreme(cpp: str, formula: Any, gradient: Any) -> Operation:
-    name = cpp.lower()
+def _extreme(functor: str, formula: Any, gradient: Any) -> Operation:
+    name = functor.rpartition("/")[2].lower()
     return Operation(
-        cpp, formula, gradient, elements=EVERY, bound=exact, slope=exact, torch=name, in_element=True
+        functor, formula, gradient, elements=EVERY, bound=exact, slope=exact, torch=name, in_element=True
     )  # fmt: skip
 
 
@@ -41,13 +41,13 @@ def _of_any(of_floats: Any, function: Any) -> Any:
     return lambda a, b: of_floats(a, b) if a.dtype.kind == "f" else function(a, b)
 
 
-MAXIMUM = _extreme("Maximum", _of_any(maximum, np.maximum), _tied(np.greater))
-MINIMUM = _extreme("Minimum", _of_any(minimum, np.minimum), _tied(np.less))
-FMAX = _extreme("Fmax", _of_any(fmax, np.fmax), _first_wins(np.greater_equal))
-FMIN = _extreme("Fmin", _of_any(fmin, np.fmin), _first_wins(np.less_equal))
+MAXIMUM = _extreme("extremes/Maximum", _of_any(maximum, np.maximum), _tied(np.greater))
+MINIMUM = _extreme("extremes/Minimum", _of_any(minimum, np.minimum), _tied(np.less))
+FMAX = _extreme("extremes/Fmax", _of_any(fmax, np.fmax), _first_wins(np.greater_equal))
+FMIN = _extreme("extremes/Fmin", _of_any(fmin, np.fmin), _first_wins(np.less_equal))
 
 HEAVISIDE = Operation(
-    "Heaviside", lambda a, b: np.where(a == 0, b, (a > 0).astype(a.dtype)), elements=EVERY, bound=exact,
+    "signs/Heaviside", lambda a, b: np.where(a == 0, b, (a > 0).astype(a.dtype)), elements=EVERY, bound=exact,
     torch="heaviside", in_element=True,
 )  # fmt: skip
 
@@ -66,7 +66,7 @@ def _nextafter(a: Any, b: Any, element: Any) -> Any:
 
 
 NEXTAFTER = Operation(
-    "Nextafter", _nextafter, (lambda dy, a, b: dy, None), coefficients=("element",), bound=exact, slope=exact,
+    "nextafter/Nextafter", _nextafter, (lambda dy, a, b: dy, None), coefficients=("element",), bound=exact, slope=exact,
     in_element=True,
     torch=lambda torch, a, b, element: torch.nextafter(a, b),
 )  # fmt: skip
@@ -77,7 +77,7 @@ def _prelu(a: Any, b: Any) -> Any:
 
 
 PRELU = Operation(
-    "Prelu", _prelu, (lambda dy, a, b: np.where(a > 0, dy, dy * b), lambda dy, a, b: np.where(a > 0, 0, dy * a)),
+    "prelu/Prelu", _prelu, (lambda dy, a, b: np.where(a > 0, dy, dy * b), lambda dy, a, b: np.where(a > 0, 0, dy * a)),
     bound=rounded_product, slope=rounded_product, torch=lambda torch, a, b: torch.where(a > 0, a, a * b),
 )  # fmt: skip
 
@@ -88,6 +88,6 @@ def _copysign_slope(dy: Any, a: Any, b: Any) -> Any:
 
 
 COPYSIGN = Operation(
-    "Copysign", np.copysign, (_copysign_slope, None),
+    "signs/Copysign", np.copysign, (_copysign_slope, None),
     bound=exact, slope=exact, torch="copysign", in_element=True,
 )  # fmt: skip

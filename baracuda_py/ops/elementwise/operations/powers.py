@@ -43,7 +43,8 @@ def _pow_b(dy: Any, a: Any, b: Any) -> Any:
 
 
 POW = Operation(
-    "Pow", _pow, (widened(_pow_a), widened(_pow_b)), elements=WITH_INTEGERS, bound=ulps(4.5, 2.5), slope=ulps(4, 24),
+    "power/Pow", _pow, (widened(_pow_a), widened(_pow_b)), elements=WITH_INTEGERS, bound=ulps(4.5, 2.5),
+    slope=ulps(4, 24),
     torch="pow", smooth=Smooth(a=positive), aliases=("power",),
 )  # fmt: skip
 
@@ -58,7 +59,7 @@ def _ldexp(a: Any, b: Any) -> Any:
 
 
 LDEXP = Operation(
-    "Ldexp", _ldexp,
+    "ldexp/Ldexp", _ldexp,
     (
         widened(lambda dy, a, b: _ldexp(dy, b)),
         widened(lambda dy, a, b: _ldexp(dy * a * np.log(np.longdouble(2)), b)),
@@ -100,11 +101,11 @@ _one = lambda x: x.dtype.type(1)  # noqa: E731
 _SUM = Forward(4)  # the logarithm of the sum may be near 0 where its two terms are not
 
 LOGADDEXP = Operation(
-    "Logaddexp", _logaddexp(np.exp, _one), (widened(_share(np.exp)), widened(_for_b(_share(np.exp)))),
+    "logaddexp/Logaddexp", _logaddexp(np.exp, _one), (widened(_share(np.exp)), widened(_for_b(_share(np.exp)))),
     bound=lambda element: _SUM, slope=ulps(8, 8), torch="logaddexp",
 )  # fmt: skip
 LOGADDEXP2 = Operation(
-    "Logaddexp2", _logaddexp(np.exp2, _ln2), (widened(_share(np.exp2)), widened(_for_b(_share(np.exp2)))),
+    "logaddexp/Logaddexp2", _logaddexp(np.exp2, _ln2), (widened(_share(np.exp2)), widened(_for_b(_share(np.exp2)))),
     bound=lambda element: _SUM, slope=ulps(8, 8), torch="logaddexp2",
 )  # fmt: skip
 
@@ -120,11 +121,11 @@ def _dy_log(log: Any, end: float) -> Any:
 
 
 XLOGY = Operation(
-    "Xlogy", _times_log(np.log), (_dy_log(np.log, 0), widened(lambda dy, a, b: dy * a / b)), bound=ulps(3.5, 3.5),
+    "xlogy/Xlogy", _times_log(np.log), (_dy_log(np.log, 0), widened(lambda dy, a, b: dy * a / b)), bound=ulps(3.5, 3.5),
     torch="xlogy", smooth=Smooth(b=positive),
 )  # fmt: skip
 XLOG1PY = Operation(
-    "Xlog1py", _times_log(np.log1p), (_dy_log(np.log1p, -1), widened(lambda dy, a, b: dy * a / (1 + b))),
+    "xlogy/Xlog1py", _times_log(np.log1p), (_dy_log(np.log1p, -1), widened(lambda dy, a, b: dy * a / (1 + b))),
     bound=ulps(3.5, 3.5), torch="special.xlog1py", smooth=Smooth(b=positive),
 )  # fmt: skip
 
@@ -138,12 +139,12 @@ def _atan2_part(dy: Any, other: Any, a: Any, b: Any) -> Any:
 
 
 ATAN2 = Operation(
-    "Atan2", np.arctan2,
+    "polar/Atan2", np.arctan2,
     (widened(lambda dy, a, b: _atan2_part(dy, b, a, b)), widened(lambda dy, a, b: _atan2_part(dy, -a, a, b))),
     bound=ulps(3.5, 2.5), slope=ulps(4, 8), torch="atan2", aliases=("arctan2",),
 )  # fmt: skip
 HYPOT = Operation(
-    "Hypot", np.hypot,
+    "polar/Hypot", np.hypot,
     (widened(lambda dy, a, b: dy * (a / np.hypot(a, b))), widened(lambda dy, a, b: dy * (b / np.hypot(a, b)))),
     bound=ulps(3.5, 2.5), slope=ulps(4, 8), torch="hypot",
 )  # fmt: skip

@@ -9,21 +9,21 @@ import numpy as np
 from .row import EVERY, Operation
 
 
-def _relation(cpp: str, formula: Any, torch: Any, *aliases: str) -> Operation:
+def _relation(functor: str, formula: Any, torch: Any, *aliases: str) -> Operation:
     return Operation(
-        cpp, formula, elements=EVERY, predicate=True, torch=torch, in_element=True, aliases=aliases
+        functor, formula, elements=EVERY, predicate=True, torch=torch, in_element=True, aliases=aliases
     )  # fmt: skip
 
 
-EQ = _relation("Eq", np.equal, "eq", "equal")
-NE = _relation("Ne", np.not_equal, "ne", "not_equal")
-LT = _relation("Lt", np.less, "lt", "less")
-LE = _relation("Le", np.less_equal, "le", "less_equal")
-GT = _relation("Gt", np.greater, "gt", "greater")
-GE = _relation("Ge", np.greater_equal, "ge", "greater_equal")
-LOGICAL_AND = _relation("LogicalAnd", np.logical_and, "logical_and")
-LOGICAL_OR = _relation("LogicalOr", np.logical_or, "logical_or")
-LOGICAL_XOR = _relation("LogicalXor", np.logical_xor, "logical_xor")
+EQ = _relation("comparison/Eq", np.equal, "eq", "equal")
+NE = _relation("comparison/Ne", np.not_equal, "ne", "not_equal")
+LT = _relation("comparison/Lt", np.less, "lt", "less")
+LE = _relation("comparison/Le", np.less_equal, "le", "less_equal")
+GT = _relation("comparison/Gt", np.greater, "gt", "greater")
+GE = _relation("comparison/Ge", np.greater_equal, "ge", "greater_equal")
+LOGICAL_AND = _relation("logic/LogicalAnd", np.logical_and, "logical_and")
+LOGICAL_OR = _relation("logic/LogicalOr", np.logical_or, "logical_or")
+LOGICAL_XOR = _relation("logic/LogicalXor", np.logical_xor, "logical_xor")
 
 
 def _isclose(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
@@ -45,6 +45,6 @@ def _isclose_in_torch(torch: Any, a: Any, b: Any, rtol: float, atol: float, equa
 
 
 ISCLOSE = Operation(
-    "Isclose", _isclose, elements=EVERY, predicate=True, coefficients=("rtol", "atol", "equal_nan"),
+    "isclose/Isclose", _isclose, elements=EVERY, predicate=True, coefficients=("rtol", "atol", "equal_nan"),
     torch=_isclose_in_torch, in_element=True,
 )  # fmt: skip

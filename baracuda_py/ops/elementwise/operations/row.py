@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from ....core import FLOATS, ElementKind, Exact, Ulp
 from ....core.element import HALVES, INTS
 from ....core.error_bound import ErrorBound
+from ....core.kinds import WithFunctor
 from ..functions.row import EVERY, WITH_INTEGERS, Bound, ulps
 
 __all__ = ["EVERY", "WITH_INTEGERS", "Operation", "ulps"]
@@ -41,20 +42,21 @@ def positive(rng: np.random.Generator, shape: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity
-class Operation:
+class Operation(WithFunctor):
     """A row: y = f(a, b, *coefficients), element by element.
 
-    cpp: the functor, a template over the element, of `kernels/elementwise/`; its value(a, b, {coefficients}) is f, and
-    gradient::<cpp> has da(dy, a, b) and db(dy, a, b). gradient: dy ∂f/∂a and dy ∂f/∂b, None for one that is 0 wherever
-    it exists; None as a whole where both are, or f has none. elements: those of a and b; y has the same, or bool where
-    `predicate`. coefficients: names of what f takes besides, fields of `BinaryDescriptor` or `BinaryArgs`. bound,
-    slope: of the error of f and of its gradients, by element. torch: torch's function, dotted from `torch`, or a
-    function of torch, a, b and the coefficients. whole: what to call for integers instead, where f of them is none.
-    in_element: a number in the place of an operand is rounded to the element, not to the type of the arithmetic.
-    smooth: for tests of gradients. aliases: further public names.
+    functor: its file and its name, "bits/Mulhi" for Mulhi of `kernels/elementwise/binary/bits.cuh`: a template over the
+    element; its value(a, b, {coefficients}) is f, and partial::<name> has da(dy, a, b) and db(dy, a, b). gradient:
+    dy ∂f/∂a and dy ∂f/∂b, None for one that is 0 wherever it exists; None as a whole where both are, or f has none.
+    elements: those of a and b; y has the same, or bool where `predicate`. coefficients: names of what f takes besides,
+    fields of `BinaryDescriptor` or `BinaryArgs`. bound, slope: of the error of f and of its gradients, by element.
+    torch: torch's function, dotted from `torch`, or a function of torch, a, b and the coefficients. whole: what to call
+    for integers instead, where f of them is none. in_element: a number in the place of an operand is rounded to the
+    element, not to the type of the arithmetic. smooth: for tests of gradients. aliases: further public names.
     """
 
-    cpp: str
+    folder: ClassVar[str] = "elementwise/binary"
+    functor: str
     formula: Formula
     gradient: tuple[Gradient | None, Gradient | None] | None = None
     elements: tuple[ElementKind, ...] = FLOATS

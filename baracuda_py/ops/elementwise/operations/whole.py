@@ -48,17 +48,17 @@ def _mulhi(a: Any, b: Any) -> Any:
     return np.asarray((a.astype(object) * b.astype(object)) >> bits).astype(a.dtype)
 
 
-GCD = Operation("Gcd", _gcd, elements=INTS, torch=_in_64_bits("gcd"))
-LCM = Operation("Lcm", _lcm, elements=INTS, torch=_in_64_bits("lcm"))
-BITWISE_AND = Operation("BitwiseAnd", np.bitwise_and, elements=WITH_BOOL, torch="bitwise_and")
-BITWISE_OR = Operation("BitwiseOr", np.bitwise_or, elements=WITH_BOOL, torch="bitwise_or")
-BITWISE_XOR = Operation("BitwiseXor", np.bitwise_xor, elements=WITH_BOOL, torch="bitwise_xor")
+GCD = Operation("divisors/Gcd", _gcd, elements=INTS, torch=_in_64_bits("gcd"))
+LCM = Operation("divisors/Lcm", _lcm, elements=INTS, torch=_in_64_bits("lcm"))
+BITWISE_AND = Operation("bits/BitwiseAnd", np.bitwise_and, elements=WITH_BOOL, torch="bitwise_and")
+BITWISE_OR = Operation("bits/BitwiseOr", np.bitwise_or, elements=WITH_BOOL, torch="bitwise_or")
+BITWISE_XOR = Operation("bits/BitwiseXor", np.bitwise_xor, elements=WITH_BOOL, torch="bitwise_xor")
 BITWISE_LEFT_SHIFT = Operation(
-    "BitwiseLeftShift", _shift(np.left_shift, np.zeros_like), elements=INTS, torch="bitwise_left_shift",
+    "shifts/BitwiseLeftShift", _shift(np.left_shift, np.zeros_like), elements=INTS, torch="bitwise_left_shift",
     aliases=("left_shift", "shift_left"),
 )  # fmt: skip
 BITWISE_RIGHT_SHIFT = Operation(
-    "BitwiseRightShift", _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0).astype(a.dtype)),
+    "shifts/BitwiseRightShift", _shift(np.right_shift, lambda a: np.where(a < 0, -1, 0).astype(a.dtype)),
     elements=INTS, torch="bitwise_right_shift", aliases=("right_shift",),
 )  # fmt: skip
 
@@ -78,9 +78,9 @@ def _logical_in_torch(torch: Any, a: Any, b: Any) -> Any:
 
 
 SHIFT_RIGHT_LOGICAL = Operation(
-    "ShiftRightLogical", _shift(_logical, np.zeros_like), elements=INTS, torch=_logical_in_torch
+    "shifts/ShiftRightLogical", _shift(_logical, np.zeros_like), elements=INTS, torch=_logical_in_torch
 )
 MULHI = Operation(
-    "Mulhi", _mulhi, elements=INTS,
+    "bits/Mulhi", _mulhi, elements=INTS,
     torch=lambda torch, a, b: (a.to(torch.int64) * b.to(torch.int64) >> 8 * a.element_size()).to(a.dtype),
 )  # fmt: skip
