@@ -42,6 +42,7 @@ _HERE = Path(__file__).parent
 _FLAGS = (
     "-std=c++17", "-w", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", f"-I{_HERE}",
 )  # fmt: skip
+_ALONE = ("-nostdlib", "-lgcc")  # of a kernel: the library of the threads has loaded what it calls
 _ONE_GRID = Mutex()
 Sizes = tuple[int, int, int]
 _GUARD = 256  # bytes around an allocation
@@ -204,7 +205,8 @@ def _library(key: str, level: str, code: Callable[[], str] | None) -> ctypes.CDL
                 files = [Path(work, "kernels.cpp")]
                 files[0].write_text(code())
             made = Path(work, "made.so")
-            found = subprocess.run([*command, *map(str, files), "-o", str(made)], capture_output=True, text=True)
+            rest = [] if code is None else _ALONE
+            found = subprocess.run([*command, *map(str, files), *rest, "-o", str(made)], capture_output=True, text=True)
             if found.returncode:
                 errors = [line for line in found.stderr.splitlines() if "error" in line]
                 raise EmulationError("\n".join([" ".join(command), *errors[:5]]))

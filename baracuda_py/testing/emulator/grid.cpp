@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <cmath>
 #include <cstdio>
 #include <string>
 
