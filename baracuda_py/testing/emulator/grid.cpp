@@ -25,7 +25,8 @@ constexpr u32 lead = 64;       // turns that a warp may have before the others: 
 constexpr u32 patience = 100;  // rounds in which nothing happens before it is a deadlock
 
 struct Grid {
-  void (*kernel)(Thread&);
+  void (*kernel)(Thread&);  // or null, and a program
+  const Program* program;
   u32 grid[3], block[3], smem, cluster;
   const char* param;
   u32 yield_every;  // a thread yields at one in so many accesses of shared memory; 0: never
@@ -48,6 +49,7 @@ void sleep(Fiber& f) {
 
 void enter() {
   Fiber& f = *running;
+  if (now.program) walk(f, *now.program);
   now.kernel(f);
   leave(f);
 }
@@ -472,11 +474,11 @@ void bulk_wait(Thread& t, u32 pending) {
 }  // namespace simt
 
 // Runs a grid, `slots` blocks at a time, in an order that `seed` picks; 0, or 1 with what went wrong in `text`.
-extern "C" int simt_run(void (*kernel)(simt::Thread&), const unsigned* grid, const unsigned* block, unsigned smem,
-                        const void* param, unsigned cluster, unsigned slots, unsigned seed, unsigned yield_every, char* text,
+extern "C" int simt_run(void (*kernel)(simt::Thread&), const simt::Program* program, const unsigned* grid,
+                        const unsigned* block, unsigned smem, const void* param, unsigned cluster, unsigned slots, unsigned seed, unsigned yield_every, char* text,
                         unsigned length) {
   using namespace simt;
-  now = {kernel, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem, cluster, static_cast<const char*>(param),
+  now = {kernel, program, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem, cluster, static_cast<const char*>(param),
          yield_every, seed};
   error.clear();
   run(slots);

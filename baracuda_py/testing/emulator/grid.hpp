@@ -14,6 +14,13 @@ namespace simt {
 
 constexpr u32 warp_size = 32, group_size = 128;
 
+// A kernel as a list of steps; bytes of a thread's registers.
+struct Program {
+  const u64* code;
+  u64 frame;
+};
+[[noreturn]] void walk(Thread& t, const Program& p);
+
 struct Box {  // of an array, by TMA
   u64 map;
   Coordinates at;

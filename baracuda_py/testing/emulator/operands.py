@@ -19,15 +19,16 @@ class Operands:
     def __init__(self, names: dict[str, str], dynamic: str) -> None:
         self.names = dict(names)
         self.dynamic = dynamic
-        self.scopes: list[set[str]] = [set()]  # registers of braces
+        self.scopes: list[dict[str, str]] = [{}]  # registers of braces, and where they are
         self.line = 0
 
     def register(self, name: str) -> str:
         """In an array of its kind, but for those of braces: over thousands of variables a compiler takes minutes."""
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
         counted = re.fullmatch(r"%([a-z]+)(\d+)", name)
-        if counted and not any(name in scope for scope in self.scopes):
-            return f"_{counted[1]}[{counted[2]}]"
-        return plain(name)
+        return f"_{counted[1]}[{counted[2]}]" if counted else plain(name)
 
     def value(self, x: str) -> str:
         """An operand's word."""
