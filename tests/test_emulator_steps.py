@@ -11,6 +11,7 @@ import pytest
 from baracuda_py.jit import Unit
 from baracuda_py.testing import emulator
 from baracuda_py.testing.emulator import run_kernel, steps, translated
+from baracuda_py.testing.emulator.translate import listed, translate
 
 pytestmark = pytest.mark.usefixtures("emulation")
 
@@ -49,7 +50,7 @@ def run(kernel: Any, name: str) -> bytes:
 
 
 def as_library(name: str) -> Any:
-    return emulator._library(name, "-O0", lambda: emulator.translate(emulator.ptx(UNIT, "sm_80"), name))
+    return emulator._library(name, "-O0", lambda: translate(emulator.ptx(UNIT, "sm_80"), name))
 
 
 def test_steps_give_the_bits_of_one_function() -> None:
@@ -59,7 +60,7 @@ def test_steps_give_the_bits_of_one_function() -> None:
 
 
 def test_a_kernel_that_calls_functions_is_a_library() -> None:
-    assert emulator.listed(emulator.ptx(UNIT, "sm_80"), "calls") is None
+    assert listed(emulator.ptx(UNIT, "sm_80"), "calls") is None
     kernel = translated(UNIT, "sm_80", "calls")
     assert not isinstance(kernel, emulator.Kernel)
     x = np.frombuffer(run(kernel, "calls"), np.float32)

@@ -94,8 +94,10 @@ void start(Block& b, u64 number) {
   b.meetings.clear(), b.late.clear(), b.due.clear();
   for (auto& n : b.named) n = {};
   for (auto& p : b.products) p = {};
+  b.alive.assign((b.left + warp_size - 1) / warp_size, 0);
   for (u32 n = 0; n < b.left; ++n) {
     Fiber* const f = take();
+    b.alive[n / warp_size] |= 1u << n % warp_size;
     f->tid[0] = n % now.block[0], f->tid[1] = n / now.block[0] % now.block[1], f->tid[2] = n / now.block[0] / now.block[1];
     f->lane = n % warp_size, f->number = n, f->line = 0, f->state = State::ready;
     f->shared = b.shared, f->param = now.param, f->block = &b, f->begun = false;
@@ -106,10 +108,10 @@ void start(Block& b, u64 number) {
 
 // Whether all are there that can still come.
 bool complete(const Block& b, const Meeting& m) {
-  const u32 base = m.there[0]->number / m.unit * m.unit;
+  const u32 warps = m.unit / warp_size, first = m.there[0]->number / m.unit * warps;
   u32 alive = 0;
-  for (u32 n = base; n < std::min<u32>(base + m.unit, static_cast<u32>(b.fibers.size())); ++n) {
-    alive += b.fibers[n]->state != State::gone && (m.unit > warp_size || m.mask >> (n - base) & 1);
+  for (u32 warp = first; warp < std::min<u32>(first + warps, static_cast<u32>(b.alive.size())); ++warp) {
+    alive += static_cast<u32>(__builtin_popcount(b.alive[warp] & (warps == 1 ? m.mask : ~0u)));
   }
   return m.there.size() == alive;
 }
@@ -284,6 +286,7 @@ void leave(Thread& t) {
   Block& b = *t.block;
   bulk_wait(t, 0);
   f.state = State::gone;
+  b.alive[t.number / warp_size] &= ~(1u << t.lane);
   --b.left, ++events;
   for (size_t n = 0; n < b.meetings.size();) {
     const Meeting& m = b.meetings[n];
@@ -303,7 +306,10 @@ void meet(Thread& t, u32 line, u32 unit, u32 mask, void (*work)(Meeting&), long 
     const Meeting& m = b.meetings[at];
     if (m.work == work && m.how == how && m.mask == mask && m.there[0]->number / unit == t.number / unit) break;
   }
-  if (at == b.meetings.size()) b.meetings.push_back({work, unit, mask, line, how, {}});
+  if (at == b.meetings.size()) {
+    b.meetings.push_back({work, unit, mask, line, how, {}});
+    b.meetings.back().there.reserve(unit);
+  }
   Meeting& m = b.meetings[at];
   m.there.push_back(&f);
   f.brought = brought, f.given = given, f.line = line, f.state = State::waits;

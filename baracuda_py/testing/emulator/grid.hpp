@@ -97,6 +97,7 @@ struct Block {
   u32 id[3], rank;  // rank: in its cluster
   Cluster* cluster;
   std::vector<Fiber*> fibers;
+  std::vector<u32> alive;  // of each warp, a bit a lane
   std::vector<Meeting> meetings;
   Named named[16];
   std::vector<char> memory;
