@@ -1,4 +1,4 @@
-"""Kernels without a GPU: what NVRTC makes of them, PTX, is translated to C++ and run thread by thread.
+"""Kernels without a GPU: what NVRTC makes of them, PTX, is translated to steps of C++ and run thread by thread.
 
     with emulating() as emulator:
         plan = RMSNormPlan.select(desc, device=emulated_device(9.0))
@@ -45,7 +45,7 @@ _FLAGS = (
     "-std=c++17", "-w", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", f"-I{_HERE}",
 )  # fmt: skip
 _ALONE = ("-nostdlib", "-lgcc")  # of a kernel: the library of the threads has loaded what it calls
-_STEPS_LEVEL = "-O1"
+_STEPS_LEVEL = "-O1"  # steps are compiled once for all kernels; one kernel is compiled at -O0, as it runs once or twice
 _ONE_GRID = Mutex()
 Sizes = tuple[int, int, int]
 _GUARD = 256  # bytes around an allocation
@@ -137,7 +137,7 @@ def run_kernel(
 
 @lru_cache(maxsize=512)
 def translated(unit: Unit, target: str, symbol: str) -> Kernel | ctypes.CDLL:
-    """One of a unit's kernels: as steps, or as a library where that cannot be."""
+    """One of a unit's kernels: as steps, which are kept, or as a library where it calls functions."""
     _threads()
     unit = alone(unit, symbol)
     key = compiler.cache_key(unit, target, source.flatten(unit.text, f"{unit.name}.cu"), default_cache())
@@ -150,7 +150,6 @@ def translated(unit: Unit, target: str, symbol: str) -> Kernel | ctypes.CDLL:
             Path(work, "made").write_text(steps.dumps(made))
             os.replace(Path(work, "made"), kept)
         return Kernel(made)
-    # -O1 takes four times as long to compile as it takes to run the kernel once or twice.
     return _library(key, "-O0", lambda: translate(ptx(unit, target), symbol))
 
 

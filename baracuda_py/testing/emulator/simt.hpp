@@ -5,7 +5,7 @@
 // their width; as<T> reads one as T, bits makes one of T.
 // PTX ISA 9.0: every function is named as its instruction there.
 //
-// Every kernel is compiled with this header, and reading <cmath> would be two thirds of compiling a small one: the
+// Whatever a kernel needs compiled is compiled with this header, and reading <cmath> would be two thirds of that: the
 // compiler's own functions take its place.
 #pragma once
 #include <cstdint>

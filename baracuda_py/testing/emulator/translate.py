@@ -1,4 +1,4 @@
-"""PTX to C++: a function a kernel, in terms of simt.hpp.
+"""PTX to C++, in terms of simt.hpp: a list of statements a kernel, or a function.
 
 What the compiler makes of `kernels/` is translated, not the sources. An instruction that has no translation is an error
 here, or of the C++ compiler, which names it.
