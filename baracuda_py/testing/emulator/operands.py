@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from .words import number, plain, whole, yes
 
@@ -11,6 +12,12 @@ _AXES = tuple(enumerate("xyz"))
 _REGISTERS = {f"%{name}.{axis}": f"{name}(t, {n})" for name in ("ctaid", "nctaid", "ntid") for n, axis in _AXES}
 _REGISTERS |= {f"%tid.{axis}": f"t.tid[{n}]" for n, axis in _AXES}
 _REGISTERS |= {"%laneid": "t.lane", "%warpid": "(t.number / 32)", "%cluster_ctarank": "cluster_rank(t)"}
+
+
+@cache
+def _in_array(name: str) -> str:
+    counted = re.fullmatch(r"%([a-z]+)(\d+)", name)
+    return f"_{counted[1]}[{counted[2]}]" if counted else plain(name)
 
 
 class Operands:
@@ -27,8 +34,7 @@ class Operands:
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name]
-        counted = re.fullmatch(r"%([a-z]+)(\d+)", name)
-        return f"_{counted[1]}[{counted[2]}]" if counted else plain(name)
+        return _in_array(name)
 
     def value(self, x: str) -> str:
         """An operand's word."""

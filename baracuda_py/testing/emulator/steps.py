@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -113,7 +114,8 @@ class _Writer:
 
     def _operand(self, found: re.Match[str]) -> str:
         """Its word goes to the code, and in its place what reads it there."""
-        place, name, label = len(self.code), found["name"], found["label"]
+        place = len(self.code)
+        name, array, index, label, digits, suffix = found.groups()
         word = f"o[{place - self._first}]"
         if label:
             self.jumps.append((place, self._first, label))
@@ -124,14 +126,13 @@ class _Writer:
             self.code.append(self._shared[name] if shared else self._local[name])
             self.places += [place] if shared else []
             return word if shared else f"(reinterpret_cast<u64>(frame) + {word})"
-        if array := found["array"]:
+        if array:
             kind, offset, width = self._registers[array]
-            self.code.append(offset + width * int(found["index"]))
+            self.code.append(offset + width * int(index))
             return f"REGISTER({kind}, {place - self._first})"
-        digits = found["number"]
-        value = int(digits, 16 if "x" in digits.lower() else 10)
+        value, kind = _literal(digits, suffix.lower())
         self.code.append(value % _WORD)
-        return f"{_type(value, digits, found['suffix'].lower())}({word})"
+        return f"{kind}({word})"
 
 
 def _packed(arrays: Arrays) -> tuple[bytearray, dict[str, int]]:
@@ -144,15 +145,18 @@ def _packed(arrays: Arrays) -> tuple[bytearray, dict[str, int]]:
     return held, offsets
 
 
-def _type(value: int, text: str, suffix: str) -> str:
-    """Of a literal, as C++ has it."""
+@cache
+def _literal(digits: str, suffix: str) -> tuple[int, str]:
+    """Its value, and the type that it has in C++."""
+    hexadecimal = "x" in digits.lower()
+    value = int(digits, 16 if hexadecimal else 10)
     if "u" in suffix:
-        return "u32" if "l" not in suffix and value < 1 << 32 else "u64"
+        return value, "u32" if "l" not in suffix and value < 1 << 32 else "u64"
     if -(1 << 31) <= value < 1 << 31 and not suffix:
-        return "s32"
-    if "x" in text.lower() and not suffix and value < 1 << 32:
-        return "u32"
-    return "s64" if value < 1 << 63 else "u64"
+        return value, "s32"
+    if hexadecimal and not suffix and value < 1 << 32:
+        return value, "u32"
+    return value, "s64" if value < 1 << 63 else "u64"
 
 
 def linked(made: Listing, addresses: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
