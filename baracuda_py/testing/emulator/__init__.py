@@ -1,4 +1,4 @@
-"""Kernels without a GPU: what NVRTC makes of them, PTX, is translated to C++ and run thread by thread.
+"""Kernels without a GPU: what NVRTC makes of them, PTX, is translated to steps of C++ and run thread by thread.
 
     with emulating() as emulator:
         plan = RMSNormPlan.select(desc, device=emulated_device(9.0))
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -36,12 +37,15 @@ from ...jit.source import Unit
 from ..lapack import standing_in
 from ..layouts import aligned_bytes
 from ..recording import Function, Memory, Record, Recorder
-from .translate import translate
+from . import steps
+from .translate import listed, translate
 
 _HERE = Path(__file__).parent
 _FLAGS = (
     "-std=c++17", "-w", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", f"-I{_HERE}",
 )  # fmt: skip
+_ALONE = ("-nostdlib", "-lgcc")  # of a kernel: the library of the threads has loaded what it calls
+_STEPS_LEVEL = "-O1"  # steps are compiled once for all kernels; one kernel is compiled at -O0, as it runs once or twice
 _ONE_GRID = Mutex()
 Sizes = tuple[int, int, int]
 _GUARD = 256  # bytes around an allocation
@@ -106,11 +110,16 @@ class Emulator(Recorder):
 
 
 def run_kernel(
-    library: ctypes.CDLL, symbol: str, grid: Sizes, block: Sizes, smem: int, params: bytes, seed: int,
+    kernel: Kernel | ctypes.CDLL, symbol: str, grid: Sizes, block: Sizes, smem: int, params: bytes, seed: int,
     cluster: int = 1,
 ) -> None:  # fmt: skip
     """One launch, with `smem` bytes of dynamic shared memory, in clusters of so many blocks; raises EmulationError."""
-    static, dynamic = (ctypes.c_uint32.in_dll(library, f"{symbol}__{name}").value for name in ("static", "dynamic"))
+    if isinstance(kernel, Kernel):
+        static, dynamic = kernel.static, kernel.dynamic
+        function, program = None, ctypes.byref(kernel.program)
+    else:
+        static, dynamic = (ctypes.c_uint32.in_dll(kernel, f"{symbol}__{name}").value for name in ("static", "dynamic"))
+        function, program = getattr(kernel, symbol), None
     if static + smem > _SHARED:
         raise EmulationError(f"{symbol}: {static + smem} bytes of shared memory, of {_SHARED}")
     smem += dynamic
@@ -119,21 +128,85 @@ def run_kernel(
     run = _threads().simt_run
     with _ONE_GRID():
         failed = run(
-            getattr(library, symbol), sizes(*grid), sizes(*block), smem, image, cluster, _BLOCKS, seed, _YIELD_EVERY,
-            text, _TEXT,
+            function, program, sizes(*grid), sizes(*block), smem, image, cluster, _BLOCKS, seed, _YIELD_EVERY, text,
+            _TEXT,
         )  # fmt: skip
     if failed:
         raise EmulationError(f"{symbol}, grid {grid}, block {block}: {text.value.decode()}")
 
 
 @lru_cache(maxsize=512)
-def translated(unit: Unit, target: str, symbol: str) -> ctypes.CDLL:
-    """One of a unit's kernels, as a library."""
+def translated(unit: Unit, target: str, symbol: str) -> Kernel | ctypes.CDLL:
+    """One of a unit's kernels: as steps, which are kept, or as a library where it calls functions."""
     _threads()
     unit = alone(unit, symbol)
     key = compiler.cache_key(unit, target, source.flatten(unit.text, f"{unit.name}.cu"), default_cache())
-    # -O1 takes four times as long to compile as it takes to run the kernel once or twice.
-    return _library(f"{key} {symbol}", "-O0", lambda: translate(ptx(unit, target), symbol))
+    key = f"{key} {symbol}"
+    kept = _path(f"steps of {key}", _STEPS_LEVEL, ".json")
+    if kept.exists():
+        return Kernel(steps.loads(kept.read_text()))
+    if not _path(key, "-O0", ".so").exists() and (made := listed(ptx(unit, target), symbol)) is not None:
+        with tempfile.TemporaryDirectory(dir=kept.parent) as work:
+            Path(work, "made").write_text(steps.dumps(made))
+            os.replace(Path(work, "made"), kept)
+        return Kernel(made)
+    return _library(key, "-O0", lambda: translate(ptx(unit, target), symbol))
+
+
+class Kernel:
+    """A kernel whose steps have their functions' addresses."""
+
+    def __init__(self, made: steps.Listing) -> None:
+        self.static, self.dynamic = made.static, made.dynamic
+        self._code, self._data = steps.linked(made, _FUNCTIONS.addresses(made.kinds))
+        self.program = _Program(self._code.ctypes.data, made.frame)
+
+
+class _Program(ctypes.Structure):  # as grid.hpp has it
+    _fields_ = (("code", ctypes.c_void_p), ("frame", ctypes.c_uint64))
+
+
+class _Entry(ctypes.Structure):  # as steps.py writes it
+    _fields_ = (("name", ctypes.c_char_p), ("step", ctypes.c_void_p))
+
+
+class _Functions:
+    """The functions of steps, which all kernels and processes share."""
+
+    def __init__(self) -> None:
+        self._lock = Mutex()
+        self._addresses: dict[str, int] = {}  # by name
+        self._loaded: set[Path] = set()
+
+    def addresses(self, kinds: list[str]) -> dict[str, int]:
+        """Of kinds of step. What no library has is compiled, all of it at once."""
+        names = {kind: steps.named(kind) for kind in kinds}
+        with self._lock():
+            if self._missing(names):
+                mark = _path("steps", _STEPS_LEVEL, "")
+                for path in sorted(mark.parent.glob(f"{mark.name}-*.so")):
+                    self._load(path)
+            if missing := self._missing(names):
+                digest = hashlib.sha256("".join(missing).encode()).hexdigest()[:32]
+                path = mark.with_name(f"{mark.name}-{digest}.so")
+                _compile(path, _STEPS_LEVEL, lambda: steps.functions(missing))
+                self._load(path)
+            return {kind: self._addresses[name] for kind, name in names.items()}
+
+    def _missing(self, names: dict[str, str]) -> list[str]:
+        return sorted(kind for kind, name in names.items() if name not in self._addresses)
+
+    def _load(self, path: Path) -> None:
+        if path in self._loaded:
+            return
+        self._loaded.add(path)
+        table = _Entry.in_dll(ctypes.CDLL(str(path)), "steps")
+        entries = ctypes.cast(ctypes.pointer(table), ctypes.POINTER(_Entry))
+        for entry in itertools.takewhile(lambda entry: entry.name, map(entries.__getitem__, itertools.count())):
+            self._addresses[entry.name.decode()] = entry.step
+
+
+_FUNCTIONS = _Functions()
 
 
 def alone(unit: Unit, symbol: str) -> Unit:
@@ -189,27 +262,43 @@ def _machine(compiler: str) -> bytes:
     return subprocess.run([compiler, *_FLAGS, "-dM", "-E", "-xc++", os.devnull], capture_output=True).stdout
 
 
+def _command(level: str) -> list[str]:
+    return [os.environ.get("CXX") or shutil.which("g++") or "c++", level, *_FLAGS]
+
+
+def _sources() -> list[Path]:
+    return sorted(path for path in _HERE.iterdir() if path.suffix in (".cpp", ".hpp", ".py"))
+
+
+def _path(key: str, level: str, suffix: str) -> Path:
+    """Where what is made from a key and from the emulator is kept, by this CPU and compiler."""
+    command = _command(level)
+    facts = [key.encode(), _machine(command[0]), *map(str.encode, command), *(path.read_bytes() for path in _sources())]
+    return default_cache().folder("emulator") / f"{hashlib.sha256(b'|'.join(facts)).hexdigest()[:32]}{suffix}"
+
+
+def _compile(library: Path, level: str, code: Callable[[], str] | None) -> None:
+    """Make a library of some code, or of the emulator's own."""
+    command = _command(level)
+    with tempfile.TemporaryDirectory(dir=library.parent) as work:
+        files = [str(path) for path in _sources() if path.suffix == ".cpp"]
+        if code is not None:
+            Path(work, "kernels.cpp").write_text(code())
+            files = [str(Path(work, "kernels.cpp")), *_ALONE]
+        made = Path(work, "made.so")
+        found = subprocess.run([*command, *files, "-o", str(made)], capture_output=True, text=True)
+        if found.returncode:
+            errors = [line for line in found.stderr.splitlines() if "error" in line]
+            raise EmulationError("\n".join([" ".join(command), *errors[:5]]))
+        made.chmod(0o700)  # whatever the umask says
+        os.replace(made, library)
+
+
 def _library(key: str, level: str, code: Callable[[], str] | None) -> ctypes.CDLL:
     """Compiled, or found where another run or process left it."""
-    command = [os.environ.get("CXX") or shutil.which("g++") or "c++", level, *_FLAGS]
-    sources = sorted(path for path in _HERE.iterdir() if path.suffix in (".cpp", ".hpp", ".py"))
-    facts = [key.encode(), _machine(command[0]), *map(str.encode, command), *(path.read_bytes() for path in sources)]
-    folder = default_cache().folder("emulator")
-    digest = hashlib.sha256(b"\0".join(facts)).hexdigest()
-    library = folder / f"{digest[:32]}.so"
+    library = _path(key, level, ".so")
     if not library.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as work:
-            files = [path for path in sources if path.suffix == ".cpp"]
-            if code is not None:
-                files = [Path(work, "kernels.cpp")]
-                files[0].write_text(code())
-            made = Path(work, "made.so")
-            found = subprocess.run([*command, *map(str, files), "-o", str(made)], capture_output=True, text=True)
-            if found.returncode:
-                errors = [line for line in found.stderr.splitlines() if "error" in line]
-                raise EmulationError("\n".join([" ".join(command), *errors[:5]]))
-            made.chmod(0o700)  # whatever the umask says
-            os.replace(made, library)
+        _compile(library, level, code)
     return ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL if code is None else ctypes.RTLD_LOCAL)
 
 

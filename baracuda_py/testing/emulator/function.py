@@ -35,27 +35,39 @@ class Function(Packed):
         self.name = name
         self.shared = shared
         self.reserved = 0  # bytes of static shared memory
-        self.top: list[str] = []
+        self.registers: dict[str, tuple[str, int]] = {}  # arrays of them: type and count
+        self.arrays: dict[str, tuple[int, bytes]] = {}  # of the thread: alignment and bytes
+        self.calls = False  # another
         self.result = ""
 
     def kernel(self, params: str, body: Iterator[tuple[int, str]]) -> str:
         """A kernel, whose one parameter, a struct, is the thread's."""
+        lines = self.statements(params, body)
+        text = "\n".join([*self._declared(), *lines])
+        sizes = {"static": self.reserved, "dynamic": self.dynamic_from}
+        shared = "\n".join(f'extern "C" const u32 {self.name}__{name} = {size};' for name, size in sizes.items())
+        return f'{shared}\nextern "C" void {self.name}(Thread& t) {{\n{text}\nleave(t);\n}}'
+
+    def statements(self, params: str, body: Iterator[tuple[int, str]]) -> list[str]:
+        """A kernel's, as C++."""
         self.names |= {name: "reinterpret_cast<u64>(t.param)" for _, name, _ in PARAM.findall(params)}
         for declaration in self.shared:
             self._reserve(declaration)
-        text = self._write(body)
-        dynamic = -(-self.reserved // 1024) * 1024
-        text = text.replace("@dynamic@", str(dynamic))
-        sizes = {"static": self.reserved, "dynamic": dynamic}
-        shared = "\n".join(f'extern "C" const u32 {self.name}__{name} = {size};' for name, size in sizes.items())
-        return f'{shared}\nextern "C" void {self.name}(Thread& t) {{\n{text}\nleave(t);\n}}'
+        lines = self._lines(body)
+        return [line.replace("@dynamic@", str(self.dynamic_from)) for line in lines]
+
+    @property
+    def dynamic_from(self) -> int:
+        """Where dynamic shared memory begins, which is after the static."""
+        return -(-self.reserved // 1024) * 1024
 
     def device(self, result: str, params: str, body: Iterator[tuple[int, str]]) -> str:
         """A function that kernels call."""
         made = [f"{storage(kind, count)} {name};" for kind, name, count in PARAM.findall(result)]
         self.names |= {name: f"reinterpret_cast<u64>(&{name})" for _, name, _ in PARAM.findall(f"{params},{result}")}
         self.result = next((name for _, name, _ in PARAM.findall(result)), "void")
-        text = self._write(body)
+        lines = self._lines(body)
+        text = "\n".join([*self._declared(), *lines])
         if self.reserved or "@dynamic@" in text:
             raise UntranslatableError(f"{self.name} has shared memory")
         return "\n".join([f"static {self.head(result, params)} {{", *made, text, "}"])
@@ -66,18 +78,25 @@ class Function(Packed):
         kind = next((storage(kind, count) for kind, _, count in PARAM.findall(result)), "void")
         return f"{kind} {self.name}({', '.join(given)})"
 
-    def _write(self, body: Iterator[tuple[int, str]]) -> str:
+    def _declared(self) -> list[str]:
+        """Registers and arrays of a thread, once all statements are known."""
+        registers = [f"{of} {name}[{count}] = {{}};" for name, (of, count) in self.registers.items()]
+        return registers + [
+            f"alignas({align}) char {name}[{len(held)}];" for name, (align, held) in self.arrays.items()
+        ]
+
+    def _lines(self, body: Iterator[tuple[int, str]]) -> list[str]:
         lines = []
         for self.line, statement in body:
             try:
                 lines.append(self._statement(statement))
             except (ValueError, KeyError, IndexError, TypeError) as error:
                 raise UntranslatableError(f"line {self.line}: {statement}: {error!r}") from error
-        return "\n".join([*self.top, *lines])
+        return lines
 
     def _statement(self, s: str) -> str:
         if s in ("{", "}"):
-            self.scopes = [*self.scopes, set()] if s == "{" else self.scopes[:-1]
+            self.scopes = [*self.scopes, {}] if s == "{" else self.scopes[:-1]
             return s
         if s.endswith(":"):
             return f"{plain(s[:-1])}:;"
@@ -90,12 +109,12 @@ class Function(Packed):
     def _directive(self, s: str) -> str:
         kind, rest = s.split(None, 1)
         if kind == ".reg":
-            return self._registers(*rest.split(None, 1))
-        if kind == ".shared":
+            self._registers(*rest.split(None, 1))
+        elif kind == ".shared":
             self._reserve(rest)
         elif kind == ".local":
             align, _, name, count, _ = variable(rest)
-            self.top.append(f"alignas({align}) char {name}[{count}];")
+            self.arrays[name] = int(align), bytes(int(count))
             self.names[name] = f"reinterpret_cast<u64>({name})"
         elif kind == ".param":
             of, name, count = PARAM.match(s).groups()  # type: ignore[union-attr]
@@ -105,16 +124,16 @@ class Function(Packed):
             raise ValueError(kind)
         return ""
 
-    def _registers(self, kind: str, names: str) -> str:
-        made = []
+    def _registers(self, kind: str, names: str) -> None:
+        of = storage(kind[1:])
         for name in (n.strip() for n in names.split(",")):
             many = re.fullmatch(r"%(\w+)<(\d+)>", name)
             if many:
-                self.top.append(f"{storage(kind[1:])} _{many[1]}[{many[2]}] = {{}};")
+                self.registers[f"_{many[1]}"] = of, int(many[2])
             else:
-                self.scopes[-1].add(name)
-                made.append(f"{storage(kind[1:])} {plain(name)};")
-        return " ".join(made)
+                count = self.registers.get(f"_own_{of}", (of, 0))[1]
+                self.registers[f"_own_{of}"] = of, count + 1
+                self.scopes[-1][name] = f"_own_{of}[{count}]"
 
     def _reserve(self, declaration: str) -> None:
         """A place in shared memory."""
@@ -199,6 +218,7 @@ class Function(Packed):
         return "leave(t);"
 
     def _call(self, mods: list[str], ops: list[str]) -> str:
+        self.calls = True
         result = f"{ops.pop(0).strip('() ')} = " if ops[0][0] == "(" else ""
         given = ", ".join(["t", *(x for x in parts_of(ops[1].strip("()")) if x)])
         return f"{result}{ops[0]}({given});"

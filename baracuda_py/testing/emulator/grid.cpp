@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <cmath>
 #include <cstdio>
 #include <string>
 
@@ -24,7 +25,8 @@ constexpr u32 lead = 64;       // turns that a warp may have before the others: 
 constexpr u32 patience = 100;  // rounds in which nothing happens before it is a deadlock
 
 struct Grid {
-  void (*kernel)(Thread&);
+  void (*kernel)(Thread&);  // or null, and a program
+  const Program* program;
   u32 grid[3], block[3], smem, cluster;
   const char* param;
   u32 yield_every;  // a thread yields at one in so many accesses of shared memory; 0: never
@@ -47,6 +49,7 @@ void sleep(Fiber& f) {
 
 void enter() {
   Fiber& f = *running;
+  if (now.program) walk(f, *now.program);
   now.kernel(f);
   leave(f);
 }
@@ -91,8 +94,10 @@ void start(Block& b, u64 number) {
   b.meetings.clear(), b.late.clear(), b.due.clear();
   for (auto& n : b.named) n = {};
   for (auto& p : b.products) p = {};
+  b.alive.assign((b.left + warp_size - 1) / warp_size, 0);
   for (u32 n = 0; n < b.left; ++n) {
     Fiber* const f = take();
+    b.alive[n / warp_size] |= 1u << n % warp_size;
     f->tid[0] = n % now.block[0], f->tid[1] = n / now.block[0] % now.block[1], f->tid[2] = n / now.block[0] / now.block[1];
     f->lane = n % warp_size, f->number = n, f->line = 0, f->state = State::ready;
     f->shared = b.shared, f->param = now.param, f->block = &b, f->begun = false;
@@ -103,10 +108,10 @@ void start(Block& b, u64 number) {
 
 // Whether all are there that can still come.
 bool complete(const Block& b, const Meeting& m) {
-  const u32 base = m.there[0]->number / m.unit * m.unit;
+  const u32 warps = m.unit / warp_size, first = m.there[0]->number / m.unit * warps;
   u32 alive = 0;
-  for (u32 n = base; n < std::min<u32>(base + m.unit, static_cast<u32>(b.fibers.size())); ++n) {
-    alive += b.fibers[n]->state != State::gone && (m.unit > warp_size || m.mask >> (n - base) & 1);
+  for (u32 warp = first; warp < std::min<u32>(first + warps, static_cast<u32>(b.alive.size())); ++warp) {
+    alive += static_cast<u32>(__builtin_popcount(b.alive[warp] & (warps == 1 ? m.mask : ~0u)));
   }
   return m.there.size() == alive;
 }
@@ -281,6 +286,7 @@ void leave(Thread& t) {
   Block& b = *t.block;
   bulk_wait(t, 0);
   f.state = State::gone;
+  b.alive[t.number / warp_size] &= ~(1u << t.lane);
   --b.left, ++events;
   for (size_t n = 0; n < b.meetings.size();) {
     const Meeting& m = b.meetings[n];
@@ -300,7 +306,10 @@ void meet(Thread& t, u32 line, u32 unit, u32 mask, void (*work)(Meeting&), long 
     const Meeting& m = b.meetings[at];
     if (m.work == work && m.how == how && m.mask == mask && m.there[0]->number / unit == t.number / unit) break;
   }
-  if (at == b.meetings.size()) b.meetings.push_back({work, unit, mask, line, how, {}});
+  if (at == b.meetings.size()) {
+    b.meetings.push_back({work, unit, mask, line, how, {}});
+    b.meetings.back().there.reserve(unit);
+  }
   Meeting& m = b.meetings[at];
   m.there.push_back(&f);
   f.brought = brought, f.given = given, f.line = line, f.state = State::waits;
@@ -471,11 +480,11 @@ void bulk_wait(Thread& t, u32 pending) {
 }  // namespace simt
 
 // Runs a grid, `slots` blocks at a time, in an order that `seed` picks; 0, or 1 with what went wrong in `text`.
-extern "C" int simt_run(void (*kernel)(simt::Thread&), const unsigned* grid, const unsigned* block, unsigned smem,
-                        const void* param, unsigned cluster, unsigned slots, unsigned seed, unsigned yield_every, char* text,
+extern "C" int simt_run(void (*kernel)(simt::Thread&), const simt::Program* program, const unsigned* grid,
+                        const unsigned* block, unsigned smem, const void* param, unsigned cluster, unsigned slots, unsigned seed, unsigned yield_every, char* text,
                         unsigned length) {
   using namespace simt;
-  now = {kernel, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem, cluster, static_cast<const char*>(param),
+  now = {kernel, program, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem, cluster, static_cast<const char*>(param),
          yield_every, seed};
   error.clear();
   run(slots);

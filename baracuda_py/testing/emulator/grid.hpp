@@ -14,6 +14,13 @@ namespace simt {
 
 constexpr u32 warp_size = 32, group_size = 128;
 
+// A kernel as a list of steps; bytes of a thread's registers.
+struct Program {
+  const u64* code;
+  u64 frame;
+};
+[[noreturn]] void walk(Thread& t, const Program& p);
+
 struct Box {  // of an array, by TMA
   u64 map;
   Coordinates at;
@@ -90,6 +97,7 @@ struct Block {
   u32 id[3], rank;  // rank: in its cluster
   Cluster* cluster;
   std::vector<Fiber*> fibers;
+  std::vector<u32> alive;  // of each warp, a bit a lane
   std::vector<Meeting> meetings;
   Named named[16];
   std::vector<char> memory;

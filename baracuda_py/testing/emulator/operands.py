@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from .words import number, plain, whole, yes
 
@@ -13,21 +14,27 @@ _REGISTERS |= {f"%tid.{axis}": f"t.tid[{n}]" for n, axis in _AXES}
 _REGISTERS |= {"%laneid": "t.lane", "%warpid": "(t.number / 32)", "%cluster_ctarank": "cluster_rank(t)"}
 
 
+@cache
+def _in_array(name: str) -> str:
+    counted = re.fullmatch(r"%([a-z]+)(\d+)", name)
+    return f"_{counted[1]}[{counted[2]}]" if counted else plain(name)
+
+
 class Operands:
     """What a function's statements name; `line` is that of the statement at hand."""
 
     def __init__(self, names: dict[str, str], dynamic: str) -> None:
         self.names = dict(names)
         self.dynamic = dynamic
-        self.scopes: list[set[str]] = [set()]  # registers of braces
+        self.scopes: list[dict[str, str]] = [{}]  # registers of braces, and where they are
         self.line = 0
 
     def register(self, name: str) -> str:
         """In an array of its kind, but for those of braces: over thousands of variables a compiler takes minutes."""
-        counted = re.fullmatch(r"%([a-z]+)(\d+)", name)
-        if counted and not any(name in scope for scope in self.scopes):
-            return f"_{counted[1]}[{counted[2]}]"
-        return plain(name)
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        return _in_array(name)
 
     def value(self, x: str) -> str:
         """An operand's word."""

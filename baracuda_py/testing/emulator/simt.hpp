@@ -4,8 +4,10 @@
 // warpgroup), hands over what it brings and sleeps until the last of them has come. Registers are unsigned integers of
 // their width; as<T> reads one as T, bits makes one of T.
 // PTX ISA 9.0: every function is named as its instruction there.
+//
+// Whatever a kernel needs compiled is compiled with this header, and reading <cmath> would be two thirds of that: the
+// compiler's own functions take its place.
 #pragma once
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -40,7 +42,7 @@ struct bf16 {
     u32 b;
     if (static_cast<double>(narrow) != x && x == x) {  // towards odd, so that rounding twice is rounding once
       memcpy(&b, &narrow, 4);
-      if (std::fabs(static_cast<double>(narrow)) > std::fabs(x)) --b;
+      if (__builtin_fabs(static_cast<double>(narrow)) > __builtin_fabs(x)) --b;
       b |= 1;
       memcpy(&narrow, &b, 4);
     }
@@ -68,8 +70,8 @@ struct e4m3 {
   u8 word;
   operator float() const {
     const int power = word / 8 % 16;
-    const float digits = word % 8 / 8.0f, x = power ? std::ldexp(1 + digits, power - 7) : std::ldexp(digits, -6);
-    return word % 128 == 127 ? NAN : word < 128 ? x : -x;
+    const float digits = word % 8 / 8.0f, x = power ? __builtin_ldexpf(1 + digits, power - 7) : __builtin_ldexpf(digits, -6);
+    return word % 128 == 127 ? __builtin_nanf("") : word < 128 ? x : -x;
   }
 };
 struct e5m2 {
@@ -153,8 +155,8 @@ template <class T> T rem(T a, T b) {
   if constexpr (is_signed<T>) return b == -1 ? 0 : a % b;
   return a % b;
 }
-inline float fma(float a, float b, float c) { return std::fma(a, b, c); }
-inline double fma(double a, double b, double c) { return std::fma(a, b, c); }
+inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 template <class T> Two<T> fma(Two<T> a, Two<T> b, Two<T> c) {
   const auto one = [](T x, T y, T z) { return T(double(float(x)) * double(float(y)) + double(float(z))); };
   return {one(a.low, b.low, c.low), one(a.high, b.high, c.high)};
@@ -181,9 +183,9 @@ template <class T> T neg(T a) {
 }
 template <class T> T abs(T a) {
   if constexpr (integral<T>) return a < 0 ? neg(a) : a;
-  else return T(std::fabs(static_cast<double>(a)));
+  else return T(__builtin_fabs(static_cast<double>(a)));
 }
-template <class T> bool negative(T a) { return std::signbit(static_cast<double>(a)); }
+template <class T> bool negative(T a) { return __builtin_signbit(static_cast<double>(a)); }
 template <class T> T max(T a, T b) {
   if constexpr (integral<T>) return a > b ? a : b;
   else return a != a ? b : b != b ? a : a == b ? (negative(a) ? b : a) : a > b ? a : b;
@@ -192,24 +194,25 @@ template <class T> T min(T a, T b) {
   if constexpr (integral<T>) return a < b ? a : b;
   else return a != a ? b : b != b ? a : a == b ? (negative(a) ? a : b) : a < b ? a : b;
 }
-template <class T> T max_NaN(T a, T b) { return a != a || b != b ? T(NAN) : max(a, b); }
-template <class T> T min_NaN(T a, T b) { return a != a || b != b ? T(NAN) : min(a, b); }
+template <class T> T max_NaN(T a, T b) { return a != a || b != b ? T(__builtin_nanf("")) : max(a, b); }
+template <class T> T min_NaN(T a, T b) { return a != a || b != b ? T(__builtin_nanf("")) : min(a, b); }
 template <class T> Two<T> max(Two<T> a, Two<T> b) { return {max(a.low, b.low), max(a.high, b.high)}; }
 template <class T> Two<T> min(Two<T> a, Two<T> b) { return {min(a.low, b.low), min(a.high, b.high)}; }
 template <class T> Two<T> max_NaN(Two<T> a, Two<T> b) { return {max_NaN(a.low, b.low), max_NaN(a.high, b.high)}; }
 template <class T> Two<T> min_NaN(Two<T> a, Two<T> b) { return {min_NaN(a.low, b.low), min_NaN(a.high, b.high)}; }
 template <class T> T copysign(T a, T b) { return negative(a) == negative(b) ? b : -b; }
-template <class T> T sqrt(T a) { return std::sqrt(a); }
+inline float sqrt(float a) { return __builtin_sqrtf(a); }
+inline double sqrt(double a) { return __builtin_sqrt(a); }
 template <class T> T rcp(T a) { return T(1) / a; }
-template <class T> T flushed(T a) { return std::fpclassify(a) == FP_SUBNORMAL ? std::copysign(T(0), a) : a; }
+template <class T> T flushed(T a) { return a != 0 && __builtin_fabs(a) < std::numeric_limits<T>::min() ? copysign(a, T(0)) : a; }
 template <class T> T rcp_ftz(T a) { return flushed(T(1) / flushed(a)); }
-template <class T> T rsqrt(T a) { return T(1 / std::sqrt(static_cast<double>(a))); }
-inline float ex2(float a) { return std::exp2(a); }
-inline float ex2_ftz(float a) { return flushed(std::exp2(flushed(a))); }
-inline float lg2(float a) { return std::log2(a); }
-inline float sin(float a) { return std::sin(a); }
-inline float cos(float a) { return std::cos(a); }
-inline float tanh(float a) { return std::tanh(a); }
+template <class T> T rsqrt(T a) { return T(1 / sqrt(static_cast<double>(a))); }
+inline float ex2(float a) { return __builtin_exp2f(a); }
+inline float ex2_ftz(float a) { return flushed(ex2(flushed(a))); }
+inline float lg2(float a) { return __builtin_log2f(a); }
+inline float sin(float a) { return __builtin_sinf(a); }
+inline float cos(float a) { return __builtin_cosf(a); }
+inline float tanh(float a) { return __builtin_tanhf(a); }
 
 // ---- bits ----
 
@@ -302,24 +305,26 @@ template <class To> To whole(double x) {
   if constexpr (integral<To>) return to_integer<To>(x);
   else return To(x);
 }
-template <class To, class From> To cvt_rni(From x) { return whole<To>(std::nearbyint(double(x))); }
-template <class To, class From> To cvt_rzi(From x) { return whole<To>(std::trunc(double(x))); }
-template <class To, class From> To cvt_rmi(From x) { return whole<To>(std::floor(double(x))); }
-template <class To, class From> To cvt_rpi(From x) { return whole<To>(std::ceil(double(x))); }
+template <class To, class From> To cvt_rni(From x) { return whole<To>(__builtin_nearbyint(double(x))); }
+template <class To, class From> To cvt_rzi(From x) { return whole<To>(__builtin_trunc(double(x))); }
+template <class To, class From> To cvt_rmi(From x) { return whole<To>(__builtin_floor(double(x))); }
+template <class To, class From> To cvt_rpi(From x) { return whole<To>(__builtin_ceil(double(x))); }
 // Rounded to nearest, and one step back where that went the wrong way: a long double holds every integer and double.
 template <class To, class From> To directed(From x, To end, bool back(long double, long double)) {
   static_assert(std::is_same_v<To, float> || std::is_same_v<To, double>, "a float of 16 bits is rounded to nearest");
   const To y = static_cast<To>(x);
-  return back(y, x) ? std::nextafter(y, end) : y;
+  if (!back(y, x)) return y;
+  if constexpr (sizeof(To) == 4) return __builtin_nextafterf(y, end);
+  else return __builtin_nextafter(y, end);
 }
 template <class To, class From> To cvt_rz(From x) {
-  return directed(x, To(0), [](long double y, long double z) { return std::fabs(y) > std::fabs(z); });
+  return directed(x, To(0), [](long double y, long double z) { return __builtin_fabsl(y) > __builtin_fabsl(z); });
 }
 template <class To, class From> To cvt_rm(From x) {
-  return directed(x, To(-INFINITY), [](long double y, long double z) { return y > z; });
+  return directed(x, To(-__builtin_inff()), [](long double y, long double z) { return y > z; });
 }
 template <class To, class From> To cvt_rp(From x) {
-  return directed(x, To(INFINITY), [](long double y, long double z) { return y < z; });
+  return directed(x, To(__builtin_inff()), [](long double y, long double z) { return y < z; });
 }
 template <class To, class From> To cvt_sat(From x) { return x > From(0) ? To(x < From(1) ? x : From(1)) : To(0); }
 template <class To, class From> To cvt(From high, From low) { return {decltype(To::low)(low), decltype(To::low)(high)}; }

@@ -14,6 +14,8 @@ struct Received {
 };
 
 void shuffle(Meeting& m) {
+  const Shuffled* of[warp_size] = {};  // each lane
+  for (u32 n = 0; n < m.there.size(); ++n) of[m.there[n]->lane] = &brought<Shuffled>(m, n);
   for (u32 n = 0; n < m.there.size(); ++n) {
     const auto [a, b, c] = brought<Shuffled>(m, n);
     const u32 lane = m.there[n]->lane, segment = c >> 8 & 31, clamp = c & 31, low = lane & segment;
@@ -27,11 +29,8 @@ void shuffle(Meeting& m) {
       case Shuffle::idx: from = low | (by & ~segment), inside = from <= static_cast<s32>(high); break;
     }
     if (!inside) from = lane;
-    u32 value = 0xdeadbeef;  // of a lane that is not there
-    for (u32 k = 0; k < m.there.size(); ++k) {
-      if (m.there[k]->lane == static_cast<u32>(from)) value = brought<Shuffled>(m, k).a;
-    }
-    given<Received>(m, n) = {value, inside};
+    const Shuffled* const found = static_cast<u32>(from) < warp_size ? of[from] : nullptr;
+    given<Received>(m, n) = {found ? found->a : 0xdeadbeef, inside};  // the latter of a lane that is not there
   }
 }
 
@@ -144,12 +143,16 @@ void multiply(Meeting& m) {  // 32 bytes along k
       for (u32 r = 0; r < 2; ++r) b[(t + r * 4) * each + e][g] = element(f.b[r]);
     }
   }
-  for (u32 n = 0; n < warp_size; ++n) {
-    for (int e = 0; e < 4; ++e) {
-      const u32 i = n / 4 + e / 2 * 8, j = n % 4 * 2 + e % 2;
-      double sum = brought<Fragments>(m, n).c[e];
-      for (u32 k = 0; k < 8 * each; ++k) sum += static_cast<double>(a[i][k]) * b[k][j];
-      static_cast<float*>(m.there[n]->given)[e] = static_cast<float>(sum);
+  for (u32 i = 0; i < 16; ++i) {
+    const u32 first = i % 8 * 4, e = i / 8 * 2;  // of the lanes that have a row, and of their elements
+    double sums[8];
+    for (u32 j = 0; j < 8; ++j) sums[j] = brought<Fragments>(m, first + j / 2).c[e + j % 2];
+    for (u32 k = 0; k < 8 * each; ++k) {
+      const double x = a[i][k];
+      for (u32 j = 0; j < 8; ++j) sums[j] += x * b[k][j];
+    }
+    for (u32 j = 0; j < 8; ++j) {
+      static_cast<float*>(m.there[first + j / 2]->given)[e + j % 2] = static_cast<float>(sums[j]);
     }
   }
 }

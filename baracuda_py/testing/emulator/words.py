@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 _VARIABLE = re.compile(r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)\s*(?:\[(\d*)\])?\s*(?:=\s*(.*))?$", re.S)
 _BYTES = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "b64": 8, "u64": 8, "s64": 8, "f64": 8}
@@ -25,6 +26,7 @@ def size_of(kind: str) -> int:
     return _BYTES.get(kind, 4)
 
 
+@cache
 def whole(kind: str) -> bool:
     """Whether a type is an integer, bits, or a predicate."""
     return kind == "pred" or (kind[0] in "bus" and kind[1:].isdigit())
