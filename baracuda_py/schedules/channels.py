@@ -33,7 +33,7 @@ from ..core.tensor import Shape, View, dense_strides, merge_axes
 from ..core.variant import Kernel, aligned
 from .geometry import grid
 from .norms import Affine, affine_element
-from .reduce import SEGMENT, STATE, lanes_of, reduce_launches
+from .reduce import REDUCE, SEGMENT, STATE, lanes_of, reduce_launches
 
 OVER = ("batch", "group", "instance")
 THREADS = 256
@@ -231,7 +231,7 @@ def held_params(name: str, moved: Sequence[str], **fields: str) -> Params:
     return Params(
         name, **dict.fromkeys(moved, "ptr"), **fields, rows="i64", groups="i64",
         **{f"{n}_strides": "i64[3]" for n in moved}, members="i32", segments="i32", chunks="i32", segment_lanes="i32",
-        merging="i32", lanes="i32", wide="i32",
+        merging="i32", lanes="i32", wide="i32", **REDUCE,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from .geometry import Merged, grid
 from .map import THREADS, chunked, lay_out, map_params, takes
 
 SOURCE = "layout/copy.cu"
-WORDS, PIECES = 4, 2  # that a thread has in flight, as in copy.cuh
+WORDS, PIECES = 4, 2  # that a thread has in flight
 _SECTOR = 32  # bytes that memory moves at least
 _SPREAD, _TURNED, _APART, _RAGGED = range(4)  # `Pieces` of copy.cuh
 
@@ -43,12 +43,13 @@ class Moving:
     target: bool = False
 
 
+IN_FLIGHT = {"copy_words_in_flight": WORDS, "copy_pieces_in_flight": PIECES}
 _MOVES = dict.fromkeys(("place", "extent", "limit", "shift"), f"i64[{AXES}]")
 
 
-def moving_params() -> dict[str, str]:
+def moving_params() -> dict[str, str | int]:
     """Params fields for axes that move: `copy_shift` of copy.cuh."""
-    return {"starts": "ptr", **_MOVES, "moving": "i32", "starts_wide": "i32", "target": "i32"}
+    return {"starts": "ptr", **_MOVES, "moving": "i32", "starts_wide": "i32", "target": "i32", **IN_FLIGHT}
 
 
 def still() -> dict[str, Any]:

@@ -81,7 +81,7 @@ template <int BYTES, class P> BARACUDA_D Word<BYTES> pad_value(const P& p) {
 
 template <int BYTES, class P> BARACUDA_D void pad_words(const P& p) {
   using W = Word<BYTES>;
-  constexpr int words = 4;
+  constexpr int words = pad_in_flight;  // of schedules/pad.py
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * words) + threadIdx.x;
   if (first >= p.count) return;
   const W value = pad_value<BYTES>(p);
@@ -283,7 +283,7 @@ template <class T, class P> BARACUDA_D void pad_sum(const P& p, i64 e) {
 
 // A block has four elements a thread. Those that several places read, or none, it lists and sums behind.
 template <class T, class P> BARACUDA_D void pad_backward(const P& p) {
-  constexpr int items = 4;
+  constexpr int items = pad_backward_elements;  // of schedules/pad.py
   __shared__ int listed;
   __shared__ u16 list[map_threads * items];
   if (threadIdx.x == 0) listed = 0;

@@ -59,7 +59,7 @@ template <class T, bool BACKWARD> BARACUDA_D void fake_quantize_strided(const Fa
   map_chunks<Strided<vec_elems<T>, 2>, affine::places>(p, affine::FakeQuantizeOp<T, false, BACKWARD>{p});
 }
 template <class T, bool BACKWARD> BARACUDA_D void fake_quantize_one(const FakeQuantizeParams& p) {
-  map_chunks<affine::Single, affine::places>(p, affine::FakeQuantizeOp<T, false, BACKWARD>{p});
+  map_chunks<Strided<1, single_elements>, affine::places>(p, affine::FakeQuantizeOp<T, false, BACKWARD>{p});
 }
 
 }  // namespace baracuda

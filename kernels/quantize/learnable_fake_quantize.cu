@@ -52,7 +52,7 @@ template <class T, bool BACKWARD> BARACUDA_D void learnable_strided(const Learna
   map_chunks<Strided<vec_elems<T>, 2>, affine::places>(p, affine::LearnableOp<T, false, BACKWARD>{p});
 }
 template <class T, bool BACKWARD> BARACUDA_D void learnable_one(const LearnableFakeQuantizeParams& p) {
-  map_chunks<affine::Single, affine::places>(p, affine::LearnableOp<T, false, BACKWARD>{p});
+  map_chunks<Strided<1, single_elements>, affine::places>(p, affine::LearnableOp<T, false, BACKWARD>{p});
 }
 
 }  // namespace baracuda

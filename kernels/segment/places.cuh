@@ -11,7 +11,6 @@
 
 namespace baracuda {
 
-constexpr int slot_places = 32;
 // What p.index has; p.mode. `keys` are those of `segment_keys`, sorted.
 enum class Segmented { offsets, starts, ends, evenly, sorted, ids, keys };
 
