@@ -24,9 +24,16 @@ Factors: TypeAlias = "tuple[float | str, float]"
 MATRICES = ("a", "b", "up", "c", "residual", "y", "pre", "up_pre")
 VECTORS = ("bias", "up_bias", "row_bias", "scale_a", "scale_b")
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")  # in the order of kernels/gemm/epilogue.cuh
+# A tile on tensor cores: threads of a block, rows that go out together, bytes of k in a slice, stages by its size.
+MMA_THREADS, MMA_SLAB, MMA_SLICE, MMA_STAGES = 128, 32, 64, {128: 3, 64: 4}
+MMA_TILE = {
+    "mma_threads": MMA_THREADS, "mma_slab": MMA_SLAB, "mma_slice_bytes": MMA_SLICE, "mma_stages_128": MMA_STAGES[128],
+    "mma_stages_64": MMA_STAGES[64],
+}  # fmt: skip
+"""Params fields of kernels that include `kernels/gemm/mma.cuh`."""
 
 
-def gemm_params(name: str, **more: str) -> Params:
+def gemm_params(name: str, **more: str | int) -> Params:
     """The struct that kernels with an epilogue read, and fields of a design's own."""
     fields = dict.fromkeys((*MATRICES, *VECTORS), "ptr")
     return Params(

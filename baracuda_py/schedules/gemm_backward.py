@@ -19,6 +19,8 @@ from .gemm import ACTIVATIONS, Operand, mixed_order, product_steps
 from .products import Place
 
 _THREADS = 256
+_GATED_BYTES = 8  # of a chunk of 16-bit elements that has two sums of each column
+_CONSTANTS = {"gemm_gradient_threads": _THREADS, "gated_half_bytes": _GATED_BYTES}
 _CHUNKS = 8  # of a block's thread at least, so that partial sums are few beside what is read
 _PARTS = 1024  # partial sums of a column at most
 _MATRICES = ("dy", "pre", "up_pre", "g", "h", "dc", "dresidual")  # in the order of kernels/gemm/gemm_backward.cu
@@ -28,11 +30,13 @@ GRADIENTS = Params(
     dresidual="ptr", row_bias="ptr", sums="ptr", up_sums="ptr", beta="scalar", rows="i64", cols="i64", m="i64",
     part_rows="i64", row_shape=f"i64[{AXES}]", row_strides=f"i64[{len(_MATRICES)}][{AXES}]",
     col_strides=f"i64[{len(_MATRICES)}]", vectors="i64[3]", row_rank="i32", activation="i32", wide="i32", lanes="i32",
+    **_CONSTANTS,
 )  # fmt: skip
-BIAS = Params("GemmBiasParams", bias="ptr", sums="ptr", cols="i64", parts="i64", stride="i64")
+BIAS = Params("GemmBiasParams", bias="ptr", sums="ptr", cols="i64", parts="i64", stride="i64", **_CONSTANTS)
 ADD = Params(
     "GemmAddParams", first="ptr", second="ptr", y="ptr", rows="i64", cols="i64", pitch="i64", stride="i64",
     row_shape=f"i64[{AXES}]", row_strides=f"i64[{AXES}]", row_rank="i32", wide="i32",
+    **_CONSTANTS,
 )  # fmt: skip
 
 
@@ -93,7 +97,7 @@ class Launches:
         if len(shape) > AXES:
             return f"more than {AXES} axes of rows remain after merging"
         gated = p.up is not None
-        width = 8 if gated and desc.element.itemsize == 2 else 16  # bytes of a chunk, as in the kernel
+        width = _GATED_BYTES if gated and desc.element.itemsize == 2 else 16  # bytes of a chunk
         chunks = -(-desc.n * desc.element.itemsize // width)
         lanes = min(32, 1 << max(chunks - 1, 0).bit_length())
         step = _THREADS // lanes

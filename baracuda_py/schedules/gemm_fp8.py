@@ -21,13 +21,17 @@ OUTPUTS = (ElementKind.BF16, ElementKind.F16, ElementKind.F32, *FP8)
 BLOCK = 128  # elements along k, and columns of b, that share a scale
 _BLOCKS = {"block_a": "ptr", "block_b": "ptr", "a_blocks": "i64[2]", "b_blocks": "i64[2]"}
 _BESIDE_Y = {"scale_y": "ptr", "amax": "ptr"}
-MMA = gemm_params("Fp8GemmParams", **_BLOCKS, **_BESIDE_Y)
+_SIZES, _MMA_THREADS, _MMA_STAGES = (128, 64), 256, 3  # of tiles by mma.sync
+_MMA_DEPTH = 128  # bytes of k in a stage
+MMA = gemm_params(
+    "Fp8GemmParams", **_BLOCKS, **_BESIDE_Y, fp8_mma_threads=_MMA_THREADS, fp8_mma_stages=_MMA_STAGES,
+    fp8_mma_depth=_MMA_DEPTH,
+)  # fmt: skip
 WGMMA = gemm_params(
     "Fp8WgmmaParams", **_BLOCKS, **_BESIDE_Y, a_map="map", b_map="map", up_map="map", y_map="map", a_step="i32",
     b_step="i32", up_step="i32", rows="i32", cols="i32", band="i32", total="i32", plain="i32",
 )  # fmt: skip
 
-_SIZES, _MMA_THREADS, _MMA_STAGES = (128, 64), 256, 3  # of tiles by mma.sync, as kernels/gemm/mma_fp8.cuh has them
 _ROWS, _LINE, _THREADS = 128, 128, 384  # rows of a tile, bytes of k in a stage
 _STAGES = {128: 6, 64: 8}  # by columns of a tile
 _STAGING = 8 * 2 * 2048  # what eight warps store by
@@ -112,7 +116,7 @@ def mma(kernels: Sequence[Kernel]) -> Callable[[Problem], Geometry | str]:
             return values
         bit = 1 << MATRICES.index("b")  # whose lines in memory are columns
         values["wide"] = values["wide"] & ~bit | (bit if wide_view(transposed(p.b)) else 0)
-        shared = _MMA_STAGES * 2 * size * _LINE
+        shared = _MMA_STAGES * 2 * size * _MMA_DEPTH
         axes = {name: value for name, value in _elements(p).items() if name in kernel.axes_for(desc.element)}
         return _launches(p, Step(kernel.name, (blocks, 1, 1), values, axes, _MMA_THREADS, shared))
 

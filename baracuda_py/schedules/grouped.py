@@ -13,7 +13,7 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import ACTIVATIONS, MATRICES, VECTORS, dense, steps_of, transposed, wide_rows
+from .gemm import ACTIVATIONS, MATRICES, MMA_TILE, VECTORS, dense, steps_of, transposed, wide_rows
 
 THREADS = 256
 TILE = 64  # of the kernels without tensor cores
@@ -22,7 +22,7 @@ _POINTERS = ("a", "b", "up", "residual", "y", "pre", "up_pre", "bias", "up_bias"
 BOUNDS = {"offsets": "ptr", "groups": "i64", "rows": "i64", "offset_stride": "i64", "wide_offsets": "i32"}
 
 
-def rows_params(name: str, **more: str) -> Params:
+def rows_params(name: str, **more: str | int) -> Params:
     """The struct that kernels of y[r] = a[r] b[g] read, and fields of a design's own."""
     return Params(
         name, **dict.fromkeys(_POINTERS, "ptr"), **BOUNDS, n="i64", k="i64", strides=f"i64[{len(MATRICES)}][2]",
@@ -31,10 +31,10 @@ def rows_params(name: str, **more: str) -> Params:
     )  # fmt: skip
 
 
-ROWS = rows_params("GroupedGemmParams", piece="i32")
+ROWS = rows_params("GroupedGemmParams", piece="i32", **MMA_TILE)
 SUMMED = Params(
     "GroupedProductParams", a="ptr", b="ptr", y="ptr", **BOUNDS, m="i64", n="i64", strides="i64[3][2]",
-    group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32",
+    group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32", **MMA_TILE,
 )  # fmt: skip
 
 

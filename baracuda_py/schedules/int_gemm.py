@@ -25,16 +25,21 @@ _SUM = 8  # bytes of a line's sum
 _INT32 = 2**31
 _WARP, _THREADS = 32, 256
 
-_SIZES, _STAGES, _LINE = (128, 64), 3, 128  # of tiles by mma.sync, as kernels/quant_gemm/int8_tile.cuh has them
+SIZES, _STAGES, _LINE = (128, 64), 3, 128  # of tiles by mma.sync; bytes of k in a stage
+FEW, FEW_COLUMNS = 16, 8  # rows and columns of a block of the kernels for few rows
+_CONSTANTS = {
+    "int8_tile_threads": _THREADS, "int8_tile_stages": _STAGES, "int8_tile_depth": _LINE, "int_few_rows": FEW,
+    "int_few_columns": FEW_COLUMNS, "int_few_threads": _THREADS,
+}  # fmt: skip
 
 
-def int_params(name: str, **more: str) -> Params:
+def int_params(name: str, **more: str | int) -> Params:
     """The struct that kernels with this epilogue read, and fields of a design's own."""
     return Params(
         name, **dict.fromkeys(MATRICES, "ptr"), row_sums="workspace", column_sums="workspace", alpha="scalar",
         m="i64", n="i64", k="i64", group="i64", groups="i64", batch_shape=f"i64[{AXES}]",
         batch=f"i64[{len(MATRICES)}][{AXES}]", strides=f"i64[{len(MATRICES)}][2]", batch_rank="i32", wide="i32",
-        is_unsigned="i32", out="i32", **more,
+        is_unsigned="i32", out="i32", **_CONSTANTS, **more,
     )  # fmt: skip
 
 
@@ -55,7 +60,7 @@ def mma_kernels(long: bool) -> tuple[Kernel, ...]:
             f"int_gemm_mma{'_long' if long else ''}_{size}", f"int_gemm_mma<{{T}}, {{B}}, {{KIND}}, {word}, {size}>",
             MMA, {"B": BYTES}, min_blocks=1 if long else partial(_blocks, size),
         )
-        for size in (_SIZES[1:] if long else _SIZES)
+        for size in (SIZES[1:] if long else SIZES)
     )  # fmt: skip
 
 
@@ -141,7 +146,7 @@ def mma(long: bool) -> Callable[[Problem], Geometry | str]:
 
     def geometry(p: Problem) -> Geometry | str:
         desc = p.desc
-        sizes = _SIZES[1:] if long else _SIZES
+        sizes = SIZES[1:] if long else SIZES
         size = next((s for s in sizes if _tiles(p, s) >= p.device.sms), sizes[-1])
         blocks = _tiles(p, size)
         if blocks >= _INT32:
@@ -157,8 +162,6 @@ def mma(long: bool) -> Callable[[Problem], Geometry | str]:
     return geometry
 
 
-FEW = 16  # rows
-_COLUMNS = 8  # of a block
 FEW_KERNEL = Kernel("int_gemm_few", "int_gemm_few<{T}, {B}, {KIND}>", MMA, {"B": BYTES}, min_blocks=2)
 
 
@@ -167,7 +170,7 @@ def few(p: Problem) -> Geometry | str:
     desc = p.desc
     if desc.m > FEW:
         return f"m = {desc.m} rows are not few, at most {FEW}"
-    blocks = batch_count(p) * -(-desc.n // _COLUMNS)
+    blocks = batch_count(p) * -(-desc.n // FEW_COLUMNS)
     if blocks >= _INT32:
         return f"needs {blocks} blocks, a grid has 2**31 - 1"
     found = int_values(p)

@@ -25,7 +25,7 @@ from ..core.variant import Geometry, Kernel, LibraryStep, Problem, Step, aligned
 _SCRATCH = cublas.GemmProblem.max_workspace
 _PARTS = 64  # bytes of it for each output at most: sixteen partial sums
 _TILE = 64
-PIECE = 1024  # as in gemm/products.cuh
+PIECE = 1024  # products of a chain
 
 PRODUCT = Params(
     "ProductParams", a="ptr", b="ptr", y="ptr", m="i64", n="i64", k="i64", batch="i64[3]", strides="i64[4][2]",
@@ -36,7 +36,7 @@ COPY = Params(
     wide="i32",
 )  # fmt: skip
 COPY_KERNEL = Kernel("copy", "copy_rows<{T}>", COPY)
-PRODUCT_KERNEL = Kernel("product", "product<{T}>", PRODUCT, min_blocks=2)
+PRODUCT_KERNEL = Kernel("product", f"product<{{T}}, {PIECE}>", PRODUCT, min_blocks=2)
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,18 @@ from ..core.variant import Geometry, Kernel, Problem, Step
 from .gemm_wgmma import operand_map
 from .w4a8 import params, values_of
 
+ROWS, SLICE, RUN = 128, 128, 32  # of weights in a tile; of k in a slice, in a run
+STAGING, BARRIERS = 8 * 2 * 2048, 256  # bytes by which warps finish their rows, and that all barriers take
+_CLUSTERS, _AHEAD, _STAGES = {128: 2, 64: 1}, 6, 4  # blocks, by rows of x in a tile; slices whose codes are ahead
+_DECODERS = 2  # warpgroups; two others multiply
+_THREADS = (_DECODERS + 2) * 128
+SUMS = {"w4a8_barriers": BARRIERS, "w4a8_runs": SLICE // RUN}
+"""Params fields of kernels that include `kernels/quant_gemm/w4a8_sums.cuh`."""
 PARAMS = params(
     "W4A8WgmmaParams", x_map="map", codes_map="map", x_step="i32", rows="i32", cols="i32", band="i32", total="i32",
-    lead="i32",
+    lead="i32", w4a8_stages=_STAGES, w4a8_ahead=_AHEAD, w4a8_decoders=_DECODERS, w4a8_cluster_128=_CLUSTERS[128],
+    w4a8_cluster_64=_CLUSTERS[64], **SUMS,
 )  # fmt: skip
-# What the kernels' files have too: rows of weights, and of k in a slice and in a run; bytes by which warps finish their
-# rows, and that all barriers take; by rows of x in a tile blocks of a cluster; slices whose codes are ahead; stages.
-ROWS, SLICE, RUN = 128, 128, 32
-STAGING, BARRIERS = 8 * 2 * 2048, 256
-_CLUSTERS, _AHEAD, _STAGES = {128: 2, 64: 1}, 6, 4
-_THREADS = 512  # two warpgroups decode, two multiply
 BAND, LEAD = 8, 1
 # In clocks: a slice by rows of x in a tile, of which two warpgroups decode one each in a chain of waits and stores;
 # what numbers of groups add to it; the scaled sums of a row of x and group; the end of a tile.

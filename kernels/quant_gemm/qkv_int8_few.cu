@@ -13,8 +13,7 @@
 
 namespace baracuda {
 
-constexpr int int8_threads = 256, int8_warps = 8, int8_columns = 32, int8_chunk = 64, int8_run = 16, int8_chain = 16,
-              int8_ahead = 3;
+constexpr int int8_threads = int8_warps * warp_size, int8_chunk = 64, int8_chain = 16, int8_ahead = 3;
 
 template <class T, T VALUE> struct Constant {
   static constexpr T value = VALUE;
