@@ -168,7 +168,7 @@ template <int FROM> BARACUDA_D void cast_one(const CastParams& p) {
   map_chunks<Strided<1, strided_elements>, 2>(p, PlainCast<FROM, -1>{p});
 }
 template <int FROM> BARACUDA_D void cast_bytes(const CastParams& p) {
-  map_chunks<Strided<1, 2>, 3>(p, ByteCast<FROM>{p});
+  map_chunks<Strided<1, cast_pairs>, 3>(p, ByteCast<FROM>{p});
 }
 
 }  // namespace baracuda

@@ -14,9 +14,9 @@ template <class T, int PIECE, class P> BARACUDA_D void product(const P& p) {
   const T* const b[1] = {static_cast<const T*>(p.b) + tile.batch * p.batch[1]};
   const A alpha = static_cast<A>(p.alpha);
   gemm_tile<PIECE>(p, tile, static_cast<const T*>(p.a) + tile.batch * p.batch[0], b, true,
-                  [&](i64 m, i64 n, const A(&sum)[1]) {
-                    y[m * p.strides[3][0] + n * p.strides[3][1]] = from_acc<T>(alpha * sum[0]);
-                  });
+                   [&](i64 m, i64 n, const A(&sum)[1]) {
+                     y[m * p.strides[3][0] + n * p.strides[3][1]] = from_acc<T>(alpha * sum[0]);
+                   });
 }
 
 // A row of [batch, heads, rows] by its linear index.

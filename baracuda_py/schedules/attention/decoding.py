@@ -66,10 +66,11 @@ class Walk:
         kept = {"weights": "ptr", "scores": "workspace", "finals": "workspace", "score_stride": "i64[2]"}
         for keep in (False, True) if self.weights else (False,):
             name = f"{self.name}{'Keep' if keep else ''}"
-            shared = {
+            shared: dict[str, str | int] = {
                 **(kept if keep else {}),
                 **self.fields, "parts": "workspace", "stats": "workspace", "scale": "f64", "splits": "i64",
                 "run": "i64", "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32", "group": "i32",
+                "split_keys": SPLIT, "most_splits": MOST, "folded_splits": FOLD,
             }  # fmt: skip
             self.params["split", keep] = Params(
                 f"{name}Params", q="ptr", k="ptr", v="ptr", status="status", q_stride="i64[2]", k_stride="i64[3]",
