@@ -1,7 +1,7 @@
 """Matrix products with an epilogue: what every design of `GemmPlan` reads of its operands (kernels/gemm/epilogue.cuh).
 
 Operands are matrices [*batch_shape, rows, columns] in any strides, and vectors. Batch axes are merged where all
-matrices step through them evenly; a block finds its item of the batch by dividing.
+matrices step through them evenly; a block finds its batch index by dividing.
 """
 
 from __future__ import annotations

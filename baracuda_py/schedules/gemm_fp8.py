@@ -35,7 +35,7 @@ WGMMA = gemm_params(
 _ROWS, _LINE, _THREADS = 128, 128, 384  # rows of a tile, bytes of k in a stage
 _STAGES = {128: 6, 64: 8}  # by columns of a tile
 _STAGING = 8 * 2 * 2048  # what eight warps store by
-_BAND = 8  # rows of tiles that share what they read in the L2 cache
+_RASTER_ROWS = 8  # of a raster group: rows of tiles that share what they read in the L2 cache
 _INT32 = 2**31
 _WARP = 32
 _BESIDE = ("c", "residual", "scale_y", "amax")  # what the tile's own way of storing y knows nothing of
@@ -135,7 +135,7 @@ def _launches(p: Problem, step: Step) -> Geometry:
 
 
 def wgmma(p: Problem) -> Geometry | str:
-    """Resident blocks that take tiles in turn, whose order of sums is the same for every size of tile."""
+    """Persistent blocks, which take work tiles; the order of their sums is the same for every size of tile."""
     desc = p.desc
     if not desc.m < _INT32 > desc.n or desc.k >= _INT32:
         return "an extent passes 32 bits"
@@ -157,7 +157,8 @@ def wgmma(p: Problem) -> Geometry | str:
     if rows * cols >= _INT32:
         return f"needs {rows * cols} tiles, which pass 32 bits"
     values |= maps | {
-        "y_map": stored, "plain": stored is not None, "rows": rows, "cols": cols, "band": _BAND, "total": rows * cols,
+        "y_map": stored, "plain": stored is not None, "rows": rows, "cols": cols, "band": _RASTER_ROWS,
+        "total": rows * cols,
     }  # fmt: skip
     blocks = min(rows * cols, max(1, p.device.sms // cluster)) * cluster
     axes = _elements(p) | {"COLUMNS": columns, "CLUSTER": cluster}

@@ -65,7 +65,7 @@ def mma_kernels(long: bool) -> tuple[Kernel, ...]:
 
 
 def _blocks(size: int, element: ElementKind, kind: Any) -> int:
-    """Blocks for a multiprocessor: the sums of groups take registers of their own."""
+    """Blocks for a multiprocessor: the accumulators of groups take registers of their own."""
     return 1 if getattr(kind, "value", None) == "grouped" else 128 // size
 
 
@@ -78,14 +78,14 @@ def longest(left: ElementKind, right: ElementKind) -> int:
 def spread(p: Problem) -> dict[str, View | None]:
     """The views of `MATRICES` with every axis, and None where an operand is absent."""
     desc = p.desc
-    lead, k_axis = desc.batch_shape, (desc.k,)
+    batch_shape, k_axis = desc.batch_shape, (desc.k,)
     scales = {"a": (desc.m, desc.groups), "b": (desc.groups, desc.n)}
     shapes = {"a": (desc.m, *k_axis), "b": (*k_axis, desc.n)}
     shapes |= {f"{what}_{name}": shape for what in ("scale", "zero") for name, shape in scales.items()}
     found = {}
     for name in MATRICES:
         view = p.views.get(name)
-        found[name] = None if view is None else view.broadcast_to((*lead, *shapes.get(name, (desc.m, desc.n))))
+        found[name] = None if view is None else view.broadcast_to((*batch_shape, *shapes.get(name, (desc.m, desc.n))))
     return found
 
 
@@ -123,15 +123,15 @@ def _line_sums(name: str, view: View, lines: int, values: dict[str, Any], at: in
     rank = len(view.shape) - 2
     shape, (strides,) = merge_axes(view.shape[:rank], [view.strides[:rank]])
     line, along = steps_of(view)
-    items, groups = math.prod(view.shape[:rank]), values["groups"]
+    batch, groups = math.prod(view.shape[:rank]), values["groups"]
     across = abs(line) < abs(along) and lines > 1
     params = {
         "x": name, "sums": at, "batch_shape": pad(shape), "batch": [pad(strides)], "batch_rank": len(shape),
-        "line_step": line, "k_step": along, "items": items, "lines": lines, "k": view.shape[-1],
+        "line_step": line, "k_step": along, "items": batch, "lines": lines, "k": view.shape[-1],
         "group": values["group"], "groups": groups, "across": across, "is_unsigned": view.element is E.U8,
         "wide": wide_view(view) and (groups == 1 or values["group"] % 16 == 0),
     }  # fmt: skip
-    warps = items * groups * (-(-lines // _WARP) if across else lines)
+    warps = batch * groups * (-(-lines // _WARP) if across else lines)
     blocks = min(max(-(-warps // (_THREADS // _WARP)), 1), 1 << 16)
     return Step(LINE_SUMS.name, (blocks, 1, 1), params)
 

@@ -33,7 +33,7 @@ GEMV_KERNELS = (Kernel("gemv", "packed_gemv<quant::{KIND}, {T}>", PARAMS, thread
 
 
 def staging_bytes(size: int, across: bool) -> int:
-    """Shared memory that a tile of sums leaves by, eight warps at once."""
+    """Shared memory that the accumulators of a tile leave by, eight warps at once."""
     rows = 64 if size == 128 else 16
     return 8 * 4 * (32 * (rows + 4) if across else rows * (32 + 8))
 

@@ -23,7 +23,7 @@ from ..core.tensor import View, merge_axes
 from ..core.variant import Geometry, Kernel, LibraryStep, Problem, Step, aligned
 
 _SCRATCH = cublas.GemmProblem.max_workspace
-_PARTS = 64  # bytes of it for each output at most: sixteen partial sums
+_PARTIALS = 64  # bytes of it for each output at most: sixteen partials
 _TILE = 64
 PIECE = 1024  # products of a chain
 
@@ -252,7 +252,7 @@ class Products:
     @property
     def scratch(self) -> int:
         """Bytes of workspace for the library."""
-        return aligned(min(_SCRATCH, _PARTS * self._outputs)) if self.library else 0
+        return aligned(min(_SCRATCH, _PARTIALS * self._outputs)) if self.library else 0
 
     def geometry(self, layout: str) -> Geometry:
         """The launch of all collected steps."""

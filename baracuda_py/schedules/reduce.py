@@ -198,9 +198,9 @@ def sum_to(
     at: the operands that the kernel's pointers mean. prefix, base: as in `reduce_launches`.
     """
     shape = operands[0].shape
-    lead = len(shape) - len(y.shape)
-    away = tuple(a for a, n in enumerate(shape) if a < lead or (y.shape[a - lead] == 1 and n != 1))
-    rest = tuple(a - lead for a in range(lead, len(shape)) if a not in away)
+    leading = len(shape) - len(y.shape)
+    away = tuple(a for a, n in enumerate(shape) if a < leading or (y.shape[a - leading] == 1 and n != 1))
+    rest = tuple(a - leading for a in range(leading, len(shape)) if a not in away)
     kept = View(y.ptr, tuple(y.shape[a] for a in rest), tuple(y.strides[a] for a in rest), y.element)
     return reduce_launches(p.device, operands, (kept,), away, mapped=True, values=at, prefix=prefix, base=base)
 

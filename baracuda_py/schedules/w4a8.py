@@ -48,8 +48,8 @@ TILES = tuple(
 
 def _merged(view: View, axes: int) -> View | None:
     """[*batch, …] with one axis for the batch and `axes` more, where that needs no copy."""
-    lead = len(view.shape) - axes
-    return view.reshaped((math.prod(view.shape[:lead]), *view.shape[lead:]))
+    batch_rank = len(view.shape) - axes
+    return view.reshaped((math.prod(view.shape[:batch_rank]), *view.shape[batch_rank:]))
 
 
 def values_of(p: Problem, stored: dict[str, Any], is_signed: bool) -> dict[str, Any] | str:

@@ -28,7 +28,7 @@ PARAMS = params(
     lead="i32", w4a8_stages=_STAGES, w4a8_ahead=_AHEAD, w4a8_decoders=_DECODERS, w4a8_cluster_128=_CLUSTERS[128],
     w4a8_cluster_64=_CLUSTERS[64], **SUMS,
 )  # fmt: skip
-BAND, LEAD = 8, 1
+RASTER_ROWS, AHEAD = 8, 1  # of a raster group; slices by which one warpgroup is ahead of the other
 # In clocks: a slice by rows of x in a tile, of which two warpgroups decode one each in a chain of waits and stores;
 # what numbers of groups add to it; the scaled sums of a row of x and group; the end of a tile.
 # Fitted to the figures in docs/design/quant_gemm.md.
@@ -47,7 +47,7 @@ def _shared_memory(columns: int) -> int:
 
 
 def _tiles(desc: Any, columns: int) -> tuple[int, int]:
-    """Rows and columns of tiles, or of clusters of them, in an item of the batch."""
+    """Rows and columns of tiles, or of clusters of them, of a batch index."""
     return -(-desc.n // (_CLUSTERS[columns] * ROWS)), -(-desc.m // columns)
 
 
@@ -79,7 +79,7 @@ def clocks(p: Problem) -> float:
 
 
 def geometry(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | str:
-    """Resident blocks that take tiles in turn."""
+    """Persistent blocks, which take work tiles."""
     desc, batch = p.desc, math.prod(p.desc.batch_shape)
     if max(desc.m, desc.n, desc.k) > INT32 - 2 * ROWS:
         return "an extent passes 32 bits"
@@ -99,8 +99,8 @@ def geometry(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | 
     if total >= INT32:
         return f"needs {total} tiles, which pass 32 bits"
     values |= {
-        "codes_map": codes, "x_map": made[0], "x_step": made[2], "rows": rows, "cols": cols, "band": BAND,
-        "total": total, "lead": min(LEAD, slices),
+        "codes_map": codes, "x_map": made[0], "x_step": made[2], "rows": rows, "cols": cols, "band": RASTER_ROWS,
+        "total": total, "lead": min(AHEAD, slices),
     }  # fmt: skip
     blocks = min(total, max(1, p.device.sms // cluster)) * cluster
     axes, smem = {"COLUMNS": columns}, _shared_memory(columns)

@@ -27,7 +27,7 @@ _SHRINKS, _RESIDENT = 3, {True: 3, False: 2}  # blocks a multiprocessor has; of 
 _ORDER_WARPS = (32, 8)  # of the block that sorts, the most and the least
 __all__ = ["BACKWARD", "FORWARD", "HALVES", "KERNELS", "MMA_KERNELS", "launches", "tensor_cores"]
 
-FIELDS = {
+FIELDS: dict[str, str | int] = {
     **dict.fromkeys(("ids", "offsets", "ranks"), "ptr"),
     **dict.fromkeys(
         ("tokens", "k", "n", "adapters", "rank", "segments", "chunks", "each", "splits", "ids_step", "offsets_step",

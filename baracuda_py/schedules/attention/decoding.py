@@ -106,13 +106,13 @@ class _Tiles:
     run: int
     heads: int
     threads: int
-    pitch: int  # numbers from one part's outputs to the next's
+    pitch: int  # numbers from one partial's outputs to the next's
 
 
 def _steps(
     p: Problem, walk: Walk, tiles: _Tiles, kernels: tuple[str, str], axes: Mapping[str, Any], smem: int
 ) -> Geometry:
-    """The kernel that computes the splits and the one that merges them; a part is what a block writes."""
+    """The kernel that computes the splits and the one that merges them; a partial is what a block writes."""
     desc, k, v = p.desc, p.views[walk.k], p.views[walk.v]
     size = desc.element.acc.itemsize
     rows = desc.batch_size * desc.num_heads
