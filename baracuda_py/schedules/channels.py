@@ -188,6 +188,7 @@ def across_params(name: str, moved: int, **fields: str) -> Params:
     return Params(
         name, **fields, table="workspace", samples="i64", parts="i64", tiles="i64", span="i64", rows="i64",
         channels="i64", groups="i64", members="i64", steps=f"i64[{moved}][2]", across="i32", wide="i32",
+        across_threads=THREADS,
     )  # fmt: skip
 
 
@@ -231,7 +232,7 @@ def held_params(name: str, moved: Sequence[str], **fields: str) -> Params:
     return Params(
         name, **dict.fromkeys(moved, "ptr"), **fields, rows="i64", groups="i64",
         **{f"{n}_strides": "i64[3]" for n in moved}, members="i32", segments="i32", chunks="i32", segment_lanes="i32",
-        merging="i32", lanes="i32", wide="i32", **REDUCE,
+        merging="i32", lanes="i32", wide="i32", across_threads=THREADS, **REDUCE,
     )  # fmt: skip
 
 
