@@ -1,8 +1,8 @@
 """The schedule of norms over channels: x is (batch, channels, *spatial), in any strides, channels last among them.
 
 Three steps, of which the first and the last read x: the schedule *reduce* makes a partial of every channel (of one
-sample, or of the whole batch), one launch makes the statistics of all partials, the schedule *map* writes. Channels that
-lie last are read across, others along space, with the same sums.
+sample, or of the whole batch), one launch makes the statistics of all partials, the schedule *map* writes. Channels
+that lie last are read across, others along space, with the same sums.
 
 A statistic belongs to a group of channels. x is looked at as (batch, groups, members, *spatial); a batch norm and an
 instance norm have groups of one channel.
