@@ -14,19 +14,27 @@ from ..core.element import FP8, HALVES, ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import MATRICES, VECTORS, dense, gemm_params, gemm_values, transposed, wide_view
+from .gemm import (
+    BYTE_DEPTH,
+    BYTE_STAGES,
+    BYTE_THREADS,
+    BYTE_TILE,
+    MATRICES,
+    VECTORS,
+    dense,
+    gemm_params,
+    gemm_values,
+    transposed,
+    wide_view,
+)
 from .gemm_wgmma import operand_map, stored_map
 
 OUTPUTS = (ElementKind.BF16, ElementKind.F16, ElementKind.F32, *FP8)
 BLOCK = 128  # elements along k, and columns of b, that share a scale
 _BLOCKS = {"block_a": "ptr", "block_b": "ptr", "a_blocks": "i64[2]", "b_blocks": "i64[2]"}
 _BESIDE_Y = {"scale_y": "ptr", "amax": "ptr"}
-_SIZES, _MMA_THREADS, _MMA_STAGES = (128, 64), 256, 3  # of tiles by mma.sync
-_MMA_DEPTH = 128  # bytes of k in a stage
-MMA = gemm_params(
-    "Fp8GemmParams", **_BLOCKS, **_BESIDE_Y, fp8_mma_threads=_MMA_THREADS, fp8_mma_stages=_MMA_STAGES,
-    fp8_mma_depth=_MMA_DEPTH,
-)  # fmt: skip
+_SIZES = (128, 64)  # of tiles by mma.sync
+MMA = gemm_params("Fp8GemmParams", **_BLOCKS, **_BESIDE_Y, **BYTE_TILE)
 WGMMA = gemm_params(
     "Fp8WgmmaParams", **_BLOCKS, **_BESIDE_Y, a_map="map", b_map="map", up_map="map", y_map="map", a_step="i32",
     b_step="i32", up_step="i32", rows="i32", cols="i32", band="i32", total="i32", plain="i32",
@@ -116,9 +124,9 @@ def mma(kernels: Sequence[Kernel]) -> Callable[[Problem], Geometry | str]:
             return values
         bit = 1 << MATRICES.index("b")  # whose lines in memory are columns
         values["wide"] = values["wide"] & ~bit | (bit if wide_view(transposed(p.b)) else 0)
-        shared = _MMA_STAGES * 2 * size * _MMA_DEPTH
+        shared = BYTE_STAGES * 2 * size * BYTE_DEPTH
         axes = {name: value for name, value in _elements(p).items() if name in kernel.axes_for(desc.element)}
-        return _launches(p, Step(kernel.name, (blocks, 1, 1), values, axes, _MMA_THREADS, shared))
+        return _launches(p, Step(kernel.name, (blocks, 1, 1), values, axes, BYTE_THREADS, shared))
 
     return geometry
 

@@ -15,7 +15,7 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Problem, Step, aligned
-from .gemm import batch_count, dense, steps_of, transposed, wide_view
+from .gemm import BYTE_DEPTH, BYTE_STAGES, BYTE_THREADS, BYTE_TILE, batch_count, dense, steps_of, transposed, wide_view
 
 E = ElementKind
 BYTES = (E.I8, E.U8)
@@ -25,11 +25,10 @@ _SUM = 8  # bytes of a line's sum
 _INT32 = 2**31
 _WARP, _THREADS = 32, 256
 
-SIZES, _STAGES, _LINE = (128, 64), 3, 128  # of tiles by mma.sync; bytes of k in a stage
+SIZES = (128, 64)  # of tiles by mma.sync
 FEW, FEW_COLUMNS = 16, 8  # rows and columns of a block of the kernels for few rows
 _CONSTANTS = {
-    "int8_tile_threads": _THREADS, "int8_tile_stages": _STAGES, "int8_tile_depth": _LINE, "int_few_rows": FEW,
-    "int_few_columns": FEW_COLUMNS, "int_few_threads": _THREADS,
+    **BYTE_TILE, "int_few_rows": FEW, "int_few_columns": FEW_COLUMNS, "int_few_threads": _THREADS,
 }  # fmt: skip
 
 
@@ -138,7 +137,7 @@ def _line_sums(name: str, view: View, lines: int, values: dict[str, Any], at: in
 
 def ring_bytes(size: int) -> int:
     """Shared memory of a tile by mma.sync."""
-    return _STAGES * 2 * size * _LINE
+    return BYTE_STAGES * 2 * size * BYTE_DEPTH
 
 
 def mma(long: bool) -> Callable[[Problem], Geometry | str]:
@@ -156,7 +155,7 @@ def mma(long: bool) -> Callable[[Problem], Geometry | str]:
             return found
         values, first, workspace = found
         kernel = f"int_gemm_mma{'_long' if long else ''}_{size}"
-        step = Step(kernel, (blocks, 1, 1), values, {"B": desc.b_element}, _THREADS, ring_bytes(size))
+        step = Step(kernel, (blocks, 1, 1), values, {"B": desc.b_element}, BYTE_THREADS, ring_bytes(size))
         return Geometry((*first, step), workspace, "contiguous" if dense(p) else "strided")
 
     return geometry

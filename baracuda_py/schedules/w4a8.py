@@ -11,7 +11,7 @@ from typing import Any
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import wide_view
+from .gemm import BYTE_TILE, wide_view
 
 FEW = 16  # rows
 _THREADS, _CHUNK = 256, 128
@@ -37,7 +37,7 @@ def params(name: str, **more: str | int) -> Params:
     )  # fmt: skip
 
 
-PARAMS = params("W4A8Params", w4a8_tile_depth=_CHUNK, w4a8_tile_stages=_STAGES)
+PARAMS = params("W4A8Params", w4a8_tile_depth=_CHUNK, w4a8_tile_stages=_STAGES, **BYTE_TILE)
 FEW_KERNEL = Kernel("w4a8_few", "w4a8_few<{T}, {NT}, {FINE}>", PARAMS, {"NT": (1, 2), "FINE": ("false", "true")},
                     min_blocks=2, kindless=True)  # fmt: skip
 TILES = tuple(

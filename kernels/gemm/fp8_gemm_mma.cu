@@ -8,7 +8,7 @@
 namespace baracuda {
 
 template <class TA, class TB, class U, bool NATIVE, int SIZE> BARACUDA_D void fp8_gemm_mma(const Fp8GemmParams& p) {
-  using Tile = gemm::Fp8Tile<TA, TB, NATIVE, SIZE, fp8_mma_threads, fp8_mma_depth, fp8_mma_stages>;
+  using Tile = gemm::Fp8Tile<TA, TB, NATIVE, SIZE>;
   BARACUDA_DYNAMIC_SMEM(u8, ring);
   const Raster at(blockIdx.x, div_up(p.m, SIZE), div_up(p.n, SIZE));
   const i64 m0 = at.m * SIZE, n0 = at.n * SIZE;

@@ -52,9 +52,9 @@ template <int EXTENT, int THREADS> class Lines {
   }
 };
 
-template <class TA, class TB, bool NATIVE, int SIZE, int THREADS, int DEPTH, int STAGES> struct Fp8Tile {
+template <class TA, class TB, bool NATIVE, int SIZE> struct Fp8Tile {
   static_assert(!NATIVE || is_same<TA, TB>);
-  static constexpr int threads = THREADS, depth = DEPTH, stages = STAGES;
+  static constexpr int threads = byte_tile_threads, depth = byte_tile_depth, stages = byte_tile_stages;
   static constexpr int warp_rows = SIZE == 128 ? 64 : 16, warp_cols = 32,
                        side = SIZE / warp_cols;  // warps side by side
   static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;

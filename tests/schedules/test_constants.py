@@ -62,7 +62,7 @@ _MIRRORED = re.compile(
     r"|\bas [`\w/]+\.cuh? has\b|\.cuh? has (?:it|them|these numbers),? too|^#? ?`?\w+`? in the kernel$"
 )
 _OTHER_SIDE = re.compile(
-    r"\.py has (?:it|them|this number|these numbers)\b|^\W*`?[A-Z_]+`?(?: and `?[A-Z_]+`?)? of [\w/]+\.py"
+    r"\.py ha(?:s|ve) (?:it|them|this number|these numbers)\b|^\W*`?[A-Z_]+`?(?: and `?[A-Z_]+`?)? of [\w/]+\.py"
 )
 
 
