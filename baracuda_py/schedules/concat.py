@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.params import Params
+from ..core.params import Field, Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Step
-from .copy import IN_FLIGHT, WORDS, launched, moving_params, shifted, still
+from .copy import CONSTANTS, WORDS, launched, moving_params, shifted, still
 from .copy import words as words_step
 from .map import THREADS, lay_out, map_params
 from .multi_tensor import groups
@@ -29,7 +29,7 @@ _TILE = THREADS * WORDS  # words of a block
 _ACROSS_BYTES = 80 * (256 + 16)  # of a tile in shared memory
 
 
-_CONSTANTS = {"across_bytes": _ACROSS_BYTES, **IN_FLIGHT}
+_CONSTANTS: dict[str, Field] = {"across_bytes": _ACROSS_BYTES, **CONSTANTS}
 
 
 def rows_params(name: str) -> Params:

@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.params import Params
+from ..core.params import Field, Params
 from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Problem, Step, aligned
 from .gemm import BYTE_DEPTH, BYTE_STAGES, BYTE_THREADS, BYTE_TILE, batch_count, dense, steps_of, transposed, wide_view
 
 E = ElementKind
 BYTES = (E.I8, E.U8)
-OUTPUTS = (E.F32, E.F16, E.BF16, E.I8, E.U8, E.I32)  # in the order of IntOut of kernels/quant_gemm/epilogue.cuh
+OUTPUTS = (E.F32, E.F16, E.BF16, E.I8, E.U8, E.I32)
 MATRICES = ("a", "b", "y", "scale_a", "scale_b", "zero_a", "zero_b", "bias", "scale_y", "zero_y")
 _SUM = 8  # bytes of a line's sum
 _INT32 = 2**31
@@ -27,8 +27,9 @@ _WARP, _THREADS = 32, 256
 
 SIZES = (128, 64)  # of tiles by mma.sync
 FEW, FEW_COLUMNS = 16, 8  # rows and columns of a block of the kernels for few rows
-_CONSTANTS = {
-    **BYTE_TILE, "int_few_rows": FEW, "int_few_columns": FEW_COLUMNS, "int_few_threads": _THREADS,
+_CONSTANTS: dict[str, Field] = {
+    "IntOut": tuple(kind.name.lower() for kind in OUTPUTS), **BYTE_TILE, "int_few_rows": FEW,
+    "int_few_columns": FEW_COLUMNS, "int_few_threads": _THREADS,
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.params import Params
+from ..core.params import Field, Params
 from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Problem, Step, aligned
 from .counting_sort import COUNTING, SORT_THREADS
@@ -33,14 +33,10 @@ THREADS = 256
 _FILL_BYTES = 65536
 _LIMIT = 2**31 - 4096
 _OPERANDS = 5
-_CONSTANTS = {
-    **COUNTING, "slot_places": SLOT, "combine_threads": COMBINE_THREADS, "combine_least_lanes": LEAST_LANES,
-    "merge_threads": MERGE_THREADS, "merge_slots": MERGE_SLOTS, "merge_block_columns": MERGE_COLUMNS,
-}  # fmt: skip
 
 
 class By(enum.Enum):
-    """What tells the segment of a token; the order is that of `Segmented` in places.cuh."""
+    """What tells the segment of a token."""
 
     OFFSETS = "offsets"
     STARTS = "starts"
@@ -62,6 +58,13 @@ class By(enum.Enum):
     def length(self, tokens: int, segments: int) -> int:
         """How long the index is."""
         return {By.OFFSETS: segments + 1, By.STARTS: segments, By.ENDS: segments, By.EVENLY: 0}.get(self, tokens)
+
+
+_CONSTANTS: dict[str, Field] = {
+    "Segmented": (*(by.value for by in By), "keys"), **COUNTING, "slot_places": SLOT,
+    "combine_threads": COMBINE_THREADS, "combine_least_lanes": LEAST_LANES, "merge_threads": MERGE_THREADS,
+    "merge_slots": MERGE_SLOTS, "merge_block_columns": MERGE_COLUMNS,
+}  # fmt: skip
 
 
 def segment_params(name: str, **more: str | int) -> Params:

@@ -25,11 +25,12 @@ def _words(text: str) -> frozenset[str]:
 
 
 def test_a_number_is_a_constant_of_the_unit() -> None:
-    params = Params("Sample", x="ptr", n="i64", sample_threads=256)
-    assert params.constants == {"sample_threads": 256} and set(params.slots) == {"x", "n"}
+    params = Params("Sample", x="ptr", n="i64", sample_threads=256, Mode=("wide", "narrow"))
+    assert params.constants == {"sample_threads": 256, "Mode": ("wide", "narrow")} and set(params.slots) == {"x", "n"}
     assert "sample_threads" not in params.cpp
     assert constants([params, Params("Other", sample_threads=256, sample_stages=3)]) == [
         "constexpr int sample_threads = 256;",
+        "enum class Mode { wide, narrow };",
         "constexpr int sample_stages = 3;",
     ]
 
@@ -50,7 +51,7 @@ def test_units_have_the_constants_they_name() -> None:
     assert known
     used: set[str] = set()
     for head, given in heads.items():
-        kernel = re.sub(rf"constexpr int (?:{'|'.join(given)}) = -?\d+;\n", "", head)
+        kernel = re.sub(rf"(?:constexpr int|enum class) (?:{'|'.join(given)})\b[^;]*;\n", "", head)
         words = set().union(*map(_words, source.flatten(kernel).split("\n#line ")))
         assert not words & known - given, head
         used |= words & known

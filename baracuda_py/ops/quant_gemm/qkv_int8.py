@@ -27,6 +27,7 @@ from .unpacked import DENSE, held_view
 E = ElementKind
 _WARPS, _COLUMNS, _RUN = 8, 32, 16  # of a block; of y in a block; of k of a lane
 TILES = (1, 2)  # of 8 rows of x, that a block may have
+_LAYOUTS = ("any", "along_n", "along_k")
 _ANY, _ALONG_N, _ALONG_K = range(3)
 
 
@@ -128,6 +129,7 @@ FEW = Params(
     scale_q="scalar", scale_k="scalar", scale_v="scalar", first="i64[3]", m="i64", n="i64[3]", k="i64",
     x_steps="i64[2]", w_steps="i64[3][2]", y_steps="i64[3][2]", scale_steps="i64[3]", bias_steps="i64[3]",
     layout="i32[3]", wide_x="i32", int8_warps=_WARPS, int8_columns=_COLUMNS, int8_run=_RUN,
+    Int8Layout=_LAYOUTS,
 )  # fmt: skip
 _WIDEN_PARAMS = Params(
     "QkvInt8WidenParams", w="ptr", scales="ptr", y="ptr", scale="scalar", rows="i64", cols="i64", w_steps="i64[2]",

@@ -65,8 +65,6 @@ template <int BYTES, class P> BARACUDA_D void copy_words(const P& p) { copy_word
 
 // ---- pieces ---------------------------------------------------------------------------------------------------------
 
-enum class Pieces { spread, turned, apart, ragged };
-
 template <int BYTES> BARACUDA_D u32 turned_word(u32 w) {
   if constexpr (BYTES == 1) return __byte_perm(w, 0, 0x0123);
   else if constexpr (BYTES == 2) return __byte_perm(w, 0, 0x1032);
