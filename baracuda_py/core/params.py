@@ -6,15 +6,19 @@ static_assert on its size, and the bytes Python packs. Fields are ordered by kin
 absent), `ptr` (an operand of the same name; null = absent), `workspace` (a pointer into the plan's workspace),
 `status` (null, or the word a checked run sets), `scalar` / `iscalar` (a scalar operand: pointer and value, read by the
 generated `name()`), `i64 u64 f64 i32 u32 f32`; any of them but `map` with extents, as `i64[3][8]`.
+
+A field that is given a number is a constant, which the launch geometry and the kernel share: `scan_threads=256` stands
+in the unit before the kernel's source as `constexpr int scan_threads = 256;` and takes no place in the struct. One that
+is given names is an enumeration: `PadMode=("constant", "reflect")` is `enum class PadMode { constant, reflect };`.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from .memo import cached_property
 from .tensor_map import NBYTES as _MAP
@@ -35,6 +39,10 @@ _SIZES = {"map": _MAP, "i32": 4, "u32": 4, "f32": 4}  # of all others 8
 _MAP_ALIGNMENT = 64
 _PACK = {"u64": "Q", "i64": "q", "f64": "d", "u32": "I", "i32": "i", "f32": "f"}
 _GROUPS = (("map",), ("ptr", "workspace", "status"), ("i64", "u64"), ("f64",), ("i32", "u32"), ("f32",))
+
+
+Field: TypeAlias = "str | int | tuple[str, ...]"
+"""What a field of `Params` is declared as."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +69,14 @@ class Slot:
 class Params:
     """A parameter struct; see the module's page for the kinds."""
 
-    def __init__(self, name: str, /, **fields: str) -> None:
+    def __init__(self, name: str, /, **fields: Field) -> None:
         self.name, self.fields = name, fields
+        self.constants = {f: value for f, value in fields.items() if not isinstance(value, str)}
         self.scalars = {f: k == "iscalar" for f, k in fields.items() if k in ("scalar", "iscalar")}
         flat: list[tuple[str, str, tuple[int, ...]]] = []
         for field, declared in fields.items():
+            if not isinstance(declared, str):
+                continue
             kind, dims = _KIND.match(declared).groups()  # type: ignore[union-attr]
             if field in self.scalars:
                 flat.append((f"{field}_ptr", "ptr", ()))
@@ -135,6 +146,19 @@ class Params:
 
     def _is_scalar(self, slot: Slot) -> bool:
         return slot.name.endswith("_value") and slot.name[:-6] in self.scalars
+
+
+def constants(structs: Iterable[Params]) -> list[str]:
+    """The C++ lines of the constants of a unit's structs, which may share some: one name has one value."""
+    known: dict[str, int | tuple[str, ...]] = {}
+    for params in structs:
+        for name, value in params.constants.items():
+            if known.setdefault(name, value) != value:
+                raise TypeError(f"{params.name}: {name} is {value}, another struct of the unit has {known[name]}")
+    return [
+        f"constexpr int {name} = {value};" if isinstance(value, int) else f"enum class {name} {{ {', '.join(value)} }};"
+        for name, value in known.items()
+    ]
 
 
 def exactly(whole: bool, *names: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ..jit.source import Unit
 from .device import Device
 from .element import FLOATS, ElementKind
 from .error_bound import ErrorBound, Exact
-from .params import Params
+from .params import Params, constants
 from .sku import ArchSku, BackendKind, PrecisionGuarantee
 from .tensor import View
 
@@ -266,6 +266,7 @@ class Variant:
             "#include <baracuda/scalar.cuh>",
             *(["#include <baracuda/tensor_map.cuh>"] if any(params.maps for params in structs.values()) else []),
             "namespace baracuda {",
+            *constants(structs.values()),
             *(params.cpp for params in structs.values()),
             "}  // namespace baracuda",
             f'#include "{source}"',

@@ -21,7 +21,9 @@ from ..core.variant import Geometry, LibraryStep, Step
 from .geometry import Merged
 from .map import THREADS, chunked, lay_out
 
-_ONE = 2  # elements of a thread that takes them one by one, and bytes of one that takes pairs: as in affine.cuh
+_ONE = 2  # elements of a thread that takes them one by one, and bytes of one that takes pairs
+SINGLE = {"single_elements": _ONE}
+"""Params fields of kernels that `BlockMap` launches."""
 
 
 @dataclass(frozen=True)

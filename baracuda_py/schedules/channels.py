@@ -1,8 +1,8 @@
 """The schedule of norms over channels: x is (batch, channels, *spatial), in any strides, channels last among them.
 
-Three steps, of which the first and the last read x: the schedule *reduce* makes a part of every channel (of one sample,
-or of the whole batch), one launch makes the statistics of all parts, the schedule *map* writes. Channels that lie last
-are read across, others along space, with the same sums.
+Three steps, of which the first and the last read x: the schedule *reduce* makes a partial of every channel (of one
+sample, or of the whole batch), one launch makes the statistics of all partials, the schedule *map* writes. Channels
+that lie last are read across, others along space, with the same sums.
 
 A statistic belongs to a group of channels. x is looked at as (batch, groups, members, *spatial); a batch norm and an
 instance norm have groups of one channel.
@@ -33,7 +33,7 @@ from ..core.tensor import Shape, View, dense_strides, merge_axes
 from ..core.variant import Kernel, aligned
 from .geometry import grid
 from .norms import Affine, affine_element
-from .reduce import SEGMENT, STATE, lanes_of, reduce_launches
+from .reduce import REDUCE, SEGMENT, STATE, lanes_of, reduce_launches
 
 OVER = ("batch", "group", "instance")
 THREADS = 256
@@ -140,16 +140,16 @@ class Parts:
     """The first step: its launches, where its results and the table of statistics are, and the end of the workspace."""
 
     steps: tuple[Any, ...]
-    members: int  # parts of a statistic
+    members: int  # partials of a statistic
     table: int
     used: int
 
 
-def part_launches(p: Problem, operands: tuple[View, ...], whole: bool, packed: int = 0) -> Parts | str:
-    """A part of every channel at byte 0 of the workspace: of a sample, or of the batch where statistics are of that.
+def partial_launches(p: Problem, operands: tuple[View, ...], whole: bool, packed: int = 0) -> Parts | str:
+    """A partial of every channel at byte 0 of the workspace: of a sample, or of the batch where statistics are of that.
 
-    whole: groups of few elements have one part each. The operands have `split_shape`. packed: x, as it is (0), or a map
-    of operands of which so many are `packed` in `reduce_launches`.
+    whole: groups of few elements have one partial each. The operands have `split_shape`. packed: x, as it is (0), or a
+    map of operands of which so many are `packed` in `reduce_launches`.
     """
     desc: Planes = p.desc
     at_once = whole and math.prod(desc.spatial) < FEW
@@ -169,8 +169,8 @@ def part_launches(p: Problem, operands: tuple[View, ...], whole: bool, packed: i
 
 
 def fold_lanes(most: int) -> int:
-    """Lanes that add up at most so many parts, each one in turn."""
-    return lanes_of(4 * max(most, 1))  # a part a lane, up to a warp
+    """Lanes that add up at most so many partials, one after another."""
+    return lanes_of(4 * max(most, 1))  # a partial a lane, up to a warp
 
 
 def fold_step(kernel: str, jobs: int, lanes: int, values: Mapping[str, Any]) -> Step:
@@ -188,6 +188,7 @@ def across_params(name: str, moved: int, **fields: str) -> Params:
     return Params(
         name, **fields, table="workspace", samples="i64", parts="i64", tiles="i64", span="i64", rows="i64",
         channels="i64", groups="i64", members="i64", steps=f"i64[{moved}][2]", across="i32", wide="i32",
+        across_threads=THREADS,
     )  # fmt: skip
 
 
@@ -231,7 +232,7 @@ def held_params(name: str, moved: Sequence[str], **fields: str) -> Params:
     return Params(
         name, **dict.fromkeys(moved, "ptr"), **fields, rows="i64", groups="i64",
         **{f"{n}_strides": "i64[3]" for n in moved}, members="i32", segments="i32", chunks="i32", segment_lanes="i32",
-        merging="i32", lanes="i32", wide="i32",
+        merging="i32", lanes="i32", wide="i32", across_threads=THREADS, **REDUCE,
     )  # fmt: skip
 
 

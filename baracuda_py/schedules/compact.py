@@ -14,13 +14,16 @@ from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Step, aligned
 from .geometry import grid
 
-THREADS = 256  # these and RUN as in kernels/indexing/compact.cu
+THREADS = 256
 RUN = 16  # neighbours of which a thread has one or more runs
 MOST_AXES = 32  # of an array whose positions are told
 MOST_TILES = 2**31 - 1
 KEPT = "kept"  # as `count`: for the kernel that fills up, in the workspace
 
-_CARRIED = {"count": "ptr", "states": "workspace", "elements": "i64", "tiles": "i64"}
+_CARRIED: Mapping[str, str | int] = {
+    "count": "ptr", "states": "workspace", "elements": "i64", "tiles": "i64", "compact_threads": THREADS,
+    "compact_run": RUN,
+}  # fmt: skip
 _WHERE = {"size": "i64", "shape": f"i64[{AXES}]", "rank": "i32", "wide": "u32"}
 
 

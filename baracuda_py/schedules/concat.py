@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.params import Params
+from ..core.params import Field, Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Step
-from .copy import WORDS, launched, moving_params, shifted, still
+from .copy import CONSTANTS, WORDS, launched, moving_params, shifted, still
 from .copy import words as words_step
 from .map import THREADS, lay_out, map_params
 from .multi_tensor import groups
@@ -26,21 +26,24 @@ from .multi_tensor import groups
 SOURCE = "layout/concat.cu"
 CAPACITY = 80  # parts a launch
 _TILE = THREADS * WORDS  # words of a block
+_ACROSS_BYTES = 80 * (256 + 16)  # of a tile in shared memory
+
+
+_CONSTANTS: dict[str, Field] = {"across_bytes": _ACROSS_BYTES, **CONSTANTS}
 
 
 def rows_params(name: str) -> Params:
     """Params of the launches that move rows."""
     table = dict.fromkeys(("width", "words", "pitch", "place"), f"i64[{CAPACITY}]")
     return Params(name, parts=f"ptr[{CAPACITY}]", whole="ptr", whole_pitch="i64", band="i64", **table,
-                  first=f"i32[{CAPACITY}]", count="i32", band_blocks="i32", apart="i32")  # fmt: skip
+                  first=f"i32[{CAPACITY}]", count="i32", band_blocks="i32", apart="i32", **_CONSTANTS)  # fmt: skip
 
 
 ROWS = rows_params("ConcatRowsParams")
 ACROSS = Params(
     "ConcatAcrossParams", parts=f"ptr[{CAPACITY}]", whole="ptr", words="i64", whole_pitch="i64", count="i32",
-    side="i32", wide="i32", dense="i32", apart="i32",
+    side="i32", wide="i32", dense="i32", apart="i32", **_CONSTANTS,
 )  # fmt: skip
-ACROSS_BYTES = 80 * (256 + 16)  # of a tile in shared memory, as in concat.cu
 PART = Params("ConcatPartParams", part="ptr[1]", whole="ptr", apart="i32", **moving_params(), **map_params(2))
 
 
@@ -206,7 +209,7 @@ def _across(
     for start in range(0, len(parts), CAPACITY):
         own = parts[start : start + CAPACITY]
         row = 4096  # bytes of each part in a tile
-        while len(own) * (row + unit) > ACROSS_BYTES:
+        while len(own) * (row + unit) > _ACROSS_BYTES:
             row //= 2
         at = (place + start) * size
         params = {

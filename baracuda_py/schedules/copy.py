@@ -14,16 +14,18 @@ from functools import partial
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.params import Params
+from ..core.params import Field, Params
 from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Step
 from .geometry import Merged, grid
 from .map import THREADS, chunked, lay_out, map_params, takes
 
 SOURCE = "layout/copy.cu"
-WORDS, PIECES = 4, 2  # that a thread has in flight, as in copy.cuh
+WORDS, PIECES = 4, 2  # that a thread has in flight
 _SECTOR = 32  # bytes that memory moves at least
-_SPREAD, _TURNED, _APART, _RAGGED = range(4)  # `Pieces` of copy.cuh
+_HOW = ("spread", "turned", "apart", "ragged")
+_SPREAD, _TURNED, _APART, _RAGGED = range(4)
+"""How x has the elements of a word of y, see `copy_pieces` in copy.cuh."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,13 @@ class Moving:
     target: bool = False
 
 
+CONSTANTS: dict[str, Field] = {"Pieces": _HOW, "copy_words_in_flight": WORDS, "copy_pieces_in_flight": PIECES}
 _MOVES = dict.fromkeys(("place", "extent", "limit", "shift"), f"i64[{AXES}]")
 
 
-def moving_params() -> dict[str, str]:
+def moving_params() -> dict[str, Field]:
     """Params fields for axes that move: `copy_shift` of copy.cuh."""
-    return {"starts": "ptr", **_MOVES, "moving": "i32", "starts_wide": "i32", "target": "i32"}
+    return {"starts": "ptr", **_MOVES, "moving": "i32", "starts_wide": "i32", "target": "i32", **CONSTANTS}
 
 
 def still() -> dict[str, Any]:

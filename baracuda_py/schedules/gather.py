@@ -17,13 +17,13 @@ from ..core.variant import Geometry, Kernel, Step
 from .geometry import Merged
 from .map import THREADS, chunked, lay_out, map_params, takes
 
-WORDS = 4  # that a thread has in flight, as in kernels/include/baracuda/gather.cuh
+WORDS = 4  # that a thread has in flight
 
 
 def gather_params(name: str, index: str) -> Params:
     """Params of an op whose index operand is `index`."""
     fields = {"y": "ptr", "index": "ptr", "x": "ptr", "status": "status", "extent": "i64", "step": "i64"}
-    return Params(name, **fields, index_wide="i32", **map_params(3))
+    return Params(name, **fields, index_wide="i32", gather_words=WORDS, **map_params(3))
 
 
 def gather_kernel(params: Params) -> Kernel:

@@ -1,7 +1,7 @@
 """Matrix products with an epilogue: what every design of `GemmPlan` reads of its operands (kernels/gemm/epilogue.cuh).
 
 Operands are matrices [*batch_shape, rows, columns] in any strides, and vectors. Batch axes are merged where all
-matrices step through them evenly; a block finds its item of the batch by dividing.
+matrices step through them evenly; a block finds its batch index by dividing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,20 @@ Factors: TypeAlias = "tuple[float | str, float]"
 MATRICES = ("a", "b", "up", "c", "residual", "y", "pre", "up_pre")
 VECTORS = ("bias", "up_bias", "row_bias", "scale_a", "scale_b")
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")  # in the order of kernels/gemm/epilogue.cuh
+# A tile on tensor cores: threads of a block, rows that go out together, bytes of k in a slice, stages by its size.
+MMA_THREADS, MMA_SLAB, MMA_SLICE, MMA_STAGES = 128, 32, 64, {128: 3, 64: 4}
+MMA_TILE = {
+    "mma_threads": MMA_THREADS, "mma_slab": MMA_SLAB, "mma_slice_bytes": MMA_SLICE, "mma_stages_128": MMA_STAGES[128],
+    "mma_stages_64": MMA_STAGES[64],
+}  # fmt: skip
+"""Params fields of kernels that include `kernels/gemm/mma.cuh`."""
+# A tile of elements of a byte on tensor cores: threads of a block, bytes of k in a stage, stages.
+BYTE_THREADS, BYTE_DEPTH, BYTE_STAGES = 256, 128, 3
+BYTE_TILE = {"byte_tile_threads": BYTE_THREADS, "byte_tile_depth": BYTE_DEPTH, "byte_tile_stages": BYTE_STAGES}
+"""Params fields of kernels that include such a tile: `kernels/gemm/mma_fp8.cuh`, `kernels/quant_gemm/int8_tile.cuh`."""
 
 
-def gemm_params(name: str, **more: str) -> Params:
+def gemm_params(name: str, **more: str | int) -> Params:
     """The struct that kernels with an epilogue read, and fields of a design's own."""
     fields = dict.fromkeys((*MATRICES, *VECTORS), "ptr")
     return Params(

@@ -19,8 +19,10 @@ from .gemm import ACTIVATIONS, Operand, mixed_order, product_steps
 from .products import Place
 
 _THREADS = 256
+_GATED_BYTES = 8  # of a chunk of 16-bit elements that has two sums of each column
+_CONSTANTS = {"gemm_gradient_threads": _THREADS, "gated_half_bytes": _GATED_BYTES}
 _CHUNKS = 8  # of a block's thread at least, so that partial sums are few beside what is read
-_PARTS = 1024  # partial sums of a column at most
+_SPLITS = 1024  # partial sums of a column at most
 _MATRICES = ("dy", "pre", "up_pre", "g", "h", "dc", "dresidual")  # in the order of kernels/gemm/gemm_backward.cu
 
 GRADIENTS = Params(
@@ -28,11 +30,13 @@ GRADIENTS = Params(
     dresidual="ptr", row_bias="ptr", sums="ptr", up_sums="ptr", beta="scalar", rows="i64", cols="i64", m="i64",
     part_rows="i64", row_shape=f"i64[{AXES}]", row_strides=f"i64[{len(_MATRICES)}][{AXES}]",
     col_strides=f"i64[{len(_MATRICES)}]", vectors="i64[3]", row_rank="i32", activation="i32", wide="i32", lanes="i32",
+    **_CONSTANTS,
 )  # fmt: skip
-BIAS = Params("GemmBiasParams", bias="ptr", sums="ptr", cols="i64", parts="i64", stride="i64")
+BIAS = Params("GemmBiasParams", bias="ptr", sums="ptr", cols="i64", parts="i64", stride="i64", **_CONSTANTS)
 ADD = Params(
     "GemmAddParams", first="ptr", second="ptr", y="ptr", rows="i64", cols="i64", pitch="i64", stride="i64",
     row_shape=f"i64[{AXES}]", row_strides=f"i64[{AXES}]", row_rank="i32", wide="i32",
+    **_CONSTANTS,
 )  # fmt: skip
 
 
@@ -42,10 +46,10 @@ class Launches:
     def __init__(self, p: Problem, args: type[Args], gemm: type[Args], rows: Sequence[Variant]) -> None:
         self.p, self.desc = p, p.desc
         self._args, self._gemm, self._rows = args, gemm, rows
-        self._lead = (*p.desc.batch_shape, p.desc.m)
-        self._count = math.prod(self._lead)
+        self._row_shape = (*p.desc.batch_shape, p.desc.m)
+        self._count = math.prod(self._row_shape)
         self._steps: list[Step | LibraryStep] = []
-        self._used = self._scratch = 0  # of the workspace; of products, which take turns
+        self._used = self._scratch = 0  # of the workspace; of products, which run one after another
         self._served: list[str] = []
 
     def geometry(self) -> Geometry | str:
@@ -76,11 +80,11 @@ class Launches:
         width = 16 // kind.itemsize
         pitch = max(-(-cols // width), 1) * width
         strides, step = [1], pitch
-        for extent in reversed(self._lead):
+        for extent in reversed(self._row_shape):
             strides.append(step)
             step *= max(extent, 1)
         place = self._reserve(self._count * pitch * kind.itemsize)
-        return Operand(place, View(0, (*self._lead, cols), tuple(reversed(strides)), kind))
+        return Operand(place, View(0, (*self._row_shape, cols), tuple(reversed(strides)), kind))
 
     # -- the pass over dy ---------------------------------------------------------------------------------------------
 
@@ -88,19 +92,19 @@ class Launches:
         p, desc = self.p, self.desc
         held = {"g": None if g is None else g.view, "h": None if h is None else h.view}
         views: list[View | None] = [held[name] if name in held else p.views[name] for name in _MATRICES]
-        rank = len(self._lead)
-        shape, strides = merge_axes(self._lead, [v.strides[:rank] if v else (0,) * rank for v in views])
+        rank = len(self._row_shape)
+        shape, strides = merge_axes(self._row_shape, [v.strides[:rank] if v else (0,) * rank for v in views])
         if len(shape) > AXES:
             return f"more than {AXES} axes of rows remain after merging"
         gated = p.up is not None
-        width = 8 if gated and desc.element.itemsize == 2 else 16  # bytes of a chunk, as in the kernel
+        width = _GATED_BYTES if gated and desc.element.itemsize == 2 else 16  # bytes of a chunk
         chunks = -(-desc.n * desc.element.itemsize // width)
         lanes = min(32, 1 << max(chunks - 1, 0).bit_length())
         step = _THREADS // lanes
-        part_rows = step * max(_CHUNKS, -(-self._count // (_PARTS * step)))
-        parts = -(-self._count // part_rows) if desc.n else 0
+        part_rows = step * max(_CHUNKS, -(-self._count // (_SPLITS * step)))
+        splits = -(-self._count // part_rows) if desc.n else 0
         sums = {n: p.views[n] for n in ("dbias", "dup_bias") if p.views[n] is not None}
-        size = parts * desc.n * desc.acc.itemsize
+        size = splits * desc.n * desc.acc.itemsize
         places = {n: self._reserve(size).slot if size else "@null" for n in sums}
         params: dict[str, Any] = {
             "g": g.place.slot if g else "@null", "h": h.place.slot if h else "@null",
@@ -113,14 +117,14 @@ class Launches:
         }  # fmt: skip
         axes = {"OUT": desc.out_element, "GATED": gated}
         wanted = g or h or sums or p.dc is not None or p.dresidual is not None
-        if wanted and parts:
-            blocks = -(-chunks // lanes) * parts
+        if wanted and splits:
+            blocks = -(-chunks // lanes) * splits
             if blocks >= 2**31:
                 return f"needs {blocks} blocks, a grid has 2**31 - 1"
             self._steps.append(Step("gradients", (blocks, 1, 1), params, axes, _THREADS))
         for name, view in sums.items():
             if desc.n:
-                given = {"bias": name, "sums": places[name], "cols": desc.n, "parts": parts, "stride": view.strides[0]}
+                given = {"bias": name, "sums": places[name], "cols": desc.n, "parts": splits, "stride": view.strides[0]}
                 self._steps.append(Step("bias", (-(-desc.n // 32), 1, 1), given, {}, _THREADS))
         if p.drow_bias is not None and desc.m:
             self._steps.append(Step("row_bias", (desc.m, 1, 1), params, axes, _THREADS))
@@ -170,7 +174,7 @@ class Launches:
         failed = self._multiply(g, b.t, held[0]) or self._multiply(h, up.t, held[1])
         if failed:
             return failed
-        shape, (strides,) = merge_axes(self._lead, [da.strides[:-1]])
+        shape, (strides,) = merge_axes(self._row_shape, [da.strides[:-1]])
         if len(shape) > AXES:
             return f"more than {AXES} axes of rows remain after merging"
         params = {

@@ -67,26 +67,26 @@ def _copy(name: str, view: View, at: int) -> tuple[Step, View, int] | str:
     found = gemm_wgmma.one_batch(rows)
     if isinstance(found, str):
         return f"{name} {found}"
-    item, count, apart = found
-    size, (lines, cols) = view.element.itemsize, item.shape
+    matrix, count, apart = found
+    size, (lines, cols) = view.element.itemsize, matrix.shape
     pitch = -(-cols * size // _PIECE) * _PIECE // size
     params = {
-        "x": name, "y": ("@workspace", at), "stride": [(apart, 0, item.strides[0]), (lines * pitch, 0, pitch)],
+        "x": name, "y": ("@workspace", at), "stride": [(apart, 0, matrix.strides[0]), (lines * pitch, 0, pitch)],
         "rows": count * lines, "row_count": lines, "cols": cols, "num_heads": 1, "wide": rows.aligned(_PIECE) | 2,
     }  # fmt: skip
     blocks = math.ceil(count * lines * (pitch * size // _PIECE) / _THREADS)
-    steps = tuple(item_steps(rows.shape[:-2], rows.strides[:-2], lines * pitch if count > 1 else 0))
+    steps = tuple(batch_steps(rows.shape[:-2], rows.strides[:-2], lines * pitch if count > 1 else 0))
     copied = View(0, rows.shape, (*steps, pitch, 1), view.element)
     step = Step(COPY_KERNEL.name, (blocks, 1, 1), params, block=_THREADS)
     return step, transposed(copied) if turned else copied, aligned(count * lines * pitch * size)
 
 
-def item_steps(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> list[int]:
+def batch_steps(shape: tuple[int, ...], strides: tuple[int, ...], step: int) -> list[int]:
     """Strides of batch axes whose matrices lie one after the other, 0 where they are shared."""
     steps: list[int] = []
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        steps.insert(0, item if stride else 0)
-        item *= extent
+        steps.insert(0, step if stride else 0)
+        step *= extent
     return steps
 
 

@@ -43,10 +43,10 @@ class Embedded:
 
     def values(self, p: Problem, turned: bool) -> dict[str, Any] | str:
         """What a launch gives for them, or why it cannot; turned: the kernel solves the transposed problem."""
-        lead, rank = p.desc.batch_shape, len(p.desc.batch_shape)
-        views = [p.views[name].broadcast_to((*lead, p.desc.m, p.desc.n)) for name in self.arrays]
+        batch_shape, rank = p.desc.batch_shape, len(p.desc.batch_shape)
+        views = [p.views[name].broadcast_to((*batch_shape, p.desc.m, p.desc.n)) for name in self.arrays]
         views = [transposed(view) for view in views] if turned else views
-        shape, batch = merge_axes(lead, [view.strides[:rank] for view in views])
+        shape, batch = merge_axes(batch_shape, [view.strides[:rank] for view in views])
         if len(shape) > AXES:
             return f"more than {AXES} batch axes of the formula's operands remain after merging"
         return {

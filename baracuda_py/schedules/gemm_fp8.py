@@ -14,24 +14,36 @@ from ..core.element import FP8, HALVES, ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import MATRICES, VECTORS, dense, gemm_params, gemm_values, transposed, wide_view
+from .gemm import (
+    BYTE_DEPTH,
+    BYTE_STAGES,
+    BYTE_THREADS,
+    BYTE_TILE,
+    MATRICES,
+    VECTORS,
+    dense,
+    gemm_params,
+    gemm_values,
+    transposed,
+    wide_view,
+)
 from .gemm_wgmma import operand_map, stored_map
 
 OUTPUTS = (ElementKind.BF16, ElementKind.F16, ElementKind.F32, *FP8)
 BLOCK = 128  # elements along k, and columns of b, that share a scale
 _BLOCKS = {"block_a": "ptr", "block_b": "ptr", "a_blocks": "i64[2]", "b_blocks": "i64[2]"}
 _BESIDE_Y = {"scale_y": "ptr", "amax": "ptr"}
-MMA = gemm_params("Fp8GemmParams", **_BLOCKS, **_BESIDE_Y)
+_SIZES = (128, 64)  # of tiles by mma.sync
+MMA = gemm_params("Fp8GemmParams", **_BLOCKS, **_BESIDE_Y, **BYTE_TILE)
 WGMMA = gemm_params(
     "Fp8WgmmaParams", **_BLOCKS, **_BESIDE_Y, a_map="map", b_map="map", up_map="map", y_map="map", a_step="i32",
     b_step="i32", up_step="i32", rows="i32", cols="i32", band="i32", total="i32", plain="i32",
 )  # fmt: skip
 
-_SIZES, _MMA_THREADS, _MMA_STAGES = (128, 64), 256, 3  # of tiles by mma.sync, as kernels/gemm/mma_fp8.cuh has them
 _ROWS, _LINE, _THREADS = 128, 128, 384  # rows of a tile, bytes of k in a stage
 _STAGES = {128: 6, 64: 8}  # by columns of a tile
 _STAGING = 8 * 2 * 2048  # what eight warps store by
-_BAND = 8  # rows of tiles that share what they read in the L2 cache
+_RASTER_ROWS = 8  # of a raster group: rows of tiles that share what they read in the L2 cache
 _INT32 = 2**31
 _WARP = 32
 _BESIDE = ("c", "residual", "scale_y", "amax")  # what the tile's own way of storing y knows nothing of
@@ -112,9 +124,9 @@ def mma(kernels: Sequence[Kernel]) -> Callable[[Problem], Geometry | str]:
             return values
         bit = 1 << MATRICES.index("b")  # whose lines in memory are columns
         values["wide"] = values["wide"] & ~bit | (bit if wide_view(transposed(p.b)) else 0)
-        shared = _MMA_STAGES * 2 * size * _LINE
+        shared = BYTE_STAGES * 2 * size * BYTE_DEPTH
         axes = {name: value for name, value in _elements(p).items() if name in kernel.axes_for(desc.element)}
-        return _launches(p, Step(kernel.name, (blocks, 1, 1), values, axes, _MMA_THREADS, shared))
+        return _launches(p, Step(kernel.name, (blocks, 1, 1), values, axes, BYTE_THREADS, shared))
 
     return geometry
 
@@ -131,7 +143,7 @@ def _launches(p: Problem, step: Step) -> Geometry:
 
 
 def wgmma(p: Problem) -> Geometry | str:
-    """Resident blocks that take tiles in turn, whose order of sums is the same for every size of tile."""
+    """Persistent blocks, which take work tiles; the order of their sums is the same for every size of tile."""
     desc = p.desc
     if not desc.m < _INT32 > desc.n or desc.k >= _INT32:
         return "an extent passes 32 bits"
@@ -153,7 +165,8 @@ def wgmma(p: Problem) -> Geometry | str:
     if rows * cols >= _INT32:
         return f"needs {rows * cols} tiles, which pass 32 bits"
     values |= maps | {
-        "y_map": stored, "plain": stored is not None, "rows": rows, "cols": cols, "band": _BAND, "total": rows * cols,
+        "y_map": stored, "plain": stored is not None, "rows": rows, "cols": cols, "band": _RASTER_ROWS,
+        "total": rows * cols,
     }  # fmt: skip
     blocks = min(rows * cols, max(1, p.device.sms // cluster)) * cluster
     axes = _elements(p) | {"COLUMNS": columns, "CLUSTER": cluster}

@@ -47,7 +47,7 @@ Operand = Callable[[str, View, int], Any]
 
 def geometry(p: Problem, operand: Operand) -> Geometry | str:
     """The launch, or why another kernel takes these operands; operand: makes the map of one."""
-    desc, batch, sums = p.desc, batch_count(p), 1 + (p.up is not None)
+    desc, batch, accumulators = p.desc, batch_count(p), 1 + (p.up is not None)
     if not 0 < desc.m <= MOST or desc.k == 0 or max(desc.n, desc.k) >= _INT32 - 2 * MOST:
         return f"m = {desc.m}, k = {desc.k} are not those of few rows"
     values = gemm_values(p)
@@ -56,7 +56,7 @@ def geometry(p: Problem, operand: Operand) -> Geometry | str:
     cluster = 1 if desc.m <= _ALONE else 2
     rows = -(-desc.m // (8 * cluster)) * 8 * cluster
     share, maps, across = 0, {}, {}
-    for share in dict.fromkeys((_share(p, batch, sums, rows, cluster), _SHARES[0])):
+    for share in dict.fromkeys((_share(p, batch, accumulators, rows, cluster), _SHARES[0])):
         sides = {"a": (p.a, rows // cluster), "b": (transposed(p.b), share)}
         sides |= {} if p.up is None else {"up": (transposed(p.up), share)}
         found = {name: operand(name, view, lines) for name, (view, lines) in sides.items()}
@@ -81,27 +81,27 @@ def geometry(p: Problem, operand: Operand) -> Geometry | str:
     }  # fmt: skip
     axes = {"OUT": desc.out_element, "COLUMNS": columns, "ACROSS": across["b"], "GATED": p.up is not None}
     blocks = min(groups * batch, max(1, p.device.sms // cluster)) * cluster
-    step = Step(KERNEL.name, (blocks, 1, 1), values, axes, _THREADS, _shared_memory(columns, sums), cluster)
+    step = Step(KERNEL.name, (blocks, 1, 1), values, axes, _THREADS, _shared_memory(columns, accumulators), cluster)
     return Geometry((step,), layout="contiguous" if dense(p) else "strided")
 
 
 def _groups(p: Problem, share: int, cluster: int) -> int:
-    """Clusters for the columns of an item of the batch."""
+    """Clusters for the columns of a batch index."""
     return int(-(-p.desc.n // (share * cluster)))
 
 
-def _share(p: Problem, batch: int, sums: int, rows: int, cluster: int) -> int:
+def _share(p: Problem, batch: int, accumulators: int, rows: int, cluster: int) -> int:
     """The columns of a block with which the last multiprocessor is done first."""
 
     def cost(share: int) -> int:
-        turns = math.ceil(_groups(p, share, cluster) * batch / max(1, p.device.sms // cluster))
-        return turns * max(share * sums + rows, _LEAST)
+        waves = math.ceil(_groups(p, share, cluster) * batch / max(1, p.device.sms // cluster))
+        return waves * max(share * accumulators + rows, _LEAST)
 
     return min(_SHARES, key=cost)
 
 
-def _shared_memory(columns: int, sums: int) -> int:
-    """Bytes: up to 1024 before the ring, as many stages as fit, the parts of four warps, barriers."""
-    stage = (sums * _SHARES[0] + columns) * _LINE + 16
-    beside = 1024 + _WARPS * sums * columns * _PITCH * 4
+def _shared_memory(columns: int, accumulators: int) -> int:
+    """Bytes: up to 1024 before the ring, as many stages as fit, the partials of four warps, barriers."""
+    stage = (accumulators * _SHARES[0] + columns) * _LINE + 16
+    beside = 1024 + _WARPS * accumulators * columns * _PITCH * 4
     return beside + (_SHARED - beside) // stage * stage

@@ -25,17 +25,17 @@ PARAMS = gemm_params(
 )  # fmt: skip
 HALVES, TF32 = (ElementKind.F16, ElementKind.BF16), (ElementKind.F32,)  # elements of the two rows
 
-_ROWS, _LINE, _PANEL, THREADS = 128, 128, 64, 384  # a line: bytes of k in a stage; a panel: 16-bit elements across it
+ROWS, _LINE, _PANEL, THREADS = 128, 128, 64, 384  # a line: bytes of k in a stage; a panel: 16-bit elements across it
 _STAGES = {256: 4, 128: 6, 64: 8}  # by columns of a tile
-_PARTS = 2  # of 2048 bytes that each of eight warps stores by
-_BAND = 8  # rows of tiles that share what they read in the L2 cache
-_CLUSTERS = {256: 2, 128: 1, 64: 1}
+_STORES = 2  # buffers of 2048 bytes that each of eight warps stores by
+RASTER_ROWS = 8  # of a raster group: rows of tiles that share what they read in the L2 cache
+CLUSTERS = {256: 2, 128: 1, 64: 1}
 SLOWER = {256: 1.0, 128: 1.15, 64: 1.4}  # products of a narrow tile, which reads more of shared memory for each
 _SKINNY = 64  # rows up to which they are the tile's columns
 _SWAPS = {"bias": "row_bias", "row_bias": "bias", "scale_a": "scale_b", "scale_b": "scale_a", "a": "b", "b": "a"}
-_BIASES = ("bias", "up_bias", "row_bias")  # what registers hold beside the sums
+_BIASES = ("bias", "up_bias", "row_bias")  # what registers hold beside the accumulators
 _BESIDE = ("c", "scale_a", "scale_b", "residual", "pre", "up_pre")  # what more there may be, finished row by row
-_LEAD = (0, 2)  # stages by which one warpgroup is ahead of the other: of plain products, and of those with an epilogue
+AHEAD = (0, 2)  # stages by which one warpgroup is ahead of the other: of plain products, and of those with an epilogue
 _INT32 = 2**31
 
 
@@ -59,9 +59,9 @@ HALF_KERNELS = (*KERNELS, gemm_skinny.KERNEL)
 
 
 def shared_memory(columns: int) -> int:
-    """Bytes, as `gemm::Memory` takes them: up to 1024 before the ring, the parts of eight warps, barriers."""
-    stage = (_ROWS + columns) * _LINE
-    return 1024 + _STAGES[columns] * (stage + 16) + 8 * _PARTS * 2048 + 8
+    """Bytes, as `gemm::Memory` takes them: up to 1024 before the ring, what eight warps store by, barriers."""
+    stage = (ROWS + columns) * _LINE
+    return 1024 + _STAGES[columns] * (stage + 16) + 8 * _STORES * 2048 + 8
 
 
 def geometry(p: Problem) -> Geometry | str:
@@ -80,13 +80,13 @@ def geometry(p: Problem) -> Geometry | str:
     if isinstance(values, str):
         return values
     columns = _columns(p, batch)
-    cluster = _CLUSTERS[columns]
+    cluster = CLUSTERS[columns]
     share = columns // (2 if cluster == 2 or p.up is not None else 1)
     width = columns if p.up is None else share
     maps: dict[str, Any] = {}
     across: dict[str, bool] = {}
     up = None if p.up is None else transposed(p.up)
-    sides = {"a": (p.a, _ROWS), "b": (transposed(p.b), share), "up": (up, share)}
+    sides = {"a": (p.a, ROWS), "b": (transposed(p.b), share), "up": (up, share)}
     for name, (view, rows) in sides.items():
         found = operand_map(names.get(name, name), view, rows) if view is not None and desc.k else (None, False, 0)
         if isinstance(found, str):
@@ -97,13 +97,13 @@ def geometry(p: Problem) -> Geometry | str:
     stored = stored_map("y", p.y, batch) if all(p.views[name] is None for name in _BESIDE) else None
     bare = desc.activation == "none" and p.up is None and all(p.views[name] is None for name in _BIASES)
     plain = 0 if stored is None else 1 if bare else 2
-    rows, cols = -(-desc.m // (cluster * _ROWS)), -(-desc.n // width)
+    rows, cols = -(-desc.m // (cluster * ROWS)), -(-desc.n // width)
     total = rows * cols * batch
     if total >= _INT32:
         return f"needs {total} tiles, which pass 32 bits"
     values |= maps | {
-        "y_map": stored, "plain": plain, "pairs": _pairs(p), "lead": _LEAD[not bare], "rows": rows, "cols": cols,
-        "band": _BAND, "total": total, **names,
+        "y_map": stored, "plain": plain, "pairs": _pairs(p), "lead": AHEAD[not bare], "rows": rows, "cols": cols,
+        "band": RASTER_ROWS, "total": total, **names,
     }  # fmt: skip
     axes = {
         "OUT": desc.out_element, "COLUMNS": columns, "A_ACROSS": across["a"], "B_ACROSS": across["b"],
@@ -134,9 +134,9 @@ def _columns(p: Problem, batch: int) -> int:
     """The width of tile with which the last multiprocessor is done first."""
 
     def cost(columns: int) -> float:
-        cluster = _CLUSTERS[columns]
+        cluster = CLUSTERS[columns]
         width = columns if p.up is None else columns // 2
-        tiles = -(-p.desc.m // (cluster * _ROWS)) * -(-p.desc.n // width) * batch
+        tiles = -(-p.desc.m // (cluster * ROWS)) * -(-p.desc.n // width) * batch
         waves = math.ceil(tiles / max(1, p.device.sms // cluster))
         return float(waves * columns * SLOWER[columns])
 
@@ -153,16 +153,16 @@ def operand_map(
     found = one_batch(view)
     if isinstance(found, str):
         return f"{name} {found}"
-    item, count, apart = found
+    matrix, count, apart = found
     reason = f"{name} with strides {view.strides} is dense along no axis that can be read"
     line = _LINE // view.element.itemsize
     for across in ways if view.element in HALVES else (False,):
-        extents = item.shape[::-1] if not across else item.shape
-        steps = item.strides[::-1] if not across else item.strides
+        extents = matrix.shape[::-1] if not across else matrix.shape
+        steps = matrix.strides[::-1] if not across else matrix.strides
         if extents[0] > 1 and steps[0] != 1:
             continue
         box = (line, rows, 1) if not across else (_PANEL, line, 1)
-        made = _map(name, item, extents, steps, (count, apart), box)
+        made = _map(name, matrix, extents, steps, (count, apart), box)
         if not isinstance(made, str):
             return made, across, int(count > 1)
         reason = made
@@ -189,15 +189,15 @@ def _plain_rows(view: View) -> bool:
     return (view.dense and view.aligned(16)) or (transposed(view).dense and transposed(view).aligned(16))
 
 
-def stored_map(name: str, view: View, items: int = 1) -> TensorMap | None:
-    """The map that a batch of `items` results is stored by, where its rows are dense and in 16-byte pieces."""
+def stored_map(name: str, view: View, batch: int = 1) -> TensorMap | None:
+    """The map that a batch of `batch` results is stored by, where its rows are dense and in 16-byte pieces."""
     found = one_batch(view)
     if isinstance(found, str) or view.element is ElementKind.F32:
         return None
-    item, count, apart = found
-    if count != items or (item.shape[-1] > 1 and item.strides[-1] != 1):
+    matrix, count, apart = found
+    if count != batch or (matrix.shape[-1] > 1 and matrix.strides[-1] != 1):
         return None
-    made = _map(name, item, item.shape[::-1], item.strides[::-1], (count, apart), (_PANEL, 16, 1))
+    made = _map(name, matrix, matrix.shape[::-1], matrix.strides[::-1], (count, apart), (_PANEL, 16, 1))
     return None if isinstance(made, str) else made
 
 
@@ -209,7 +209,7 @@ def _pairs(p: Problem) -> int:
 
 
 def one_batch(view: View) -> tuple[View, int, int] | str:
-    """The matrix of one item, how many different ones there are, and the step between them; 1 where all share one."""
+    """The matrix of a batch index, how many different ones there are, and their distance; 1 where all share one."""
     *shape, m, n = view.shape
     merged, (steps,) = merge_axes(tuple(shape), [view.strides[:-2]])
     if len(merged) > 1:

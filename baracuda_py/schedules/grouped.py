@@ -13,7 +13,7 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import ACTIVATIONS, MATRICES, VECTORS, dense, steps_of, transposed, wide_rows
+from .gemm import ACTIVATIONS, MATRICES, MMA_TILE, VECTORS, dense, steps_of, transposed, wide_rows
 
 THREADS = 256
 TILE = 64  # of the kernels without tensor cores
@@ -22,7 +22,7 @@ _POINTERS = ("a", "b", "up", "residual", "y", "pre", "up_pre", "bias", "up_bias"
 BOUNDS = {"offsets": "ptr", "groups": "i64", "rows": "i64", "offset_stride": "i64", "wide_offsets": "i32"}
 
 
-def rows_params(name: str, **more: str) -> Params:
+def rows_params(name: str, **more: str | int) -> Params:
     """The struct that kernels of y[r] = a[r] b[g] read, and fields of a design's own."""
     return Params(
         name, **dict.fromkeys(_POINTERS, "ptr"), **BOUNDS, n="i64", k="i64", strides=f"i64[{len(MATRICES)}][2]",
@@ -31,10 +31,10 @@ def rows_params(name: str, **more: str) -> Params:
     )  # fmt: skip
 
 
-ROWS = rows_params("GroupedGemmParams", piece="i32")
+ROWS = rows_params("GroupedGemmParams", piece="i32", **MMA_TILE)
 SUMMED = Params(
     "GroupedProductParams", a="ptr", b="ptr", y="ptr", **BOUNDS, m="i64", n="i64", strides="i64[3][2]",
-    group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32",
+    group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32", **MMA_TILE,
 )  # fmt: skip
 
 
@@ -62,14 +62,14 @@ def most_tiles(rows: int, groups: int, tile: int) -> int:
 
 
 def rows_values(
-    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...]
+    p: Problem, operands: Mapping[str, str], swapped: tuple[str, ...]
 ) -> tuple[dict[str, Any], dict[str, View]]:  # fmt: skip
     """Parameters of y[r] = a[r] b[g], and the views; `operands`: which of the problem's is which of the kernel's.
 
-    turn: those of the kernel's matrices that are taken transposed.
+    swapped: those of the kernel's matrices that are taken transposed.
     """
     views = {field: p.views[name] for field, name in operands.items() if p.views[name] is not None}
-    views |= {field: transposed(views[field]) for field in turn}
+    views |= {field: transposed(views[field]) for field in swapped}
     a, b = views["a"], views["b"]
     listed = [views.get(name) for name in MATRICES]
     values = {
@@ -84,20 +84,20 @@ def rows_values(
 
 
 def rows_step(
-    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = (), axes: Mapping[str, Any] | None = None
+    p: Problem, operands: Mapping[str, str], swapped: tuple[str, ...] = (), axes: Mapping[str, Any] | None = None
 ) -> Step:  # fmt: skip
     """y[r] = a[r] b[g] for any strides."""
-    values, views = rows_values(p, operands, turn)
+    values, views = rows_values(p, operands, swapped)
     values["piece"] = 0
     tiles = most_tiles(views["a"].shape[0], p.desc.groups, TILE) * -(-views["b"].shape[-1] // TILE)
     return Step("grouped_gemm", (min(tiles, _RESIDENT * max(1, p.device.sms)), 1, 1), values, axes or {}, THREADS)
 
 
 def product_values(
-    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...]
+    p: Problem, operands: Mapping[str, str], swapped: tuple[str, ...]
 ) -> tuple[dict[str, Any], tuple[View, View, View]]:  # fmt: skip
-    """Parameters of y[g] = a[:, r] b[r], and the views of a, b and y; `operands` and `turn` as in `rows_values`."""
-    a, b, y = (transposed(p.views[operands[n]]) if n in turn else p.views[operands[n]] for n in ("a", "b", "y"))
+    """Parameters of y[g] = a[:, r] b[r], and the views of a, b and y; `operands` and `swapped` as in `rows_values`."""
+    a, b, y = (transposed(p.views[operands[n]]) if n in swapped else p.views[operands[n]] for n in ("a", "b", "y"))
     values = {
         "m": y.shape[-2], "n": y.shape[-1], "strides": [steps_of(v) for v in (a, b, y)],
         "group_stride": y.strides[0], "a_cols_dense": a.strides[-1] == 1, "b_cols_dense": b.strides[-1] == 1,
@@ -106,9 +106,9 @@ def product_values(
     return values, (a, b, y)
 
 
-def product_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = ()) -> Step | str:
+def product_step(p: Problem, operands: Mapping[str, str], swapped: tuple[str, ...] = ()) -> Step | str:
     """y[g] = a[:, r] b[r] over the rows r of each group, for any strides."""
-    values, (_, _, y) = product_values(p, operands, turn)
+    values, (_, _, y) = product_values(p, operands, swapped)
     return launched("grouped_product", p.desc.groups * -(-y.shape[-2] // TILE) * -(-y.shape[-1] // TILE), values)
 
 

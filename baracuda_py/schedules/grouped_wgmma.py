@@ -31,7 +31,7 @@ _BOTH = (False, True)
 TILE = 128  # rows
 COLUMNS = (256, 128)  # of a tile, those of both products together
 _BESIDE = ("bias", "up", "scale_a", "residual", "pre")  # what more than a · b may be
-_BAND = 16  # rows of tiles that share what they read in the L2 cache
+_RASTER_ROWS = 16  # of a raster group: rows of tiles that share what they read in the L2 cache
 _INT32 = 2**31
 
 
@@ -71,11 +71,11 @@ def _maps(
 
 
 def rows_wgmma_step(
-    p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = (), turned: bool = False,
+    p: Problem, operands: Mapping[str, str], swapped: tuple[str, ...] = (), turned: bool = False,
     axes: Mapping[str, bool] | None = None,
 ) -> Step | str:  # fmt: skip
     """`rows_step` by TMA; turned: whether there are kernels for a whose rows are not along memory."""
-    values, views = rows_values(p, operands, turn)
+    values, views = rows_values(p, operands, swapped)
     (rows, _), n, groups, gated = views["a"].shape, views["b"].shape[-1], p.desc.groups, "up" in views
     if groups == 0:
         return "there are no groups"
@@ -98,13 +98,13 @@ def rows_wgmma_step(
     return Step("grouped_wgmma", grid, values, chosen, THREADS, shared_memory(columns))
 
 
-def product_wgmma_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = ()) -> Step | str:
+def product_wgmma_step(p: Problem, operands: Mapping[str, str], swapped: tuple[str, ...] = ()) -> Step | str:
     """`product_step` by TMA: a is dense along m, b and y along n."""
-    a, b, y = (transposed(p.views[operands[n]]) if n in turn else p.views[operands[n]] for n in ("a", "b", "y"))
+    a, b, y = (transposed(p.views[operands[n]]) if n in swapped else p.views[operands[n]] for n in ("a", "b", "y"))
     (m, rows), n, groups = a.shape, b.shape[-1], p.desc.groups
     if 0 in (m, rows, n, groups):
         return "there is nothing to add"
-    values: dict[str, Any] = {"up_map": None, "a_step": 0, "b_step": 0, "up_step": 0, "k": rows, "band": _BAND}
+    values: dict[str, Any] = {"up_map": None, "a_step": 0, "b_step": 0, "up_step": 0, "k": rows, "band": _RASTER_ROWS}
     for name, view in (("a", a), ("b", transposed(b))):
         found = operand_map(operands[name], view, TILE, (True,))
         if isinstance(found, str):

@@ -99,13 +99,13 @@ class Tiling:
         return self.rows * self.n
 
     @property
-    def items(self) -> int:
+    def busy(self) -> int:
         """Threads that a round has work for."""
         return self.size // self.held
 
     def threads(self, most: int) -> int:
         """Threads of a block, whole warps."""
-        return min(most, -(-self.items // 32) * 32)
+        return min(most, -(-self.busy // 32) * 32)
 
     @property
     def smem(self) -> int:

@@ -31,7 +31,7 @@ def swapped(view: View) -> View:
 
 
 def offsets(view: View, axes: int) -> list[int]:
-    """Bytes from a view's start to each item of its batch, which is all axes but the last `axes`, in C order."""
+    """Bytes from a view's start to each matrix of its batch, which is all axes but the last `axes`, in C order."""
     rank = len(view.shape) - axes
     found = np.zeros((), np.int64)
     for extent, stride in zip(view.shape[:rank], view.strides[:rank], strict=True):

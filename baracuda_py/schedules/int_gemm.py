@@ -12,29 +12,34 @@ from functools import partial
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.params import Params
+from ..core.params import Field, Params
 from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Problem, Step, aligned
-from .gemm import batch_count, dense, steps_of, transposed, wide_view
+from .gemm import BYTE_DEPTH, BYTE_STAGES, BYTE_THREADS, BYTE_TILE, batch_count, dense, steps_of, transposed, wide_view
 
 E = ElementKind
 BYTES = (E.I8, E.U8)
-OUTPUTS = (E.F32, E.F16, E.BF16, E.I8, E.U8, E.I32)  # in the order of IntOut of kernels/quant_gemm/epilogue.cuh
+OUTPUTS = (E.F32, E.F16, E.BF16, E.I8, E.U8, E.I32)
 MATRICES = ("a", "b", "y", "scale_a", "scale_b", "zero_a", "zero_b", "bias", "scale_y", "zero_y")
 _SUM = 8  # bytes of a line's sum
 _INT32 = 2**31
 _WARP, _THREADS = 32, 256
 
-_SIZES, _STAGES, _LINE = (128, 64), 3, 128  # of tiles by mma.sync, as kernels/quant_gemm/int8_tile.cuh has them
+SIZES = (128, 64)  # of tiles by mma.sync
+FEW, FEW_COLUMNS = 16, 8  # rows and columns of a block of the kernels for few rows
+_CONSTANTS: dict[str, Field] = {
+    "IntOut": tuple(kind.name.lower() for kind in OUTPUTS), **BYTE_TILE, "int_few_rows": FEW,
+    "int_few_columns": FEW_COLUMNS, "int_few_threads": _THREADS,
+}  # fmt: skip
 
 
-def int_params(name: str, **more: str) -> Params:
+def int_params(name: str, **more: str | int) -> Params:
     """The struct that kernels with this epilogue read, and fields of a design's own."""
     return Params(
         name, **dict.fromkeys(MATRICES, "ptr"), row_sums="workspace", column_sums="workspace", alpha="scalar",
         m="i64", n="i64", k="i64", group="i64", groups="i64", batch_shape=f"i64[{AXES}]",
         batch=f"i64[{len(MATRICES)}][{AXES}]", strides=f"i64[{len(MATRICES)}][2]", batch_rank="i32", wide="i32",
-        is_unsigned="i32", out="i32", **more,
+        is_unsigned="i32", out="i32", **_CONSTANTS, **more,
     )  # fmt: skip
 
 
@@ -55,12 +60,12 @@ def mma_kernels(long: bool) -> tuple[Kernel, ...]:
             f"int_gemm_mma{'_long' if long else ''}_{size}", f"int_gemm_mma<{{T}}, {{B}}, {{KIND}}, {word}, {size}>",
             MMA, {"B": BYTES}, min_blocks=1 if long else partial(_blocks, size),
         )
-        for size in (_SIZES[1:] if long else _SIZES)
+        for size in (SIZES[1:] if long else SIZES)
     )  # fmt: skip
 
 
 def _blocks(size: int, element: ElementKind, kind: Any) -> int:
-    """Blocks for a multiprocessor: the sums of groups take registers of their own."""
+    """Blocks for a multiprocessor: the accumulators of groups take registers of their own."""
     return 1 if getattr(kind, "value", None) == "grouped" else 128 // size
 
 
@@ -73,14 +78,14 @@ def longest(left: ElementKind, right: ElementKind) -> int:
 def spread(p: Problem) -> dict[str, View | None]:
     """The views of `MATRICES` with every axis, and None where an operand is absent."""
     desc = p.desc
-    lead, k_axis = desc.batch_shape, (desc.k,)
+    batch_shape, k_axis = desc.batch_shape, (desc.k,)
     scales = {"a": (desc.m, desc.groups), "b": (desc.groups, desc.n)}
     shapes = {"a": (desc.m, *k_axis), "b": (*k_axis, desc.n)}
     shapes |= {f"{what}_{name}": shape for what in ("scale", "zero") for name, shape in scales.items()}
     found = {}
     for name in MATRICES:
         view = p.views.get(name)
-        found[name] = None if view is None else view.broadcast_to((*lead, *shapes.get(name, (desc.m, desc.n))))
+        found[name] = None if view is None else view.broadcast_to((*batch_shape, *shapes.get(name, (desc.m, desc.n))))
     return found
 
 
@@ -118,22 +123,22 @@ def _line_sums(name: str, view: View, lines: int, values: dict[str, Any], at: in
     rank = len(view.shape) - 2
     shape, (strides,) = merge_axes(view.shape[:rank], [view.strides[:rank]])
     line, along = steps_of(view)
-    items, groups = math.prod(view.shape[:rank]), values["groups"]
+    batch, groups = math.prod(view.shape[:rank]), values["groups"]
     across = abs(line) < abs(along) and lines > 1
     params = {
         "x": name, "sums": at, "batch_shape": pad(shape), "batch": [pad(strides)], "batch_rank": len(shape),
-        "line_step": line, "k_step": along, "items": items, "lines": lines, "k": view.shape[-1],
+        "line_step": line, "k_step": along, "items": batch, "lines": lines, "k": view.shape[-1],
         "group": values["group"], "groups": groups, "across": across, "is_unsigned": view.element is E.U8,
         "wide": wide_view(view) and (groups == 1 or values["group"] % 16 == 0),
     }  # fmt: skip
-    warps = items * groups * (-(-lines // _WARP) if across else lines)
+    warps = batch * groups * (-(-lines // _WARP) if across else lines)
     blocks = min(max(-(-warps // (_THREADS // _WARP)), 1), 1 << 16)
     return Step(LINE_SUMS.name, (blocks, 1, 1), params)
 
 
 def ring_bytes(size: int) -> int:
     """Shared memory of a tile by mma.sync."""
-    return _STAGES * 2 * size * _LINE
+    return BYTE_STAGES * 2 * size * BYTE_DEPTH
 
 
 def mma(long: bool) -> Callable[[Problem], Geometry | str]:
@@ -141,7 +146,7 @@ def mma(long: bool) -> Callable[[Problem], Geometry | str]:
 
     def geometry(p: Problem) -> Geometry | str:
         desc = p.desc
-        sizes = _SIZES[1:] if long else _SIZES
+        sizes = SIZES[1:] if long else SIZES
         size = next((s for s in sizes if _tiles(p, s) >= p.device.sms), sizes[-1])
         blocks = _tiles(p, size)
         if blocks >= _INT32:
@@ -151,14 +156,12 @@ def mma(long: bool) -> Callable[[Problem], Geometry | str]:
             return found
         values, first, workspace = found
         kernel = f"int_gemm_mma{'_long' if long else ''}_{size}"
-        step = Step(kernel, (blocks, 1, 1), values, {"B": desc.b_element}, _THREADS, ring_bytes(size))
+        step = Step(kernel, (blocks, 1, 1), values, {"B": desc.b_element}, BYTE_THREADS, ring_bytes(size))
         return Geometry((*first, step), workspace, "contiguous" if dense(p) else "strided")
 
     return geometry
 
 
-FEW = 16  # rows
-_COLUMNS = 8  # of a block
 FEW_KERNEL = Kernel("int_gemm_few", "int_gemm_few<{T}, {B}, {KIND}>", MMA, {"B": BYTES}, min_blocks=2)
 
 
@@ -167,7 +170,7 @@ def few(p: Problem) -> Geometry | str:
     desc = p.desc
     if desc.m > FEW:
         return f"m = {desc.m} rows are not few, at most {FEW}"
-    blocks = batch_count(p) * -(-desc.n // _COLUMNS)
+    blocks = batch_count(p) * -(-desc.n // FEW_COLUMNS)
     if blocks >= _INT32:
         return f"needs {blocks} blocks, a grid has 2**31 - 1"
     found = int_values(p)

@@ -12,15 +12,15 @@ from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step, Variant, aligned
 from .gemm import moved_step, steps_of, transposed, wide_view
-from .gemm_copied import item_steps
+from .gemm_copied import batch_steps
 from .gemm_wgmma import one_batch
 from .products import Place
 
-TURN = Params(
+TRANSPOSE = Params(
     "TurnBytesParams", x="ptr", y="ptr", item_step="i64", line_step="i64", k_step="i64", lines="i64", k="i64",
     pitch="i64", wide="i32", along="i32",
 )  # fmt: skip
-KERNEL = Kernel("turn_bytes", "turn_bytes", TURN, source="quant_gemm/turn_bytes.cu")
+KERNEL = Kernel("turn_bytes", "turn_bytes", TRANSPOSE, source="quant_gemm/turn_bytes.cu")
 _SIDE, _PIECE, _FEW = 64, 16, 64  # of a block's tile; bytes of an access; rows up to which copies do not pay
 _INT32 = 2**31
 
@@ -63,17 +63,17 @@ def _copy(name: str, view: View, at: int) -> tuple[Step, View, int] | str:
     found = one_batch(view)
     if isinstance(found, str):
         return f"{name} {found}"
-    item, count, apart = found
-    lines, k = item.shape
+    matrix, count, apart = found
+    lines, k = matrix.shape
     pitch = -(-k // _PIECE) * _PIECE
     blocks = count * -(-lines // _SIDE) * -(-pitch // _SIDE)
     if blocks >= _INT32:
         return f"copies of {name} need {blocks} blocks, a grid has 2**31 - 1"
-    line, along = steps_of(item)
+    line, along = steps_of(matrix)
     params: dict[str, Any] = {
         "x": name, "y": ("@workspace", at), "item_step": apart, "line_step": line, "k_step": along, "lines": lines,
         "k": k, "pitch": pitch, "wide": wide_view(transposed(view)), "along": abs(along) <= abs(line),
     }  # fmt: skip
-    steps = item_steps(view.shape[:-2], view.strides[:-2], lines * pitch if count > 1 else 0)
+    steps = batch_steps(view.shape[:-2], view.strides[:-2], lines * pitch if count > 1 else 0)
     copied = View(0, view.shape, (*steps, pitch, 1), view.element)
     return Step(KERNEL.name, (blocks, 1, 1), params), copied, aligned(count * lines * pitch)

@@ -11,7 +11,7 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.variant import Geometry, Kernel, Problem, Step
 from .gemm import batch_count, dense, transposed
-from .gemm_wgmma import SLOWER, THREADS, operand_map, shared_memory
+from .gemm_wgmma import AHEAD, CLUSTERS, RASTER_ROWS, ROWS, SLOWER, THREADS, operand_map, shared_memory
 from .int_gemm import int_params, int_values
 
 PARAMS = int_params(
@@ -19,8 +19,6 @@ PARAMS = int_params(
     cols="i32", band="i32", total="i32", lead="i32",
 )  # fmt: skip
 
-_ROWS, _BAND, _LEAD = 128, 8, 2  # as `gemm_wgmma` has them
-_CLUSTERS = {256: 2, 128: 1, 64: 1}  # by columns of a tile
 _INT32 = 2**31
 
 _CALL = "int_gemm_wgmma<{T}, signed char, {KIND}, {COLUMNS}>"
@@ -36,7 +34,7 @@ def refuses(desc: Any) -> str | None:
 
 
 def geometry(p: Problem) -> Geometry | str:
-    """Resident blocks that take tiles in turn."""
+    """Persistent blocks, which take work tiles."""
     desc, batch = p.desc, batch_count(p)
     if not desc.m < _INT32 > desc.n or desc.k >= _INT32:
         return "an extent passes 32 bits"
@@ -45,20 +43,20 @@ def geometry(p: Problem) -> Geometry | str:
         return found
     values, first, workspace = found
     columns = _columns(p, batch)
-    cluster = _CLUSTERS[columns]
+    cluster = CLUSTERS[columns]
     maps: dict[str, Any] = {"up_map": None, "up_step": 0}
-    for name, view, rows in (("a", p.a, _ROWS), ("b", transposed(p.b), columns // cluster)):
+    for name, view, rows in (("a", p.a, ROWS), ("b", transposed(p.b), columns // cluster)):
         made = operand_map(name, view, rows) if desc.k else (None, False, 0)
         if isinstance(made, str):
             return (
                 f"{made}; it must have k along memory, in rows of whole 16 bytes (b as the transposed view of [n, k])"
             )
         maps[f"{name}_map"], _, maps[f"{name}_step"] = made
-    rows, cols = -(-desc.m // (cluster * _ROWS)), -(-desc.n // columns)
+    rows, cols = -(-desc.m // (cluster * ROWS)), -(-desc.n // columns)
     total = rows * cols * batch
     if total >= _INT32:
         return f"needs {total} tiles, which pass 32 bits"
-    values |= maps | {"rows": rows, "cols": cols, "band": _BAND, "total": total, "lead": _LEAD}
+    values |= maps | {"rows": rows, "cols": cols, "band": RASTER_ROWS, "total": total, "lead": AHEAD[True]}
     blocks = min(total, max(1, p.device.sms // cluster)) * cluster
     name, axes = KERNELS[columns == 64].name, {"COLUMNS": columns}
     step = Step(name, (blocks, 1, 1), values, axes, THREADS, shared_memory(columns), cluster)
@@ -69,8 +67,8 @@ def _columns(p: Problem, batch: int) -> int:
     """The width of tile with which the last multiprocessor is done first."""
 
     def cost(columns: int) -> float:
-        cluster = _CLUSTERS[columns]
-        tiles = -(-p.desc.m // (cluster * _ROWS)) * -(-p.desc.n // columns) * batch
+        cluster = CLUSTERS[columns]
+        tiles = -(-p.desc.m // (cluster * ROWS)) * -(-p.desc.n // columns) * batch
         return float(math.ceil(tiles / max(1, p.device.sms // cluster)) * columns * SLOWER[columns])
 
-    return min(_CLUSTERS, key=cost)
+    return min(CLUSTERS, key=cost)

@@ -14,7 +14,7 @@ from .gather import WORDS, word
 from .geometry import Merged
 from .map import THREADS, chunked, lay_out, map_params
 
-KEYS = 8  # most_keys in the kernel
+KEYS = 8  # at most
 FEW = 2  # keys of the faster instance
 
 

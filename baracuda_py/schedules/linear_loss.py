@@ -25,11 +25,12 @@ _ROWS = 128  # a chunk has a multiple of them, if it is none of the problem's ow
 
 BIAS = Params(
     "LinearBiasParams", grad="ptr", sums="ptr", dbias="ptr", rows="i64", cols="i64", grad_pitch="i64", dbias_step="i64",
-    start="i32", end="i32",
+    start="i32", end="i32", long_group=LONG,
 )  # fmt: skip
 ROUND = Params(
-    "LinearRoundParams", sums="ptr", y="ptr", rows="i64", cols="i64", pitch="i64", strides="i64[2]", wide="i32"
-)
+    "LinearRoundParams", sums="ptr", y="ptr", rows="i64", cols="i64", pitch="i64", strides="i64[2]", wide="i32",
+    long_group=LONG,
+)  # fmt: skip
 
 
 def chunk_rows(rows: int, cols: int, hidden: int, kind: ElementKind, weights: bool) -> int:

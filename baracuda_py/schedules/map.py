@@ -20,16 +20,20 @@ from ..core.variant import Geometry, Kernel, Problem, Step
 from .geometry import Axes, Merged
 
 THREADS = 256
+_CHUNKS, _ELEMENTS = 2, 4  # of a thread, where an operand is not dense: of several elements each, or of one
+STRIDED = "Strided<{VEC}, strided_chunks, strided_elements>"
+"""The layout of operands that are not all dense, in the template of a kernel with an axis VEC."""
 _NARROW = 2**31 - THREADS * 4  # below it offsets and chunk numbers, also of threads past the end, fit 32 bits
 _SECTOR = 32  # bytes that memory moves at least
 MIN_BLOCKS = 4  # an SM at least: 1024 threads with a chunk of each operand on the way keep memory busy
 
 
-def map_params(operands: int) -> dict[str, str]:
+def map_params(operands: int) -> dict[str, str | int]:
     """Params fields for `operands` operands, outputs first; `kernels/include/baracuda/map.cuh` reads them."""
     return {
         "count": "i64", "chunks": "i64", "shape": "i64[8]", "strides": f"i64[{operands}][8]", "rank": "i32",
         "narrow": "i32", "splat": "u32", "dividers": "u32[8][3]",
+        "strided_chunks": _CHUNKS, "strided_elements": _ELEMENTS,
     }  # fmt: skip
 
 
@@ -56,7 +60,7 @@ def map_kernels(
         return {"VEC": options(kind)}
 
     dense = template.replace("{LAYOUT}", f"Flat<{vec}>")
-    any_layout = template.replace("{LAYOUT}", f"Strided<{vec}>")
+    any_layout = template.replace("{LAYOUT}", STRIDED.replace("{VEC}", vec))
     return (
         Kernel("flat", dense, params, flat, threads=THREADS, min_blocks=min_blocks, source=source),
         Kernel("strided", any_layout, params, strided, threads=THREADS, source=source),
@@ -72,6 +76,11 @@ def lay_out(views: Sequence[View | None]) -> Merged | str:
     """Order and merge the axes of operands of one common shape; a string says why not. The first one present leads."""
     rank = len(next(v.shape for v in views if v is not None))
     return Merged.of(views, (range(rank),), free=(0,))
+
+
+def strided(vec: int) -> int:
+    """Chunks of `vec` elements that a thread has of the layout `STRIDED`."""
+    return _CHUNKS if vec > 1 else _ELEMENTS
 
 
 def takes(found: Merged, vec: int) -> bool:
@@ -93,7 +102,7 @@ def map_geometry(
         vec, each, kernel = options[0], 1, "flat"
     else:
         vec = next(w for w in options if takes(found, w))
-        each = 2 if vec > 1 else 4  # as `Strided` in map.cuh
+        each = strided(vec)
         kernel = "strided"
     grid = max(1, -(-(axes.count // vec) // (THREADS * each)))
     visited = found if vec > 1 else dataclasses.replace(found, groups=(in_tiles(axes, 16 // options[0]),))

@@ -296,7 +296,7 @@ def backward_params(name: str, **fields: str) -> Params:
 def combine_params(name: str, **fields: str) -> Params:
     """The parameter struct of the kernel that adds the blocks' sums."""
     return Params(
-        name, **fields, dweight_sums="workspace", dbias_sums="workspace", pitch="i64", parts="i64", **row_params(2)
+        name, **fields, dweight_sums="workspace", dbias_sums="workspace", pitch="i64", splits="i64", **row_params(2)
     )
 
 
@@ -338,26 +338,26 @@ def backward_geometry(p: Problem) -> Geometry | str:
     pipe = next((r for r in PIPES if chunks <= r.lanes * r.chunks and r.smem(operands) <= p.device.smem), None)
     pitch = chunks * width
     if pipe is not None:
-        parts = max(1, min(-(-rows.rows // pipe.tile), p.device.sms * pipe.blocks))
+        splits = max(1, min(-(-rows.rows // pipe.tile), p.device.sms * pipe.blocks))
     else:
         tiles = -(-chunks // COLUMN_THREADS)
-        parts = max(1, min(rows.rows, p.device.sms * _COLUMN_BLOCKS // tiles, 65535))
-    nbytes = aligned(parts * pitch * desc.acc.itemsize)
+        splits = max(1, min(rows.rows, p.device.sms * _COLUMN_BLOCKS // tiles, 65535))
+    nbytes = aligned(splits * pitch * desc.acc.itemsize)
     sums = {"dweight_sums": 0, "dbias_sums": nbytes if want == 3 else 0, "pitch": pitch}
     params = {**rows.params(), **sums, "want": want, **_offset(desc)}
     steps: list[Step] = []
     if pipe is not None:
-        steps.append(Step(_named(pipe.name, wide), (parts, 1, 1), params, axes, pipe.threads, pipe.smem(operands)))
+        steps.append(Step(_named(pipe.name, wide), (splits, 1, 1), params, axes, pipe.threads, pipe.smem(operands)))
     else:
         if want:  # before dx, which may replace dy or x
-            steps.append(Step(_named("columns", wide), (tiles, parts, 1), params, {}, COLUMN_THREADS))
+            steps.append(Step(_named("columns", wide), (tiles, splits, 1), params, {}, COLUMN_THREADS))
         if p.dx is not None and p.dx.size:
             steps.append(Step(_named("loop", wide), (min(rows.rows, MOST_BLOCKS), 1, 1), params, axes, LOOP_THREADS))
     if want and rows.cols:
         outs = merge_rows((dweight, dbias), 0)
         if isinstance(outs, str):
             return outs
-        last = {**outs.params(), **sums, "parts": parts}
+        last = {**outs.params(), **sums, "splits": splits}
         grid = (-(-rows.cols // 32), 2 if want & 2 else 1, 1)
         steps.append(Step("combine", grid, last, {"W": desc.weight_element}, COMBINE_THREADS))
     return Geometry(tuple(steps), nbytes * ((want & 1) + (want >> 1)), layout=rows.layout_class)

@@ -12,15 +12,19 @@ from ..core.params import Params
 from ..core.variant import Geometry, Kernel, Problem, Step
 from .gemm import steps_of, wide_view
 
-PARAMS = Params(
-    "PackedGemmParams", y="ptr", a="ptr", b="ptr", scale_a="ptr", scale_b="ptr", bias="ptr", m="i64", n="i64", k="i64",
-    a_strides="i64[2]", b_strides="i64[2]", y_strides="i64[2]", vectors="i64[3]", wide="i32",
-)  # fmt: skip
 SIZES = (128, 64)  # of tiles
-THREADS, STAGES, SLICE = 256, 3, 128  # as kernels/quant_gemm/byte_lines.cuh has them; bytes of a line of a in a slice
+THREADS, STAGES, SLICE = 256, 3, 128  # of a block; of its ring; bytes of a line of a in a slice
 FEW = 8  # rows that columns taken apart are faster for
 _GEMV_THREADS, _GEMV_ROWS, _GEMV_COLS = 128, 4, 2
 _WARP, _INT32 = 32, 2**31
+
+LINES = {"line_threads": THREADS, "line_stages": STAGES}
+"""Params fields of kernels that include `kernels/quant_gemm/byte_lines.cuh`."""
+PARAMS = Params(
+    "PackedGemmParams", y="ptr", a="ptr", b="ptr", scale_a="ptr", scale_b="ptr", bias="ptr", m="i64", n="i64", k="i64",
+    a_strides="i64[2]", b_strides="i64[2]", y_strides="i64[2]", vectors="i64[3]", wide="i32",
+    packed_gemv_rows=_GEMV_ROWS, packed_gemv_cols=_GEMV_COLS, **LINES,
+)  # fmt: skip
 
 MMA_KERNELS = (
     Kernel("mma", "packed_gemm<quant::{KIND}, {T}, {SIZE}>", PARAMS, {"SIZE": SIZES}, threads=THREADS, min_blocks=1),
@@ -29,7 +33,7 @@ GEMV_KERNELS = (Kernel("gemv", "packed_gemv<quant::{KIND}, {T}>", PARAMS, thread
 
 
 def staging_bytes(size: int, across: bool) -> int:
-    """Shared memory that a tile of sums leaves by, eight warps at once."""
+    """Shared memory that the accumulators of a tile leave by, eight warps at once."""
     rows = 64 if size == 128 else 16
     return 8 * 4 * (32 * (rows + 4) if across else rows * (32 + 8))
 

@@ -18,9 +18,10 @@ from ..core.variant import Kernel, Step
 from .geometry import grid
 from .map import THREADS, divider
 
-MODES = ("constant", "reflect", "replicate", "circular", "symmetric")  # `PadMode` of pad.cu
+MODES = ("constant", "reflect", "replicate", "circular", "symmetric")
 _WHOLE = ("constant", "circular")  # modes in which a run of elements goes along as a whole
 _WORDS = 4  # that a thread has in flight
+_BACKWARD_ELEMENTS = 4  # of x that a thread of the gradient has
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ def pad_params(name: str, **more: str) -> Params:
     return Params(
         name, y="ptr", x="ptr", count="i64", shape=f"i64[{AXES}]", extent=f"i64[{AXES}]", before=f"i64[{AXES}]",
         gap=f"i64[{AXES}]", y_steps=f"i64[{AXES}]", x_steps=f"i64[{AXES}]", value="i64[2]", rank="i32", mode="i32",
-        narrow="i32", dividers=f"u32[{AXES}][3]", **more,
+        narrow="i32", dividers=f"u32[{AXES}][3]", PadMode=MODES, pad_in_flight=_WORDS,
+        pad_backward_elements=_BACKWARD_ELEMENTS, **more,
     )  # fmt: skip
 
 
 PARAMS = pad_params("PadParams")
 BACKWARD = pad_params("PadBackwardParams", once=f"i64[2][{AXES}]")
-BACKWARD_ITEMS = 4  # elements of a thread, as in pad.cu
 
 
 def _wide(kind: ElementKind) -> Mapping[str, Any]:
@@ -120,10 +121,10 @@ def backward_step(dx: View, dy: View, before: Sequence[int], mode: str, names: t
     values = {
         **constants(axes, mode, bytes(16)), "x": names[0], "y": names[1], "count": dx.size,
         "once": [pad([low for low, _ in once]), pad([high for _, high in once])],
-        "narrow": dx.size < 2**31 - 4 * THREADS * BACKWARD_ITEMS,
+        "narrow": dx.size < 2**31 - 4 * THREADS * _BACKWARD_ELEMENTS,
         "dividers": [divider(n) for n in pad([a.extent for a in axes])],
     }  # fmt: skip
-    return Step("pad_backward", grid(-(-dx.size // (THREADS * BACKWARD_ITEMS))), values, {}, THREADS)
+    return Step("pad_backward", grid(-(-dx.size // (THREADS * _BACKWARD_ELEMENTS))), values, {}, THREADS)
 
 
 def _read_once(axis: Axis, mode: str) -> tuple[int, int]:

@@ -23,9 +23,9 @@ from ..core.tensor import View, merge_axes
 from ..core.variant import Geometry, Kernel, LibraryStep, Problem, Step, aligned
 
 _SCRATCH = cublas.GemmProblem.max_workspace
-_PARTS = 64  # bytes of it for each output at most: sixteen partial sums
+_PARTIALS = 64  # bytes of it for each output at most: sixteen partials
 _TILE = 64
-PIECE = 1024  # as in gemm/products.cuh
+PIECE = 1024  # products of a chain
 
 PRODUCT = Params(
     "ProductParams", a="ptr", b="ptr", y="ptr", m="i64", n="i64", k="i64", batch="i64[3]", strides="i64[4][2]",
@@ -36,7 +36,7 @@ COPY = Params(
     wide="i32",
 )  # fmt: skip
 COPY_KERNEL = Kernel("copy", "copy_rows<{T}>", COPY)
-PRODUCT_KERNEL = Kernel("product", "product<{T}>", PRODUCT, min_blocks=2)
+PRODUCT_KERNEL = Kernel("product", f"product<{{T}}, {PIECE}>", PRODUCT, min_blocks=2)
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class Products:
     @property
     def scratch(self) -> int:
         """Bytes of workspace for the library."""
-        return aligned(min(_SCRATCH, _PARTS * self._outputs)) if self.library else 0
+        return aligned(min(_SCRATCH, _PARTIALS * self._outputs)) if self.library else 0
 
     def geometry(self, layout: str) -> Geometry:
         """The launch of all collected steps."""

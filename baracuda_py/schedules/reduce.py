@@ -33,12 +33,14 @@ WARPS = THREADS // 32
 SEGMENT = 256  # chunks of 16 bytes in a segment, and states that make one
 STATE = 32  # bytes a state may have
 NARROW = 2**31 - THREADS  # below it 32 bits hold the numbers of rows and segments, also past the last block's end
+REDUCE = {"reduce_threads": THREADS, "segment_chunks": SEGMENT, "max_state": STATE}
+"""Params fields of kernels that include `kernels/include/baracuda/reduce_axes.cuh`, which reduce_params has."""
 _COLUMN_BYTES = 32  # a run of kept elements worth reading across: a sector
 _COLUMNS = 4  # neighbouring columns a thread has at most: each has a state in registers
 
 
 def reduce_params(
-    name: str, operands: Sequence[str] | None = None, results: Sequence[str] = ("y",), **more: str
+    name: str, operands: Sequence[str] | None = None, results: Sequence[str] = ("y",), **more: str | int
 ) -> Params:
     """The parameter struct of the reduce kernels.
 
@@ -51,6 +53,7 @@ def reduce_params(
         name, **dict.fromkeys((*names, *results), "ptr"), partials="workspace", sources="workspace", count="i64",
         segments="i64", correction="i64", tiles="i64", lanes="i32", team="i32", merging="i32",
         outer_dividers="u32[8][3]", inner_dividers="u32[8][3]", **splat, **more,
+        **REDUCE,
         **row_params(len(names) + len(results)),
     )  # fmt: skip
 
@@ -195,9 +198,9 @@ def sum_to(
     at: the operands that the kernel's pointers mean. prefix, base: as in `reduce_launches`.
     """
     shape = operands[0].shape
-    lead = len(shape) - len(y.shape)
-    away = tuple(a for a, n in enumerate(shape) if a < lead or (y.shape[a - lead] == 1 and n != 1))
-    rest = tuple(a - lead for a in range(lead, len(shape)) if a not in away)
+    leading = len(shape) - len(y.shape)
+    away = tuple(a for a, n in enumerate(shape) if a < leading or (y.shape[a - leading] == 1 and n != 1))
+    rest = tuple(a - leading for a in range(leading, len(shape)) if a not in away)
     kept = View(y.ptr, tuple(y.shape[a] for a in rest), tuple(y.strides[a] for a in rest), y.element)
     return reduce_launches(p.device, operands, (kept,), away, mapped=True, values=at, prefix=prefix, base=base)
 

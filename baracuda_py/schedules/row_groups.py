@@ -90,11 +90,12 @@ class GroupRows(Rows):
         return {"rows": self.rows, "cols": self.cols, **outer, "step": list(self.step)}
 
 
-def group_params(full: int, per_row: int = 0) -> dict[str, str]:
+def group_params(full: int, per_row: int = 0) -> dict[str, str | int]:
     """Params fields for the operands of `group_rows`."""
     return {
         "rows": "i64", "cols": "i64", "outer_shape": "i64[8]", "outer": f"i64[{full + per_row}][8]",
         "step": f"i64[{max(full, 1)}]", "outer_rank": "i32",
+        "long_group": LONG,
     }  # fmt: skip
 
 

@@ -17,17 +17,18 @@ from .map import divider, lay_out
 from .reduce import without_axes
 
 THREADS = 256
-_EACH = 2  # `run_unroll` in the kernel
+_EACH = 2  # chunks of a thread, whose loads are issued before the first is used
 _NARROW = 2**31 - THREADS * _EACH  # below it 32 bits hold the numbers of chunks and elements, also past the end
 
 _SHORTEST = 4  # chunks: the elements at both ends of a shorter row are too many of all
 
 
-def run_params(operands: int) -> dict[str, str]:
+def run_params(operands: int) -> dict[str, str | int]:
     """Params fields for y, x and what a row has one of; `kernels/include/baracuda/runs.cuh` reads them."""
     return {
         "cols": "i32", "run": "i32", "shift": "i32", "total": "u32", "divider": "u32[3]",
         "outer": f"i64[{operands}][8]", "outer_dividers": "u32[8][3]", "outer_rank": "i32",
+        "run_threads": THREADS, "run_unroll": _EACH,
     }  # fmt: skip
 
 

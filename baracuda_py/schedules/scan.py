@@ -22,6 +22,7 @@ from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Axes, Blocks, Geometry, Kernel, Problem, Step, aligned
 from .geometry import Merged, grid
+from .reduce import REDUCE
 from .row_groups import row_axis_last
 from .rows import Rows
 
@@ -37,6 +38,10 @@ _TURNED = 16  # lanes a row from which on tiles are turned: shorter rows lie clo
 _SHARED = 4  # tiles of a row from which on a block scans it, where rows are few
 _WARPS = 16  # of a multiprocessor that keep its memory busy: fewer rows than these are few
 
+_CONSTANTS = {
+    "scan_threads": THREADS, "scan_tiles": TILES, "scan_block_segments": BLOCK_SEGMENTS, "scan_block": CARRIES,
+    "max_scan_state": STATE, **REDUCE,
+}  # fmt: skip
 INPUTS, OUTPUTS, BEGINS, ENDS = 4, 2, 3, 2
 """Operands that a scan has at most: inputs, outputs, and what a row has one of, before its first element and after."""
 
@@ -57,14 +62,14 @@ class ScanOperands:
         return {f"{group}{i}": given[i] if i < len(given) else None for group, n, given in groups for i in range(n)}
 
 
-def scan_params(name: str, **more: str) -> Params:
+def scan_params(name: str, **more: str | int) -> Params:
     """The parameter struct of the scan kernels; `more` are fields that a page adds."""
     operands = ScanOperands((), ()).names()
     return Params(
         name, **dict.fromkeys(operands, "ptr"), carries="workspace", flags="workspace", segments="i64", pieces="i64",
         units="i64", tiles="i64", marks="i64", states_at=f"i64[{LEVELS}]", flags_at=f"i64[{LEVELS}]", rows="i64",
         cols="i64", outer_shape="i64[8]", outer=f"i64[{len(operands)}][8]", step=f"i64[{INPUTS + OUTPUTS}]",
-        outer_rank="i32", lanes="i32", reverse="i32", exclusive="i32", shifted="i32", **more,
+        outer_rank="i32", lanes="i32", reverse="i32", exclusive="i32", shifted="i32", **_CONSTANTS, **more,
     )  # fmt: skip
 
 

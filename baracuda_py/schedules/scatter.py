@@ -17,10 +17,11 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
+from .counting_sort import COUNTING
 from .map import THREADS, map_params
 from .scatter_find import Finding, latest, latest_kernels, sorted_tokens
 from .scatter_find import sorting_kernels as sorting_kernels
-from .scatter_lines import combining_line_kernel, line_step, moving_line_kernel
+from .scatter_lines import LIST, combining_line_kernel, line_step, moving_line_kernel
 from .scatter_places import FEW, Lines, Source, Tokens
 
 
@@ -32,7 +33,8 @@ def scatter_params(name: str) -> Params:
         tokens="i64", marks="i64", x_step="i64", extent="i64", starts_pitch="i64", line_shape="i64[8]",
         line_bound="i64[8]", line_strides="i64[8]", token_shape="i64[8]", token_strides="i64[2][8]", row_shape="i64[8]",
         row_strides="i64[8]", ranges="i32", parts="i32", range_pitch="i32", line_rank="i32",
-        token_rank="i32", row_rank="i32", index_wide="i32", fresh="i32", sorted="i32", last="i32", **map_params(5),
+        token_rank="i32", row_rank="i32", index_wide="i32", fresh="i32", sorted="i32", last="i32", line_list=LIST,
+        **COUNTING, **map_params(5),
     )  # fmt: skip
 
 

@@ -15,12 +15,11 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.variant import Kernel, Problem, Step, aligned
+from .counting_sort import RANGE, SORT_THREADS
 from .geometry import MOST_BLOCKS
 from .map import THREADS
 from .radix_sort import Sort, Strided, sort_kernels, sort_params
 
-SORT_THREADS = 1024  # as in kernels/include/baracuda/segments.cuh
-RANGE = 4096  # positions that a sorting block counts in shared memory
 COUNTED = ((1, 1 << 19), (16, 1 << 16), (1 << 19, 1 << 13))
 """Up to so many ranges of positions up to so many tokens of a line are counted: every range looks at all of them."""
 SORT_PARAMS = sort_params("SortParams")

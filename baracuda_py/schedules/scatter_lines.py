@@ -16,7 +16,7 @@ from .scatter_places import Lines, Tokens
 
 _SOURCE = "indexing/scatter_lines.cu"
 _MOST_TOKENS = 8192  # of longer lines blocks would be few, and hold few of them
-_LIST = 32  # as line_list in the kernel
+LIST = 32  # tokens of a position that a thread takes by number
 _PITCHES = (16384, 8192, 4096)  # positions of a block, of longer lines
 _THREADS, _FEWEST = 1024, 64  # of a block
 _STATIC = 1024  # bytes of shared memory that are not given out here
@@ -40,7 +40,7 @@ def moving_line_kernel(params: Params) -> Kernel:
 def _bytes(pitch: int, tokens: int, itemsize: int, moves: bool) -> int:
     """Shared memory of a block: heads, values, and of lists the tokens behind, their rows, and the long ones."""
     held = -(-tokens // 8) * 8
-    return 4 * pitch + held * itemsize + (0 if moves else 4 * held + 2 * (tokens // (_LIST + 1) + 1))
+    return 4 * pitch + held * itemsize + (0 if moves else 4 * held + 2 * (tokens // (LIST + 1) + 1))
 
 
 def line_step(

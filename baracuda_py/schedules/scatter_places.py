@@ -10,9 +10,10 @@ from typing import Any
 from ..core.element import ElementKind
 from ..core.tensor import AXES, View, dense_strides, merge_axes, pad
 from ..core.variant import Step
+from .counting_sort import RANGE, SORT_THREADS
 from .gather import word
 from .map import THREADS, chunked, lay_out
-from .scatter_find import RANGE, SORT_THREADS, Finding, looked_through
+from .scatter_find import Finding, looked_through
 
 FEW = 64  # tokens of a line that every element looks through
 

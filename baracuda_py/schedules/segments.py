@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.params import Params
+from ..core.params import Field, Params
 from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Problem, Step, aligned
+from .counting_sort import COUNTING, SORT_THREADS
 from .radix_sort import Sort, Strided, sort_kernels, sort_params
 
-SORT_THREADS = 1024  # as in kernels/include/baracuda/segments.cuh
 _PART_COUNTS = 1 << 15  # counts of all parts
 COUNTED = {"segments": 1 << 10, "tokens": 1 << 19}
 """Up to how many ids are sorted by counts; more by a radix sort."""
-SLOT = 32  # as in kernels/segment/places.cuh
-COMBINE_THREADS, LEAST_LANES = 128, 8  # as in kernels/segment/combine.cuh
+SLOT = 32  # places
+COMBINE_THREADS, LEAST_LANES = 128, 8  # of a block, and of a group of its lanes
 MERGE_THREADS = 256
 MERGE_SLOTS = 16
 MERGE_COLUMNS = 128  # of a block
@@ -36,7 +36,7 @@ _OPERANDS = 5
 
 
 class By(enum.Enum):
-    """What tells the segment of a token; the order is that of `Segmented` in places.cuh."""
+    """What tells the segment of a token."""
 
     OFFSETS = "offsets"
     STARTS = "starts"
@@ -60,7 +60,14 @@ class By(enum.Enum):
         return {By.OFFSETS: segments + 1, By.STARTS: segments, By.ENDS: segments, By.EVENLY: 0}.get(self, tokens)
 
 
-def segment_params(name: str, **more: str) -> Params:
+_CONSTANTS: dict[str, Field] = {
+    "Segmented": (*(by.value for by in By), "keys"), **COUNTING, "slot_places": SLOT,
+    "combine_threads": COMBINE_THREADS, "combine_least_lanes": LEAST_LANES, "merge_threads": MERGE_THREADS,
+    "merge_slots": MERGE_SLOTS, "merge_block_columns": MERGE_COLUMNS,
+}  # fmt: skip
+
+
+def segment_params(name: str, **more: str | int) -> Params:
     """Params of an op on segments. Operands that may be absent are pointers, all others of the workspace.
 
     more: fields that a page adds.
@@ -75,7 +82,7 @@ def segment_params(name: str, **more: str) -> Params:
         g_row="i64", h_row="i64", arg_row="i64", column_shape="i64[8]", column_strides="i64[5][8]", mode="i32",
         ranges="i32", parts="i32", range_pitch="i32", lanes="i32", tiles="i32", sum_blocks="i32", fill_rows="i32",
         column_rank="i32", index_wide="i32", src_wide="i32", weight_wide="i32", mean="i32", begins="i32", fills="i32",
-        others="i32", keys="workspace", **more,
+        others="i32", keys="workspace", **_CONSTANTS, **more,
     )  # fmt: skip
 
 

@@ -34,15 +34,15 @@ def pairs_of(
 ) -> Geometry | str:
     """The launch; views: at the places that the kernel reads them from. slots: pointers by the kernel's names."""
     desc = p.desc
-    lead = desc.shape[:-1]
-    none = (0,) * len(lead)
-    shape, strides = merge_axes(lead, [none if v is None else v.strides[:-1] for v in views])
+    outer = desc.shape[:-1]
+    none = (0,) * len(outer)
+    shape, strides = merge_axes(outer, [none if v is None else v.strides[:-1] for v in views])
     if len(shape) > AXES:
         return f"more than {AXES} axes of rows remain after merging"
     groups = desc.shape[-1] // 4
     pairs = -(-groups // 2)
     rows = 1
-    for n in lead:
+    for n in outer:
         rows *= n
     here = [(v, width) for v, width in zip(views, widths, strict=True) if v is not None]
     flat = groups % 2 == 0 and all(v.dense and v.aligned(min(2 * w * v.element.itemsize, 16)) for v, w in here)

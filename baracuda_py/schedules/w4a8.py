@@ -11,11 +11,11 @@ from typing import Any
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import wide_view
+from .gemm import BYTE_TILE, wide_view
 
 FEW = 16  # rows
 _THREADS, _CHUNK = 256, 128
-_SIZES, _STAGES = (128, 64), 4  # of tiles, as kernels/quant_gemm/w4a8_tile.cu has them
+_SIZES, _STAGES = (128, 64), 4  # of tiles
 _INT32 = 2**31
 
 
@@ -29,7 +29,7 @@ OUTPUT = {
 }  # fmt: skip
 
 
-def params(name: str, **more: str) -> Params:
+def params(name: str, **more: str | int) -> Params:
     """What every design that decodes weights as it multiplies reads, and more."""
     return Params(
         name, **more, **WEIGHTS, **OUTPUT, x="ptr", m="i64", n="i64", k="i64", group="i64", groups="i64",
@@ -37,7 +37,7 @@ def params(name: str, **more: str) -> Params:
     )  # fmt: skip
 
 
-PARAMS = params("W4A8Params")
+PARAMS = params("W4A8Params", w4a8_tile_depth=_CHUNK, w4a8_tile_stages=_STAGES, **BYTE_TILE)
 FEW_KERNEL = Kernel("w4a8_few", "w4a8_few<{T}, {NT}, {FINE}>", PARAMS, {"NT": (1, 2), "FINE": ("false", "true")},
                     min_blocks=2, kindless=True)  # fmt: skip
 TILES = tuple(
@@ -48,8 +48,8 @@ TILES = tuple(
 
 def _merged(view: View, axes: int) -> View | None:
     """[*batch, …] with one axis for the batch and `axes` more, where that needs no copy."""
-    lead = len(view.shape) - axes
-    return view.reshaped((math.prod(view.shape[:lead]), *view.shape[lead:]))
+    batch_rank = len(view.shape) - axes
+    return view.reshaped((math.prod(view.shape[:batch_rank]), *view.shape[batch_rank:]))
 
 
 def values_of(p: Problem, stored: dict[str, Any], is_signed: bool) -> dict[str, Any] | str:

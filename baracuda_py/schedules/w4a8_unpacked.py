@@ -16,27 +16,27 @@ from ..core.tensor_map import TensorMap
 from ..core.variant import Geometry, Kernel, Problem, Step, aligned
 from .gemm_wgmma import THREADS, operand_map
 from .w4a8 import FEW, OUTPUT, WEIGHTS, values_of
-from .w4a8_wgmma import BAND, BARRIERS, LEAD, ROWS, RUN, SLICE, STAGING, clocks, groups_of_slice
+from .w4a8_wgmma import AHEAD, BARRIERS, RASTER_ROWS, ROWS, RUN, SLICE, STAGING, SUMS, clocks, groups_of_slice
 
+_COLUMNS, _CLUSTER, _STAGES = 128, 2, 5  # rows of x in a tile, blocks of a cluster, stages
+_UNPACK_ROWS, _UNPACK_SLICES = 16, 8  # of a block that unpacks
 _PARAMS = Params(
     "W4A8UnpackedParams", **OUTPUT, m="i64", n="i64", k="i64", group="i64", groups="i64", w_map="map", x_map="map",
     scales_map="map", x_step="i32", rows="i32", cols="i32", band="i32", total="i32", lead="i32", tiles="i32",
-    each="i32",
+    each="i32", w4a8_unpacked_stages=_STAGES, **SUMS,
 )  # fmt: skip
 _UNPACK = Params(
     "W4A8UnpackParams", **WEIGHTS, held="ptr", by="ptr", n="i64", k="i64", group="i64", groups="i64", pitch="i64",
-    tiles="i64", each="i32",
+    tiles="i64", each="i32", w4a8_unpack_rows=_UNPACK_ROWS, w4a8_unpack_slices=_UNPACK_SLICES,
 )  # fmt: skip
 KERNELS = (
     Kernel("w4a8_unpack", "w4a8_unpack", _UNPACK, source="quant_gemm/w4a8_unpack.cu", kindless=True),
     Kernel("w4a8_unpacked", "w4a8_unpacked<{T}>", _PARAMS, threads=THREADS, min_blocks=1, kindless=True),
 )
-_COLUMNS, _CLUSTER, _STAGES = 128, 2, 5  # rows of x in a tile, blocks of a cluster, stages
 _SMEM = 1024 + _STAGES * ((ROWS + _COLUMNS) * SLICE + ROWS * 4 * (SLICE // RUN)) + STAGING + BARRIERS
 # In clocks: a slice, in which what a tile reads of the L2 cache takes longer than its products; the scaled sums of a
 # row of x and group, which come on top; the end of a tile. Of the first launch its start, and bytes in a clock.
 _LOADS, _SCALED, _END, _START, _BYTES = 900, 3.5, 3000, 5000, 1650
-_UNPACK_ROWS, _UNPACK_SLICES = 16, 8  # of a block that unpacks
 
 
 def _cost(p: Problem) -> float:
@@ -59,7 +59,7 @@ def _named(params: Params, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def geometry(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | str:
-    """The launch that unpacks, and resident blocks that take tiles in turn."""
+    """The launch that unpacks, and persistent blocks, which take work tiles."""
     desc, batch = p.desc, math.prod(p.desc.batch_shape)
     if max(desc.m, desc.n, desc.k) > INT32 - 2 * ROWS:
         return "an extent passes 32 bits"
@@ -94,7 +94,7 @@ def geometry(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | 
     first = Step(KERNELS[0].name, (blocks, 1, 1), _named(_UNPACK, values | {"pitch": pitch}) | places)
     values |= {
         "w_map": w_map, "x_map": x_map[0], "scales_map": scales_map, "x_step": x_map[2], "rows": rows, "cols": cols,
-        "band": BAND, "total": total, "lead": min(LEAD, slices),
+        "band": RASTER_ROWS, "total": total, "lead": min(AHEAD, slices),
     }  # fmt: skip
     count = min(total, max(1, p.device.sms // _CLUSTER)) * _CLUSTER
     then = Step(KERNELS[1].name, (count, 1, 1), _named(_PARAMS, values), {}, THREADS, _SMEM, _CLUSTER)

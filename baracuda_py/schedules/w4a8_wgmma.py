@@ -16,17 +16,19 @@ from ..core.variant import Geometry, Kernel, Problem, Step
 from .gemm_wgmma import operand_map
 from .w4a8 import params, values_of
 
+ROWS, SLICE, RUN = 128, 128, 32  # of weights in a tile; of k in a slice, in a run
+STAGING, BARRIERS = 8 * 2 * 2048, 256  # bytes by which warps finish their rows, and that all barriers take
+_CLUSTERS, _AHEAD, _STAGES = {128: 2, 64: 1}, 6, 4  # blocks, by rows of x in a tile; slices whose codes are ahead
+_DECODERS = 2  # warpgroups; two others multiply
+_THREADS = (_DECODERS + 2) * 128
+SUMS = {"w4a8_barriers": BARRIERS, "w4a8_runs": SLICE // RUN}
+"""Params fields of kernels that include `kernels/quant_gemm/w4a8_sums.cuh`."""
 PARAMS = params(
     "W4A8WgmmaParams", x_map="map", codes_map="map", x_step="i32", rows="i32", cols="i32", band="i32", total="i32",
-    lead="i32",
+    lead="i32", w4a8_stages=_STAGES, w4a8_ahead=_AHEAD, w4a8_decoders=_DECODERS, w4a8_cluster_128=_CLUSTERS[128],
+    w4a8_cluster_64=_CLUSTERS[64], **SUMS,
 )  # fmt: skip
-# What the kernels' files have too: rows of weights, and of k in a slice and in a run; bytes by which warps finish their
-# rows, and that all barriers take; by rows of x in a tile blocks of a cluster; slices whose codes are ahead; stages.
-ROWS, SLICE, RUN = 128, 128, 32
-STAGING, BARRIERS = 8 * 2 * 2048, 256
-_CLUSTERS, _AHEAD, _STAGES = {128: 2, 64: 1}, 6, 4
-_THREADS = 512  # two warpgroups decode, two multiply
-BAND, LEAD = 8, 1
+RASTER_ROWS, AHEAD = 8, 1  # of a raster group; slices by which one warpgroup is ahead of the other
 # In clocks: a slice by rows of x in a tile, of which two warpgroups decode one each in a chain of waits and stores;
 # what numbers of groups add to it; the scaled sums of a row of x and group; the end of a tile.
 # Fitted to the figures in docs/design/quant_gemm.md.
@@ -45,7 +47,7 @@ def _shared_memory(columns: int) -> int:
 
 
 def _tiles(desc: Any, columns: int) -> tuple[int, int]:
-    """Rows and columns of tiles, or of clusters of them, in an item of the batch."""
+    """Rows and columns of tiles, or of clusters of them, of a batch index."""
     return -(-desc.n // (_CLUSTERS[columns] * ROWS)), -(-desc.m // columns)
 
 
@@ -77,7 +79,7 @@ def clocks(p: Problem) -> float:
 
 
 def geometry(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | str:
-    """Resident blocks that take tiles in turn."""
+    """Persistent blocks, which take work tiles."""
     desc, batch = p.desc, math.prod(p.desc.batch_shape)
     if max(desc.m, desc.n, desc.k) > INT32 - 2 * ROWS:
         return "an extent passes 32 bits"
@@ -97,8 +99,8 @@ def geometry(p: Problem, stored: dict[str, Any], is_signed: bool) -> Geometry | 
     if total >= INT32:
         return f"needs {total} tiles, which pass 32 bits"
     values |= {
-        "codes_map": codes, "x_map": made[0], "x_step": made[2], "rows": rows, "cols": cols, "band": BAND,
-        "total": total, "lead": min(LEAD, slices),
+        "codes_map": codes, "x_map": made[0], "x_step": made[2], "rows": rows, "cols": cols, "band": RASTER_ROWS,
+        "total": total, "lead": min(AHEAD, slices),
     }  # fmt: skip
     blocks = min(total, max(1, p.device.sms // cluster)) * cluster
     axes, smem = {"COLUMNS": columns}, _shared_memory(columns)

@@ -22,7 +22,7 @@ from ..core.tensor import AXES, View, merge_axes, pad
 from ..core.variant import Geometry, Kernel, Step
 from .map import divider, widths
 
-THREADS = 256  # as in kernels/include/baracuda/window.cuh
+THREADS = 256
 SMEM = 24 * 1024  # bytes of a tile: four blocks an SM where 99 KB are there, eight on larger ones
 OUTPUTS = 1024  # of a tile: four a thread
 ROW = 128  # outputs of a row of a tile at most
@@ -160,7 +160,7 @@ def adaptive(extents: Sequence[int], outputs: Sequence[int]) -> Windows:
     return Windows(three(extents, 1), three(outputs, 1), adaptive=True)
 
 
-def window_params(operands: int) -> dict[str, str]:
+def window_params(operands: int) -> dict[str, str | int]:
     """Params fields for `operands` operands; `kernels/include/baracuda/window.cuh` reads them."""
     return {
         "items": "i64", "inner": "i64", "inner_strides": f"i64[{operands}]", "batch_count": "i64",
@@ -168,7 +168,7 @@ def window_params(operands: int) -> dict[str, str]:
         "in_extent": "i64[3]", "out_extent": "i64[3]", "kernel": "i64[3]", "stride": "i64[3]", "padding": "i64[3]",
         "dilation": "i64[3]", "lane_strides": f"i64[{operands}]", "batch_rank": "i32", "adaptive": "i32",
         "together": "u32", "dividers": "u32[4][3]", "planes": "i32", "tile_out": "i32[3]", "tile_in": "i32[3]",
-        "tiles": "u32[3][3]", "tile_by": "u32[6][3]",
+        "tiles": "u32[3][3]", "tile_by": "u32[6][3]", "window_threads": THREADS,
     }  # fmt: skip
 
 

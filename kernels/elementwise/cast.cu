@@ -162,13 +162,13 @@ template <int FROM, int WIDTH> BARACUDA_D void cast_flat(const CastParams& p) {
   else map_chunks<Flat<V>, 2>(p, PlainCast<FROM, WIDTH>{p});
 }
 template <int FROM, int WIDTH> BARACUDA_D void cast_strided(const CastParams& p) {
-  map_chunks<Strided<cast_width(FROM, WIDTH)>, 2>(p, PlainCast<FROM, WIDTH>{p});
+  map_chunks<Strided<cast_width(FROM, WIDTH), strided_chunks, strided_elements>, 2>(p, PlainCast<FROM, WIDTH>{p});
 }
 template <int FROM> BARACUDA_D void cast_one(const CastParams& p) {
-  map_chunks<Strided<1>, 2>(p, PlainCast<FROM, -1>{p});
+  map_chunks<Strided<1, strided_elements>, 2>(p, PlainCast<FROM, -1>{p});
 }
 template <int FROM> BARACUDA_D void cast_bytes(const CastParams& p) {
-  map_chunks<Strided<1, 2>, 3>(p, ByteCast<FROM>{p});
+  map_chunks<Strided<1, cast_pairs>, 3>(p, ByteCast<FROM>{p});
 }
 
 }  // namespace baracuda

@@ -23,7 +23,7 @@ template <class T> struct ComplexCast {
 };
 
 template <class T> BARACUDA_D void complex_cast(const ComplexCastParams& p) {
-  map_chunks<Strided<1>, 2>(p, ComplexCast<T>{p.y, static_cast<const T*>(p.x), p.to});
+  map_chunks<Strided<1, strided_elements>, 2>(p, ComplexCast<T>{p.y, static_cast<const T*>(p.x), p.to});
 }
 
 }  // namespace baracuda

@@ -8,8 +8,6 @@
 
 namespace baracuda {
 
-constexpr int embedding_words = 4;
-
 template <int BYTES, class I> BARACUDA_D void embedding(const EmbeddingParams& p) {
   using W = Word<BYTES>;
   const W* weight = static_cast<const W*>(p.weight);

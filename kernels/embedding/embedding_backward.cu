@@ -16,11 +16,9 @@
 
 namespace baracuda {
 
-constexpr int chunk_tokens = 32;
-constexpr int sum_threads = 128;
-constexpr int max_groups = 16;  // slots of a block; the page keeps lanes at 8 or more
-constexpr int merge_stripes = 8;
-constexpr int merge_slots = 16;
+// The page has the sizes of blocks and chunks.
+constexpr int max_groups = sum_threads / sum_least_lanes;  // slots of a block
+constexpr int merge_stripes = merge_threads / warp_size;
 constexpr int merge_loads = 4;
 
 // ---- the sort -------------------------------------------------------------------------------------------------------
@@ -190,7 +188,7 @@ template <class T, bool WIDE> BARACUDA_D void embedding_sum(const EmbeddingBackw
 
 template <class T, bool WIDE> BARACUDA_D void embedding_merge(const EmbeddingBackwardParams& p) {
   using A = acc_t<T>;
-  constexpr int VEC = 4;
+  constexpr int VEC = merge_block_columns / warp_size;
   __shared__ Vec<A, VEC> part[merge_stripes][warp_size];
   __shared__ i32 row_of[merge_slots];
   const int lane = lane_id(), stripe = threadIdx.x / warp_size;

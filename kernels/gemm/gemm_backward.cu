@@ -24,7 +24,7 @@ namespace baracuda {
 namespace gemm_gradient {
 
 enum { dy, pre, up_pre, g, h, dc, dresidual, count };  // places in row_strides, col_strides and `wide`
-constexpr int threads = 256;
+constexpr int threads = gemm_gradient_threads;
 
 // Calls `go` with the activation of a number in `ACTIVATIONS` and its gradient.
 template <class A, class Go> BARACUDA_D void with_activation(int which, const Go& go) {
@@ -41,7 +41,7 @@ template <class A, class Go> BARACUDA_D void with_activation(int which, const Go
 template <class T, class U, bool GATED> struct Chunk {
   using A = acc_t<T>;
   // With a gate 8 bytes of 16-bit elements: there are two sums of each column, and activations take many registers.
-  static constexpr int bytes = GATED && is_half<T> ? 8 : 16, N = bytes / static_cast<int>(sizeof(T));
+  static constexpr int bytes = GATED && is_half<T> ? gated_half_bytes : 16, N = bytes / static_cast<int>(sizeof(T));
   i64 row, col, left;
   Vec<U, N> dy_, pre_, up_pre_;
 

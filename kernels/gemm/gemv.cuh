@@ -6,9 +6,8 @@ namespace baracuda {
 
 constexpr int gemv_threads = 256;
 
-// P has `right`: how the right matrices are read. Along k or along n in accesses of 16 bytes where their rows of memory
-// start 16-byte aligned, else element by element.
-enum GemvRight { gemv_narrow, gemv_along_k, gemv_along_n };
+// P has `right`: how the right matrices are read. gemv_along_k, gemv_along_n: in accesses of 16 bytes where their rows of
+// memory start 16-byte aligned, else gemv_narrow: element by element.
 
 // The block's columns, and rows: numbered along the rows, then the columns, then the batch.
 template <int ROWS, int COLS> struct GemvBlock {

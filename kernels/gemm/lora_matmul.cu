@@ -13,7 +13,7 @@
 
 namespace baracuda {
 
-constexpr int lora_threads = 256, lora_warps = lora_threads / warp_size, lora_tile = 8, lora_chunk = 512;
+constexpr int lora_warps = lora_threads / warp_size;
 
 // N times eight elements, `apart` of them from one to the next, `left` of which exist: in flight together.
 template <class T, int N>

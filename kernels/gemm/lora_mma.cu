@@ -14,8 +14,7 @@
 
 namespace baracuda {
 
-// ops/gemm/lora_rows.py has this number too: tokens of a tile of the list, of which a block has all or some.
-constexpr int lora_listed = 64;
+// ops/gemm/lora_rows.py has the sizes of tiles; lora_listed: tokens of a tile of the list, of which a block has all or some.
 
 // A tile's tokens and their places among the rows of p.parts, which are those of the list, or the tokens themselves.
 template <int MOST, int THREADS> struct LoraOwners : LoraTile<MOST, THREADS> {
@@ -94,8 +93,8 @@ template <class T, int ROWS, int DEPTH, int THREADS> struct LoraRows {
 // 64 tokens by 64 of the rank of four warps, each of which has 16 tokens; of a lower rank only its columns are multiplied,
 // 16 at a time.
 template <class T, bool B_K> struct LoraShrinkTile {
-  // ops/gemm/lora_rows.py has these numbers too.
-  static constexpr int threads = 128, rows = 64, cols = 64, depth = 64, stages = 4;
+  static constexpr int threads = lora_shrink_threads, rows = lora_listed, cols = lora_listed, depth = lora_shrink_depth,
+                       stages = lora_shrink_stages;
   static constexpr int NT = cols / 8;
   using Left = LoraRows<T, rows, depth, threads>;
   using Right = Slices<T, B_K, cols, depth, threads>;
@@ -200,8 +199,8 @@ template <class T, bool B_K> BARACUDA_D void lora_shrink_mma(const LoraShrinkMma
 // 32 tokens by 128 columns of eight warps, each of which has 16 by 32. The rank is cut into chunks of 32, filled up with
 // zeros; hi and lo of all chunks stay in shared memory, and B comes through a ring of stages, a chunk each.
 template <class T, bool B_K> struct LoraExpandTile {
-  // ops/gemm/lora_rows.py has these numbers too.
-  static constexpr int threads = 256, rows = 32, cols = 128, depth = 32, stages = 3;
+  static constexpr int threads = lora_expand_threads, rows = lora_expand_rows, cols = lora_expand_cols,
+                       depth = lora_expand_depth, stages = lora_expand_stages;
   static constexpr int NT = 4, half = rows * depth, pitch = 32 + 8;
   using Right = Slices<T, B_K, cols, depth, threads>;
   using Owners = LoraOwners<rows, threads>;

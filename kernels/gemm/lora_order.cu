@@ -7,7 +7,7 @@
 
 namespace baracuda {
 
-constexpr int lora_order_threads = 1024, lora_order_warps = lora_order_threads / warp_size;
+constexpr int lora_order_warps = lora_order_threads / warp_size;
 
 // Calls f(token, bucket, how many lanes before this one have its bucket, how many have it at all) for all tokens of the
 // warp in their order, 32 at a time. All lanes call; bucket is -1 where there is no token.

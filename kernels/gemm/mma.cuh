@@ -12,12 +12,12 @@
 namespace baracuda {
 
 template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
-  // ops/gemm/mma.py has these numbers too.
-  static constexpr int threads = 128, depth = 64 / sizeof(T), steps = 2, stages = SIZE == 128 ? 3 : 4;
+  static constexpr int threads = mma_threads, depth = mma_slice_bytes / sizeof(T), steps = 2,
+                       stages = SIZE == 128 ? mma_stages_128 : mma_stages_64;
   static constexpr int rights = GATED ? 2 : 1;
   static constexpr int rows = SIZE, cols = GATED ? 64 : SIZE, warp_rows = rows / 2, warp_cols = cols / 2;
   static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;
-  static constexpr int slab = 32, pitch = warp_cols + 8;  // rows that go out together, floats a row
+  static constexpr int slab = mma_slab, pitch = warp_cols + 8;  // rows that go out together, floats a row
 
   using Left = Slices<T, A_K, rows, depth, threads>;
   using Right = Slices<T, B_K, cols, depth, threads>;

@@ -34,8 +34,8 @@ template <bool K_MAJOR, int EXTENT, int DEPTH> struct Doubles {
 };
 
 template <bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTileF64 {
-  // ops/gemm/mma_f64.py has these numbers too.
-  static constexpr int threads = 128, depth = 16, stages = SIZE == 128 ? 3 : 4, rights = GATED ? 2 : 1;
+  static constexpr int threads = mma_f64_threads, depth = mma_f64_slice_bytes / static_cast<int>(sizeof(double)),
+                       stages = SIZE == 128 ? mma_f64_stages_128 : mma_f64_stages_64, rights = GATED ? 2 : 1;
   static constexpr int rows = SIZE, cols = GATED ? 32 : 64, warp_rows = rows / 2, warp_cols = cols / 2;
   static constexpr int MT = warp_rows / 8, NT = warp_cols / 8;
   static constexpr int pitch = warp_cols + 8;  // doubles of a row on its way out

@@ -54,8 +54,7 @@ template <int EXTENT, int THREADS> class Lines {
 
 template <class TA, class TB, bool NATIVE, int SIZE> struct Fp8Tile {
   static_assert(!NATIVE || is_same<TA, TB>);
-  // schedules/gemm_fp8.py has these numbers too.
-  static constexpr int threads = 256, depth = 128, stages = 3;
+  static constexpr int threads = byte_tile_threads, depth = byte_tile_depth, stages = byte_tile_stages;
   static constexpr int warp_rows = SIZE == 128 ? 64 : 16, warp_cols = 32,
                        side = SIZE / warp_cols;  // warps side by side
   static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;

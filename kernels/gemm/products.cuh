@@ -6,17 +6,17 @@
 
 namespace baracuda {
 
-// y[s] = alpha a[s] b[s] for every s of a batch, summed in chains of 1024, added in order.
-template <class T, class P> BARACUDA_D void product(const P& p) {
+// y[s] = alpha a[s] b[s] for every s of a batch, summed in chains of PIECE, added in order.
+template <class T, int PIECE, class P> BARACUDA_D void product(const P& p) {
   using A = acc_t<T>;
   const GemmTile tile(p);
   T* const y = static_cast<T*>(p.y) + tile.batch * p.batch[2];
   const T* const b[1] = {static_cast<const T*>(p.b) + tile.batch * p.batch[1]};
   const A alpha = static_cast<A>(p.alpha);
-  gemm_tile<1024>(p, tile, static_cast<const T*>(p.a) + tile.batch * p.batch[0], b, true,
-                  [&](i64 m, i64 n, const A(&sum)[1]) {
-                    y[m * p.strides[3][0] + n * p.strides[3][1]] = from_acc<T>(alpha * sum[0]);
-                  });
+  gemm_tile<PIECE>(p, tile, static_cast<const T*>(p.a) + tile.batch * p.batch[0], b, true,
+                   [&](i64 m, i64 n, const A(&sum)[1]) {
+                     y[m * p.strides[3][0] + n * p.strides[3][1]] = from_acc<T>(alpha * sum[0]);
+                   });
 }
 
 // A row of [batch, heads, rows] by its linear index.

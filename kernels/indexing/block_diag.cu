@@ -18,8 +18,6 @@ template <class P> BARACUDA_D int holder(const P& p, i64 at) {
   return low;
 }
 
-constexpr int block_diag_in_flight = 4;  // `IN_FLIGHT` of ops/indexing/block_diag.py
-
 // A row belongs to 2^lanes threads of each of `segments` blocks, a thread's chunks lie 2^lanes apart.
 template <int BYTES, class P> BARACUDA_D void block_diag(const P& p) {
   using W = Word<BYTES>;

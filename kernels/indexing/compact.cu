@@ -10,7 +10,7 @@
 
 namespace baracuda {
 
-constexpr int compact_threads = 256, compact_warps = compact_threads / warp_size, compact_run = 16;
+constexpr int compact_warps = compact_threads / warp_size;  // schedules/compact.py has compact_threads and compact_run
 // Runs of a thread: what a tile chooses takes up to 32 KB of shared memory, of elements of 16 bytes 64.
 template <int BYTES> constexpr int compact_runs = BYTES <= 2 ? 4 : BYTES == 4 ? 2 : 1;
 

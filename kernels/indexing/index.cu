@@ -8,8 +8,6 @@
 
 namespace baracuda {
 
-constexpr int most_keys = 8;
-
 // How an index counts: `MODES` of schedules/keys.py.
 enum IndexMode { from_end = 0, strict = 1, wrapped = 2, clipped = 3 };
 

@@ -14,7 +14,6 @@
 
 namespace baracuda {
 
-constexpr int line_list = 32;                                         // tokens that a thread takes by number
 template <class T> constexpr int line_loads = sizeof(T) > 4 ? 2 : 4;  // tokens, or elements, of a thread in flight
 constexpr u16 no_token = 0xffff;                                      // and no position
 

@@ -6,7 +6,7 @@
 // concat_across  every part is the words of a column of the whole (stack along the last axis): a block passes `side`
 //                words of all parts through shared memory, a row for each part, so that both ends move side by side.
 // concat_part    one part of any strides (copy.cuh).
-// `apart`: from the whole to the parts.
+// `apart`: from the whole to the parts. schedules/concat.py has the bytes of a tile in shared memory, `across_bytes`.
 #include <baracuda/copy.cuh>
 #include <baracuda/multi_tensor.cuh>
 
@@ -19,7 +19,8 @@ template <int BYTES, class P> BARACUDA_D void concat_rows(const P& p) {
   const int part = find_tensor(p, block);
   const i64 width = p.width[part], pitch = p.pitch[part], in_band = p.band * width, before = band * in_band;
   const i64 words = min(p.words[part], before + in_band);  // up to the end of the band
-  const i64 first = before + static_cast<i64>(block - p.first[part]) * (map_threads * copy_in_flight) + threadIdx.x;
+  const i64 first =
+      before + static_cast<i64>(block - p.first[part]) * (map_threads * copy_words_in_flight) + threadIdx.x;
   if (first >= words) return;
   W* const own = static_cast<W*>(p.parts[part]);
   W* const whole = static_cast<W*>(p.whole) + p.place[part];
@@ -30,10 +31,10 @@ template <int BYTES, class P> BARACUDA_D void concat_rows(const P& p) {
   u64 column = static_cast<u64>(first);
   i64 row = 0;
   if (width < words) row = static_cast<i64>(divmod(static_cast<u64>(first), static_cast<u64>(width), column));
-  i64 target[copy_in_flight];
-  W word[copy_in_flight];
+  i64 target[copy_words_in_flight];
+  W word[copy_words_in_flight];
 #pragma unroll
-  for (int u = 0; u < copy_in_flight; ++u) {
+  for (int u = 0; u < copy_words_in_flight; ++u) {
     target[u] = row * to_pitch + static_cast<i64>(column);
     if (first + u * map_threads < words) word[u] = from[row * from_pitch + static_cast<i64>(column)];
     column += map_threads;
@@ -45,14 +46,12 @@ template <int BYTES, class P> BARACUDA_D void concat_rows(const P& p) {
     }
   }
 #pragma unroll
-  for (int u = 0; u < copy_in_flight; ++u) {
+  for (int u = 0; u < copy_words_in_flight; ++u) {
     if (first + u * map_threads < words) store_word<Access::streaming>(to + target[u], word[u]);
   }
 }
 
 // ---- columns --------------------------------------------------------------------------------------------------------
-
-constexpr int across_bytes = 80 * (256 + 16);  // of a tile: `ACROSS_BYTES` of schedules/concat.py
 
 // The tile: row r, of part r, has words first … first + columns of it, and begins one unit after the end of the row
 // before, so that words of one column fall into different banks.

@@ -9,13 +9,12 @@
 //               divisions, and all of them are read at once.
 // pad_backward  a thread for each element of x: it sums the elements of dy that read it, the last axis moving fastest,
 //               along an axis in ascending order, mirrored ones behind the others.
+// schedules/pad.py has the numbers of elements in flight, and PadMode.
 #include <baracuda/complex.cuh>
 #include <baracuda/map.cuh>
 #include <baracuda/wanted.cuh>
 
 namespace baracuda {
-
-enum class PadMode { constant, reflect, replicate, circular, symmetric };
 
 BARACUDA_D i64 modulo(i64 a, i64 b) {
   const bool narrow = a == static_cast<i32>(a) && b == static_cast<i32>(b);  // of 32 bits it takes a third of the time
@@ -81,7 +80,7 @@ template <int BYTES, class P> BARACUDA_D Word<BYTES> pad_value(const P& p) {
 
 template <int BYTES, class P> BARACUDA_D void pad_words(const P& p) {
   using W = Word<BYTES>;
-  constexpr int words = 4;
+  constexpr int words = pad_in_flight;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * words) + threadIdx.x;
   if (first >= p.count) return;
   const W value = pad_value<BYTES>(p);
@@ -283,7 +282,7 @@ template <class T, class P> BARACUDA_D void pad_sum(const P& p, i64 e) {
 
 // A block has four elements a thread. Those that several places read, or none, it lists and sums behind.
 template <class T, class P> BARACUDA_D void pad_backward(const P& p) {
-  constexpr int items = 4;
+  constexpr int items = pad_backward_elements;
   __shared__ int listed;
   __shared__ u16 list[map_threads * items];
   if (threadIdx.x == 0) listed = 0;

@@ -8,8 +8,6 @@
 
 namespace baracuda {
 
-constexpr int ctc_threads = 256;
-
 BARACUDA_D i64 ctc_integer(const void* from, int wide, i64 at) {
   return wide ? static_cast<const i64*>(from)[at] : static_cast<const i32*>(from)[at];
 }

@@ -9,7 +9,6 @@
 
 namespace baracuda {
 
-constexpr int policy_threads = 256, policy_chunk = 2048;
 template <class T> constexpr int policy_in_flight = sizeof(T) == 8 ? 2 : 4;
 
 // What a chunk of tokens adds up: those that count, their losses, those that are clipped, and two divergences.

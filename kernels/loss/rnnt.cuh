@@ -9,8 +9,6 @@
 
 namespace baracuda {
 
-constexpr int rnnt_threads = 256;
-
 BARACUDA_D i64 rnnt_integer(const void* from, int wide, i64 at) {
   return wide ? static_cast<const i64*>(from)[at] : static_cast<const i32*>(from)[at];
 }

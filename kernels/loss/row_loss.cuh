@@ -8,8 +8,6 @@
 
 namespace baracuda {
 
-constexpr int row_loss_threads = 256;
-
 // Over a warp, neighbours first; a kind's merge may depend on the row.
 template <class K, class S> BARACUDA_D S merged_lanes(const K& kind, S x) {
 #pragma unroll

@@ -5,8 +5,6 @@
 
 namespace baracuda::norm {
 
-constexpr int across_threads = 256;
-
 // begin(n, channel) reads what belongs to the chunk of channels from `channel` on in sample n; f makes a chunk of `to` from
 // those of N arrays. `p.across` threads, a power of two, lie side by side in a row.
 template <class T, int N, class P, class Begin, class F>

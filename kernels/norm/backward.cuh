@@ -382,7 +382,7 @@ template <class T, int THREADS, bool CENTER, bool WIDE, class P> BARACUDA_D void
 
 // ---- sums of the blocks ---------------------------------------------------------------------------------------------
 
-// A block takes 32 columns; warp w adds the parts w, w + 32, … in order, then warp c adds the 32 slices of column c as
+// A block takes 32 columns; warp w adds the splits w, w + 32, … in order, then warp c adds the 32 slices of column c as
 // a tree. blockIdx.y: dweight, dbias.
 template <class T, class W, int THREADS, bool CENTER, class P> BARACUDA_D void combine(const P& p) {
   using A = acc_t<T>;
@@ -397,7 +397,7 @@ template <class T, class W, int THREADS, bool CENTER, class P> BARACUDA_D void c
   A sum = 0;
   if (first + lane < p.cols) {
 #pragma unroll 8
-    for (i64 part = warp; part < p.parts; part += 32) sum += sums[part * p.pitch + first + lane];
+    for (i64 split = warp; split < p.splits; split += 32) sum += sums[split * p.pitch + first + lane];
   }
   slices[warp][lane] = sum;
   __syncthreads();

@@ -28,9 +28,9 @@ template <class T, class P> BARACUDA_D void channel_norm_fold(const P& p) {
   const int lanes = log2_of(p.lanes), first = lane_id() & (p.lanes - 1);
   const i64 row = (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x) >> lanes;
   const bool mine = row < p.rows;
-  const kinds::Spread* const parts = static_cast<const kinds::Spread*>(p.parts) + (mine ? row * p.members : 0);
+  const kinds::Spread* const partials = static_cast<const kinds::Spread*>(p.partials) + (mine ? row * p.members : 0);
   kinds::Spread s = K::empty();
-  for (i64 k = first; mine && k < p.members; k += p.lanes) s = K::merge(s, parts[k]);
+  for (i64 k = first; mine && k < p.members; k += p.lanes) s = K::merge(s, partials[k]);
   s = merge_lanes<K>(s, p.lanes);
   if (!mine || first != 0) return;
   const double base = s.n == 0 ? numeric<double>::nan() : s.base, variance = s.m2 / s.n;

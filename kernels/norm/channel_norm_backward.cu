@@ -26,7 +26,7 @@ template <class T, class A = acc_t<T>> BARACUDA_D complex<A> slope(T dy, T x, A 
   return {d, d * ((to_acc(x) - mean) * rstd)};
 }
 
-// The source of the reduction along rows: (dy, dy xhat) as the parts of a complex number.
+// The source of the reduction along rows: (dy, dy xhat) as the two numbers of a complex one.
 template <class T> struct Slopes : Mapped<Product<T>, T, T> {
   using A = acc_t<T>;
   using Base = Mapped<Product<T>, T, T>;
@@ -100,7 +100,7 @@ BARACUDA_D double lanes_sum(double x, int lanes) {
 // A group of `lanes` lanes for each of `rows` statistics, then for each of `affine` channels.
 template <class T, class P> BARACUDA_D void channel_norm_fold_backward(const P& p) {
   using A = acc_t<T>;
-  const complex<A>* const parts = static_cast<const complex<A>*>(p.parts);
+  const complex<A>* const partials = static_cast<const complex<A>*>(p.partials);
   const int lanes = log2_of(p.lanes), first = lane_id() & (p.lanes - 1);
   const i64 job = (static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x) >> lanes;
   const bool of_row = job < p.rows;
@@ -108,15 +108,15 @@ template <class T, class P> BARACUDA_D void channel_norm_fold_backward(const P& 
   double a = 0, b = 0;
   if (of_row) {
     for (i64 k = first; k < p.summed; k += p.lanes) {
-      const complex<A> part = parts[job * p.members + k];
+      const complex<A> partial = partials[job * p.members + k];
       const double w =
           p.weight == nullptr ? 1.0 : norm::affine_at<T>(p.weight, (channel + k) * p.weight_stride, p.wide);
-      a += w * static_cast<double>(part.re), b += w * static_cast<double>(part.im);
+      a += w * static_cast<double>(partial.re), b += w * static_cast<double>(partial.im);
     }
   } else if (channel < p.affine) {
     for (i64 n = first; n < p.samples; n += p.lanes) {
-      const complex<A> part = parts[n * p.affine + channel];
-      a += static_cast<double>(part.re), b += static_cast<double>(part.im);
+      const complex<A> partial = partials[n * p.affine + channel];
+      a += static_cast<double>(partial.re), b += static_cast<double>(partial.im);
     }
   }
   a = norm::lanes_sum(a, p.lanes), b = norm::lanes_sum(b, p.lanes);

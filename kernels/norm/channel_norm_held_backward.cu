@@ -44,16 +44,16 @@ template <class T, class P> BARACUDA_D void channel_norm_held_backward(const P& 
         }
         sum.add(both, V, static_cast<i64>(c) * V);
       });
-  if (p.parts != nullptr) {
-    complex<A>* const parts = static_cast<complex<A>*>(p.parts) + at * members;
-    for (int k = threadIdx.x; k < members; k += blockDim.x) parts[k] = states[k * segments];
+  if (p.partials != nullptr) {
+    complex<A>* const partials = static_cast<complex<A>*>(p.partials) + at * members;
+    for (int k = threadIdx.x; k < members; k += blockDim.x) partials[k] = states[k * segments];
   }
   if (threadIdx.x < warp_size) {  // as `fold`
     double a = 0, b = 0;
     for (int k = lane_id() & (p.lanes - 1); k < members; k += p.lanes) {
-      const complex<A> part = states[k * segments];
+      const complex<A> partial = states[k * segments];
       const double w = weight(k);
-      a += w * static_cast<double>(part.re), b += w * static_cast<double>(part.im);
+      a += w * static_cast<double>(partial.re), b += w * static_cast<double>(partial.im);
     }
     a = norm::lanes_sum(a, p.lanes), b = norm::lanes_sum(b, p.lanes);
     if (threadIdx.x == 0) means[0] = static_cast<A>(a * p.inverse), means[1] = static_cast<A>(b * p.inverse);

@@ -24,9 +24,9 @@ template <class F> constexpr bool block_gemm_mid_small() {
 
 template <class F, class T> struct BlockGemmMid {
   using P = BlockGemmMidParams;
-  static constexpr int columns = 128, NT = 8, rows = 8 * NT, groups = 2, group_threads = 128,
+  static constexpr int columns = mid_columns, rows = mid_rows, NT = rows / 8, groups = mid_groups, group_threads = 128,
                        threads = groups * group_threads;
-  static constexpr int stages = block_gemm_mid_small<F>() ? 3 : 2;  // block_gemm_mid.py has this number too
+  static constexpr int stages = block_gemm_mid_small<F>() ? mid_short_stages : mid_stages;
   static constexpr int lines = chunk_lines, MT = lines / 2, width = 8 * lines;
   static constexpr int row_bytes = chunk_k * sizeof(T), eight_bytes = 8 * row_bytes, x_bytes = rows * row_bytes;
   static constexpr int pitch = columns + 4;  // floats of a row of sums on their way out: no two lanes meet in a bank

@@ -9,7 +9,7 @@
 
 namespace baracuda::quant {
 
-constexpr int threads = 256, stages = 3;  // schedules/packed_gemm.py has these numbers too
+constexpr int threads = line_threads, stages = line_stages;  // of schedules/packed_gemm.py
 constexpr int warp_cols = 32;
 
 // A warp's part of a tile of SIZE x SIZE: eight warps have 32 columns each, and 64 rows or 16.

@@ -26,7 +26,6 @@ namespace int_matrix {
 enum { a, b, y, scale_a, scale_b, zero_a, zero_b, bias, scale_y, zero_y, count };
 }
 enum class IntGemm { sums, scaled, requantized, grouped };
-enum class IntOut { f32, f16, bf16, i8, u8, i32 };  // in the order of OUTPUTS on the page
 
 // Where the matrices of the batch's item begin, in elements.
 struct IntOffsets {

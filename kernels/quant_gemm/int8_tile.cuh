@@ -12,8 +12,7 @@
 namespace baracuda::gemm {
 
 template <class TA, class TB, IntGemm KIND, bool LONG, int SIZE> struct Int8Tile {
-  // schedules/int_gemm.py has these numbers too.
-  static constexpr int threads = 256, depth = 128, stages = 3;
+  static constexpr int threads = byte_tile_threads, depth = byte_tile_depth, stages = byte_tile_stages;
   static constexpr int warp_rows = SIZE == 128 ? 64 : 16, warp_cols = 32, side = SIZE / warp_cols;
   static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;
   static constexpr int operand = SIZE * depth, stage = 2 * operand;  // bytes

@@ -11,8 +11,6 @@
 
 namespace baracuda {
 
-constexpr int int_few_rows = 16, int_few_columns = 8, int_few_threads = 256;
-
 // Lines along k, `step` bytes apart, of which `count` exist, one at least.
 struct ByteRows {
   const u8* from;

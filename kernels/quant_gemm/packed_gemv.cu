@@ -63,7 +63,7 @@ BARACUDA_D void line_sums(int (&sums)[ROWS][COLS], const P& p, i64 m0, i64 n0) {
 }  // namespace quant
 
 template <class K, class U> BARACUDA_D void packed_gemv(const PackedGemmParams& p) {
-  constexpr int ROWS = 4, COLS = 2;  // schedules/packed_gemm.py has these numbers too
+  constexpr int ROWS = packed_gemv_rows, COLS = packed_gemv_cols;  // of schedules/packed_gemm.py
   const i64 warp = static_cast<i64>(blockIdx.x) * (blockDim.x / warp_size) + threadIdx.x / warp_size;
   const i64 n0 = warp * COLS, m0 = static_cast<i64>(blockIdx.y) * ROWS;
   if (n0 >= p.n) return;

@@ -13,15 +13,13 @@
 
 namespace baracuda {
 
-constexpr int int8_threads = 256, int8_warps = 8, int8_columns = 32, int8_chunk = 64, int8_run = 16, int8_chain = 16,
-              int8_ahead = 3;
+constexpr int int8_threads = int8_warps * warp_size, int8_chunk = 64, int8_chain = 16, int8_ahead = 3;
 
 template <class T, T VALUE> struct Constant {
   static constexpr T value = VALUE;
 };
 
-// How rows of W lie: neighbours along n in words, along k in runs of 16 bytes, or anyhow.
-enum class Int8Layout : int { any, along_n, along_k };
+// How rows of W lie, an `Int8Layout` of the page: neighbours along n in words, along k in runs of 16 bytes, or anyhow.
 
 // A lane's 16 of k of 4 columns as words, signs flipped: along k, word [4 column + k / 4]; else word [k] has the columns.
 template <Int8Layout LAYOUT>

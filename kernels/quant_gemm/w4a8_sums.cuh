@@ -13,8 +13,7 @@
 namespace baracuda {
 namespace gemm {
 
-// schedules/w4a8_wgmma.py has these numbers too.
-constexpr int w4a8_barriers = 256, w4a8_runs = 4;   // bytes that all barriers take; runs of 32 of k in a slice
+// schedules/w4a8_wgmma.py has w4a8_barriers, the bytes that all barriers take, and w4a8_runs, runs of k in a slice.
 constexpr int w4a8_scales = tile_rows * w4a8_runs;  // floats of a stage
 
 // COMPACT: a stage has a scale for each row and group in the slice, else, and where groups are not whole slices, one for

@@ -42,8 +42,7 @@ template <int EXTENT> class PackedLines {
 };
 
 template <class T, int SIZE> struct W4A8Tile {
-  // schedules/w4a8.py has these numbers too.
-  static constexpr int depth = 128, stages = 4, stage = SIZE * (depth + depth / 2);
+  static constexpr int depth = w4a8_tile_depth, stages = w4a8_tile_stages, stage = SIZE * (depth + depth / 2);
   static constexpr int warp_rows = SIZE == 128 ? 64 : 16, warp_cols = 32, side = SIZE / warp_cols;
   static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;
   const W4A8Params& p;

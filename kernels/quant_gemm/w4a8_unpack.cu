@@ -11,7 +11,8 @@
 namespace baracuda {
 
 BARACUDA_D void w4a8_unpack(const W4A8UnpackParams& p) {
-  constexpr int piece = 16, pieces = 8, slice_k = piece * pieces, own_rows = 4, rows = 16, warps = 8, tile = 128;
+  constexpr int piece = 16, pieces = 8, slice_k = piece * pieces, own_rows = 4, rows = w4a8_unpack_rows,
+                warps = w4a8_unpack_slices, tile = 128;
   const int own = lane_id() % pieces, warp = static_cast<int>(threadIdx.x) / warp_size;
   const i64 slices = p.pitch / slice_k, across = div_up(slices, warps), down = p.tiles * (tile / rows);
   const i64 block = blockIdx.x, batch = block / (across * down), slice = block % across * warps + warp;

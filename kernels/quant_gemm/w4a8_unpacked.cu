@@ -8,8 +8,6 @@
 namespace baracuda {
 namespace gemm {
 
-constexpr int w4a8_unpacked_stages = 5;  // schedules/w4a8_unpacked.py has it too
-
 template <class T, class P> struct W4A8Unpacked : W4A8Sums<T, 128, 2, w4a8_unpacked_stages, true, P> {
   using Base = W4A8Sums<T, 128, 2, w4a8_unpacked_stages, true, P>;
   using Ring = typename Base::Ring;

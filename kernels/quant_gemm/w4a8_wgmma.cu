@@ -9,9 +9,8 @@
 namespace baracuda {
 namespace gemm {
 
-// schedules/w4a8_wgmma.py has these numbers too. Ahead: slices whose codes are under way.
-constexpr int w4a8_stages = 4, w4a8_ahead = 6, w4a8_decoders = 2;
-template <int COLUMNS> constexpr int w4a8_cluster = COLUMNS == 128 ? 2 : 1;
+// schedules/w4a8_wgmma.py has stages, decoders and w4a8_ahead: slices whose codes are under way.
+template <int COLUMNS> constexpr int w4a8_cluster = COLUMNS == 128 ? w4a8_cluster_128 : w4a8_cluster_64;
 
 template <class T, int COLUMNS, class P>
 struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, false, P> {

@@ -13,7 +13,6 @@ namespace baracuda::affine {
 enum Place { at_y, at_x, at_scale, at_zero, at_number, at_byte, places };  // operands of a map, in schedules/blocks.py
 
 template <class T> constexpr int chunk_width = 32 / static_cast<int>(sizeof(T));  // of a dense chunk
-using Single = Strided<1, 2>;                                                     // elements, or bytes, one by one
 
 // ---- quotients ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@
 
 namespace baracuda {
 
-constexpr int dequantize_threads = 256, dequantize_parts = 4, dequantize_part = warp_size * format_part;
+constexpr int dequantize_part = warp_size * format_part;  // values; the page has how many parts
 
 BARACUDA_D i64 quotient(i64 x, u32 by) { return x <= 0xffffffffll ? static_cast<u32>(x) / by : x / by; }
 

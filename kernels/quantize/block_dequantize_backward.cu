@@ -8,8 +8,6 @@
 
 namespace baracuda {
 
-constexpr int scale_sums_threads = 256;
-
 // The sum over 8 columns from k on, of which those of another group count nothing.
 template <class F, class T, class P>
 BARACUDA_D acc_t<T> part_sum(const P& p, const Stored& w, const StoredRow& row, const T* dy, i64 k, u32 group) {

@@ -162,10 +162,10 @@ template <int CODE, int WIDTH> BARACUDA_D void dequantize_strided(const Dequanti
   map_chunks<Strided<16 / WIDTH, 2>, affine::places>(p, affine::DequantizeOp<CODE, WIDTH, false>{p});
 }
 template <int CODE> BARACUDA_D void dequantize_one(const DequantizeParams& p) {
-  map_chunks<affine::Single, affine::places>(p, affine::DequantizeOp<CODE, 0, false>{p});
+  map_chunks<Strided<1, single_elements>, affine::places>(p, affine::DequantizeOp<CODE, 0, false>{p});
 }
 template <int CODE> BARACUDA_D void dequantize_bytes(const DequantizeParams& p) {
-  map_chunks<affine::Single, affine::places>(p, affine::DequantizeBytes<CODE>{p});
+  map_chunks<Strided<1, single_elements>, affine::places>(p, affine::DequantizeBytes<CODE>{p});
 }
 
 }  // namespace baracuda

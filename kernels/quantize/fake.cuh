@@ -61,7 +61,7 @@ template <class QUANTISER, class T, bool BACKWARD> BARACUDA_D void fake_strided(
   map_chunks<Strided<vec_elems<T>, 2>, places>(p, FakeOp<QUANTISER, T, false, BACKWARD>{p});
 }
 template <class QUANTISER, class T, bool BACKWARD> BARACUDA_D void fake_one(const typename QUANTISER::Params& p) {
-  map_chunks<Single, places>(p, FakeOp<QUANTISER, T, false, BACKWARD>{p});
+  map_chunks<Strided<1, single_elements>, places>(p, FakeOp<QUANTISER, T, false, BACKWARD>{p});
 }
 
 }  // namespace baracuda::affine

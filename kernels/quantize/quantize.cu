@@ -118,10 +118,10 @@ template <class T, bool STOCHASTIC> BARACUDA_D void quantize_columns(const Quant
                                                                      affine::QuantizeOp<T, false, true, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_one(const QuantizeParams& p) {
-  map_chunks<affine::Single, affine::places>(p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});
+  map_chunks<Strided<1, single_elements>, affine::places>(p, affine::QuantizeOp<T, false, false, STOCHASTIC>{p});
 }
 template <class T, bool STOCHASTIC> BARACUDA_D void quantize_bytes(const QuantizeParams& p) {
-  map_chunks<affine::Single, affine::places>(p, affine::QuantizeBytes<T, STOCHASTIC>{p});
+  map_chunks<Strided<1, single_elements>, affine::places>(p, affine::QuantizeBytes<T, STOCHASTIC>{p});
 }
 
 }  // namespace baracuda

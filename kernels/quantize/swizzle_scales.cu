@@ -17,7 +17,7 @@ template <class Move> BARACUDA_D void each_column(int left, i64 step, const Move
 }
 
 template <bool INTO> BARACUDA_D void swizzle_scales(const SwizzleScalesParams& p) {
-  constexpr int rows = 32, each = 4;  // r of a tile; those of a warp
+  constexpr int rows = 32, each = swizzle_warp_rows;  // r of a tile; those of a warp
   const u32 warp = blockIdx.x * (blockDim.x / warp_size) + threadIdx.x / warp_size, lane = lane_id();
   if (warp >= p.warps) return;
   const u32 group = warp % p.groups, above = warp / p.groups, part = above % (rows / each);

@@ -10,7 +10,7 @@ namespace baracuda {
 
 namespace transposing {
 
-constexpr int side = 64, each = 16, threads = side * side / each;
+constexpr int side = transposing_side, each = transposing_each, threads = side * side / each;
 enum Operand { AT_CODES, AT_VALUES };
 
 template <class T, bool WIDE, class P>

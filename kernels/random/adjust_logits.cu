@@ -7,7 +7,6 @@
 
 namespace baracuda {
 
-constexpr int adjust_tile = 4096;
 constexpr u32 in_prompt = 0x80000000u;  // beside the count
 
 template <class P> BARACUDA_D double row_number(const P&, const void* rows, double value) {

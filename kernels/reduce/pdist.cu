@@ -8,7 +8,7 @@
 
 namespace baracuda {
 
-constexpr int pdist_threads = 256, pdist_run = 64;
+constexpr int pdist_run = 64;
 
 // Pairs before those of row i with the rows after it.
 template <class P> BARACUDA_D i64 pairs_before(const P& p, i64 i) { return i * (2 * p.rows - i - 1) / 2; }

@@ -57,7 +57,7 @@ BARACUDA_D double taken(const Slope& s, double a, double b, double c) {
 }
 
 template <class P, class F> BARACUDA_D void each_place(const P& p, const F& f) {
-  constexpr int U = Strided<1>::unroll;
+  constexpr int U = strided_elements;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * U) + threadIdx.x;
   if (first >= p.chunks) return;
   i64 c[U], at[U][3];
@@ -133,7 +133,7 @@ template <class T, bool BACKWARD, class P> BARACUDA_D void finite_gradient(const
 // neighbours are chunks too (ALONG false), or along the axis itself, whose elements are one apart. There an element that
 // takes slopes at the ends is left to another launch, for a few lanes' divisions would hold up every block.
 template <class T, int V, bool BACKWARD, bool ALONG, class P> BARACUDA_D void finite_gradient_chunks(const P& p) {
-  constexpr int U = 2;
+  constexpr int U = gradient_chunks;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * U) + threadIdx.x;
   if (first >= p.chunks) return;
   const double each = inverse_of_both(p);

@@ -17,13 +17,11 @@
 
 namespace baracuda {
 
-constexpr int combine_threads = 128;
-constexpr int combine_groups = 16;              // of lanes; the page keeps lanes at 8 or more
+// schedules/segments.py has the sizes of blocks and slots.
+constexpr int combine_groups = combine_threads / combine_least_lanes;
 constexpr int combine_reach = 2 * slot_places;  // a slot's places, and as many of the chunk that runs past its end
-constexpr int merge_threads = 256;
-constexpr int merge_stripes = 8;
-constexpr int merge_slots = 16;
-constexpr int merge_columns = 4;
+constexpr int merge_stripes = merge_threads / warp_size;
+constexpr int merge_columns = merge_block_columns / warp_size;  // of a lane
 constexpr i64 no_source = -0x7fffffffffffffff - 1;
 
 // The numbers of the call for elements T, integers modulo 2^n.

@@ -7,8 +7,6 @@
 
 namespace baracuda {
 
-constexpr int dots_threads = 256;
-
 template <class T, int VEC, bool MASKED, class P> BARACUDA_D void segment_dots(const P& p) {
   using A = acc_t<T>;
   const i64 token = thread_index() / warp_size;

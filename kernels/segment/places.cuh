@@ -11,9 +11,7 @@
 
 namespace baracuda {
 
-constexpr int slot_places = 32;
-// What p.index has; p.mode. `keys` are those of `segment_keys`, sorted.
-enum class Segmented { offsets, starts, ends, evenly, sorted, ids, keys };
+// p.mode says what p.index has, a `Segmented` of the schedule; `keys` are those of `segment_keys`, sorted.
 
 BARACUDA_D i64 read_index(const void* p, i64 at, int wide) {
   return wide ? static_cast<const i64*>(p)[at] : static_cast<const i32*>(p)[at];

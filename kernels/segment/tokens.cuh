@@ -7,8 +7,6 @@
 
 namespace baracuda {
 
-constexpr int tokens_threads = 256;
-
 template <class G, class T, int VEC, class P> BARACUDA_D void segment_tokens(const P& p) {
   using A = acc_t<T>;
   const i64 item = thread_index(), chunks = p.dim / VEC;

@@ -21,8 +21,7 @@ template <class T> constexpr int row_vec = 16 / static_cast<int>(sizeof(T));
 template <class T> using RowChunk = Vec<T, row_vec<T>>;
 
 constexpr int group_block(int g) { return g < 128 ? 128 : g; }
-constexpr int long_group = 512;  // threads of a long row
-constexpr int long_chunks = 4;   // chunks in flight for each of its threads
+constexpr int long_chunks = 4;  // chunks in flight for each of its threads
 
 // exp(x) for x <= 0, or NaN. 16-bit elements: relative error below 2^-21 + 2^-24 |x|, less than their rounding.
 template <class T> BARACUDA_D acc_t<T> row_exp(acc_t<T> x) {

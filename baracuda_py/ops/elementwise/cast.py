@@ -95,8 +95,10 @@ def reference(desc: CastDescriptor, *, x: Any) -> Mapping[str, Any]:
     return {"y": np.array(encode(cast_values(values, desc.to_element, desc.saturate), desc.to_element))}
 
 
+_PAIRS = 2  # bytes of two elements that a thread has
 PARAMS = Params(
-    "CastParams", y="ptr", x="ptr", to="i32", saturate="i32", step="i64", columns="i64", **map_params(3)
+    "CastParams", y="ptr", x="ptr", to="i32", saturate="i32", step="i64", columns="i64", cast_pairs=_PAIRS,
+    **map_params(3),
 )  # fmt: skip
 _WIDTHS = (1, 2, 4, 8)  # bytes of the destination's element
 
@@ -182,7 +184,7 @@ def _in_bytes(p: Problem, values: Mapping[str, Any], source: Mapping[str, int]) 
     if isinstance(found, str):
         return found
     params = {**values, **chunked(found, 1), "step": steps[-1]}
-    grid = max(1, -(-params["chunks"] // (THREADS * 2)))  # as `cast_bytes` in cast.cu
+    grid = max(1, -(-params["chunks"] // (THREADS * _PAIRS)))
     return Geometry((Step("bytes", (grid, 1, 1), params, source, THREADS),), layout=found.layout(found.inner))
 
 

@@ -17,7 +17,7 @@ from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX, INTS
 from ...core.element import cast as cast_values
 from ...core.errors import UnsupportedError
-from ...schedules.map import THREADS, chunked, lay_out, map_params
+from ...schedules.map import THREADS, chunked, lay_out, map_params, strided
 
 SOURCES = (*FLOATS, *INTS, ElementKind.BOOL, *COMPLEX)
 TARGETS = (*COMPLEX, ElementKind.BOOL)
@@ -61,7 +61,6 @@ def reference(desc: ComplexCastDescriptor, *, x: Any) -> Mapping[str, Any]:
 
 
 PARAMS = Params("ComplexCastParams", y="ptr", x="ptr", to="i32", **map_params(2))
-_EACH = 4  # elements of a thread, as `Strided<1>` in map.cuh
 
 
 def _geometry(p: Problem) -> Geometry | str:
@@ -69,7 +68,7 @@ def _geometry(p: Problem) -> Geometry | str:
     if isinstance(found, str):
         return found
     values = {"to": TARGETS.index(p.desc.to_element), **chunked(found, 1)}
-    grid = max(1, -(-values["count"] // (THREADS * _EACH)))
+    grid = max(1, -(-values["count"] // (THREADS * strided(1))))
     return Geometry((Step("strided", (grid, 1, 1), values, {}, THREADS),), layout=found.layout(found.inner))
 
 

@@ -17,7 +17,7 @@ from ...core.benchmark import EAGER, Benchmark
 from ...core.error_bound import ErrorBound
 from ...core.tensor import View, broadcast_shape
 from ...core.variant import Step
-from ...schedules.map import THREADS, chunked, lay_out, map_kernels, map_params
+from ...schedules.map import THREADS, chunked, lay_out, map_kernels, map_params, strided
 from .special_function_kinds import DIFFERENTIABLE, WITH_FOUR, WITH_THREE, SpecialFunctionKind
 
 
@@ -82,16 +82,13 @@ def kernels_of(template: str, params: Params) -> tuple[Kernel, ...]:
     return map_kernels(template, params, widths_of=lambda element: (1,))[1:]
 
 
-_EACH = 4  # elements of a thread, as `Strided` of one element in map.cuh
-
-
 def one_by_one(p: Problem, views: tuple[View | None, ...], values: Mapping[str, Any] | None = None) -> Geometry | str:
     """The launch of such a kernel, outputs first; operands may broadcast to y's shape."""
     found = lay_out([None if view is None else view.broadcast_to(p.desc.shape) for view in views])
     if isinstance(found, str):
         return found
     (axes,) = found.groups
-    grid = max(1, -(-axes.count // (THREADS * _EACH)))
+    grid = max(1, -(-axes.count // (THREADS * strided(1))))
     step = Step("strided", (grid, 1, 1), {**(values or {}), **chunked(found, 1)}, {"VEC": 1}, THREADS)
     return Geometry((step,), layout="strided")
 

@@ -25,7 +25,7 @@ from ...core.benchmark import BYTES, Benchmark, EAGER
 
 MOVED = (*REALS, ElementKind.BOOL, *FP8)  # complex ones would have a gradient: see take
 THREADS = 256
-ROWS = 4  # words a thread has in flight, as in the kernel
+ROWS = 4  # words a thread has in flight
 
 
 def random_indices(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
@@ -102,6 +102,7 @@ PARAMS = Params(
     "EmbeddingParams", indices="ptr", weight="ptr", y="ptr", status="status", items="i64", row_words="i64",
     num_embeddings="i64", weight_row="i64", weight_column="i64", y_column="i64", token_shape="i64[8]",
     token_strides="i64[2][8]", by_row="u32[3]", token_rank="i32", indices_wide="i32",
+    embedding_words=ROWS,
 )  # fmt: skip
 
 

@@ -18,15 +18,15 @@ from ...core import (
 from ...core.element import INDICES
 from ...core.tensor import pad
 from ...core.variant import aligned
+from ...schedules.counting_sort import COUNTING, RANGE, SORT_THREADS
 from .embedding import EmbeddingDescriptor, out_of_range, random_indices, token_axes
 from ...core.benchmark import Benchmark, EAGER
 
-SORT_THREADS = 1024
-RANGE = 4096  # table rows a sorting block counts in shared memory
-SUM_THREADS = 128
+SUM_THREADS, LEAST_LANES = 128, 8  # of a block, and of a group of its lanes
 CHUNK = 32  # tokens of one row that one chunk sums
 MERGE_THREADS = 256
 MERGE_SLOTS = 16
+MERGE_COLUMNS = 128  # of a block
 FILL_BYTES = 65536
 
 
@@ -68,7 +68,8 @@ PARAMS = Params(
     tokens="i64", num_embeddings="i64", padding_row="i64", dim="i64", dy_column="i64", row_stride="i64",
     column_stride="i64", token_shape="i64[8]", token_strides="i64[2][8]", ranges="i32", parts="i32", slots="i32",
     lanes="i32", tiles="i32", sum_blocks="i32", fill_rows="i32", token_rank="i32", indices_wide="i32",
-    by_frequency="i32",
+    by_frequency="i32", sum_threads=SUM_THREADS, sum_least_lanes=LEAST_LANES, chunk_tokens=CHUNK,
+    merge_threads=MERGE_THREADS, merge_slots=MERGE_SLOTS, merge_block_columns=MERGE_COLUMNS, **COUNTING,
 )  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def _geometry(p: Problem) -> Geometry | str:
     parts = max(1, min(-(-tokens // SORT_THREADS), 128 // ranges, 64, 8 * RANGE // min(max(rows, 1), RANGE)))
     slots = -(-tokens // CHUNK)
     chunks = max(1, -(-dim // vec))
-    lanes = min(SUM_THREADS, max(8, 1 << (chunks - 1).bit_length()))
+    lanes = min(SUM_THREADS, max(LEAST_LANES, 1 << (chunks - 1).bit_length()))
     tiles = -(-chunks // lanes)
     groups = SUM_THREADS // lanes
     sum_blocks = -(-slots // groups) * tiles
@@ -113,7 +114,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "indices_wide": p.indices.element is ElementKind.I64, "by_frequency": desc.scale_grad_by_freq,
     }  # fmt: skip
     sort = (ranges * parts, 1, 1)
-    merge = (-(-slots // MERGE_SLOTS) * -(-dim // 128), 1, 1)
+    merge = (-(-slots // MERGE_SLOTS) * -(-dim // MERGE_COLUMNS), 1, 1)
     steps = [
         Step("count", sort, params, {}, SORT_THREADS),
         Step("place", sort, params, {}, SORT_THREADS),

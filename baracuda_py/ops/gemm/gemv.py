@@ -21,7 +21,7 @@ from .gemm import GemmArgs, GemmPlan, in_torch, reference
 
 ROWS = 16
 _WIDE = (ElementKind.F32, ElementKind.F64)
-_NARROW, _ALONG_K, _ALONG_N = range(3)  # as in kernels/gemm/gemv.cuh
+_NARROW, _ALONG_K, _ALONG_N = range(3)  # how right matrices are read: element by element, or along k or n
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class GemvDescriptor(Descriptor):
             )
 
 
-PARAMS = gemm_params("GemvParams", right="i32")
+PARAMS = gemm_params("GemvParams", right="i32", gemv_narrow=_NARROW, gemv_along_k=_ALONG_K, gemv_along_n=_ALONG_N)
 
 
 def _right(p: Problem) -> int:

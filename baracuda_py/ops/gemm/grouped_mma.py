@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...core import Kernel, Problem, Step, View
-from ...schedules.gemm import MATRICES, transposed
+from ...schedules.gemm import MATRICES, MMA_THREADS, transposed
 from ...schedules.grouped import ROWS, SUMMED, most_tiles, product_values, rows_values
 from .mma import HALVES, k_first, pieces_of, ring_bytes
 
-_THREADS = 128
 _SOURCE = "gemm/grouped_mma.cu"
 _BOTH = (True, False)
 
@@ -17,7 +16,7 @@ _BOTH = (True, False)
 def _rows_kernel(gated: str, **axes: tuple[bool, ...]) -> Kernel:
     return Kernel(
         "grouped_gemm_mma", f"grouped_gemm_mma<{{T}}, {{T}}, {{A_K}}, {{B_K}}, {gated}, {{SIZE}}>", ROWS,
-        {**axes, "B_K": _BOTH, "SIZE": (128, 64)}, _THREADS, 2, source=_SOURCE,
+        {**axes, "B_K": _BOTH, "SIZE": (128, 64)}, MMA_THREADS, 2, source=_SOURCE,
     )  # fmt: skip
 
 
@@ -26,7 +25,7 @@ TURNED_MMA = _rows_kernel("false", A_K=_BOTH)
 EPILOGUE_MMA = _rows_kernel("{GATED}", GATED=(False, True), A_K=(True,))
 PRODUCT_MMA = Kernel(
     "grouped_product_mma", "grouped_product_mma<{T}, {T}, {A_K}, {B_K}>", SUMMED, {"A_K": _BOTH, "B_K": _BOTH},
-    _THREADS, 2, source=_SOURCE,
+    MMA_THREADS, 2, source=_SOURCE,
 )  # fmt: skip
 ELEMENTS = HALVES
 
@@ -72,7 +71,7 @@ def rows_mma_step(
     tiles = most_tiles(rows, groups, size) * -(-n // (64 if up is not None else size))
     grid = (min(tiles, max(1, p.device.sms) * (2 if size == 128 else 4)), 1, 1)
     chosen = {**(axes or {}), "A_K": majors[0], "B_K": majors[1], "SIZE": size}
-    return Step("grouped_gemm_mma", grid, values, chosen, _THREADS, ring_bytes(size, up is not None))
+    return Step("grouped_gemm_mma", grid, values, chosen, MMA_THREADS, ring_bytes(size, up is not None))
 
 
 def product_mma_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, ...] = ()) -> Step | str:
@@ -87,4 +86,4 @@ def product_mma_step(p: Problem, operands: Mapping[str, str], turn: tuple[str, .
     wide = (*_aligned(a, b, *majors), y.strides[-1] == 1 and y.aligned(16))
     values |= {"wide": sum(1 << n for n, yes in enumerate(wide) if yes)}
     axes = {"A_K": majors[0], "B_K": majors[1]}
-    return Step("grouped_product_mma", (blocks, 1, 1), values, axes, _THREADS, ring_bytes(128, False))
+    return Step("grouped_product_mma", (blocks, 1, 1), values, axes, MMA_THREADS, ring_bytes(128, False))

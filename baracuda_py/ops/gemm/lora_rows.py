@@ -13,26 +13,33 @@ from ...schedules.gemm import steps_of
 from .mma import HALVES, k_first
 
 THREADS, _MMA_THREADS, _ORDER_THREADS = 256, 128, 1024
-_TILE, _CHUNK = 8, 512  # tokens of a block, elements of k of a piece; kernels/gemm/lora_matmul.cu, too
+_TILE, _CHUNK = 8, 512  # tokens of a block, elements of k of a piece
 _RUN = 32  # tokens for each adapter from which on blocks have tiles of several tokens
-# Of kernels/gemm/lora_mma.cu: tokens of a tile of x aᵀ and of the list, and of the rank there, k of a slice; tokens and
-# columns of a tile of y, chunks of the rank, what of shared memory does not depend on the rank (a ring of three stages,
-# what warps' sums go through), and static memory.
+# On tensor cores: tokens of a tile of x aᵀ and of the list, and of the rank there, k of a slice, stages of its ring;
+# tokens and columns of a tile of y, chunks of the rank, stages of its ring, what of shared memory does not depend on
+# the rank (the ring, what warps' sums go through), and static memory.
 _MMA_TILE, _SLICE, _STAGES = 64, 64, 4
-_ROWS, _COLUMNS, _DEPTH, _EXPAND, _STATIC = 32, 128, 32, 3 * 128 * 64 + 8 * 16 * 40 * 4, 1024
+_ROWS, _COLUMNS, _DEPTH, _EXPAND_STAGES = 32, 128, 32, 3
+_EXPAND, _STATIC = _EXPAND_STAGES * _COLUMNS * _DEPTH * 2 + 8 * 16 * 40 * 4, 1024
 _RING = _STAGES * 2 * _MMA_TILE * _SLICE * 2
 _SHORTEST, _LONGEST = 512, 1024  # of k in a split
 _SHRINKS, _RESIDENT = 3, {True: 3, False: 2}  # blocks a multiprocessor has; of y by whether b has the rank along memory
 _ORDER_WARPS = (32, 8)  # of the block that sorts, the most and the least
 __all__ = ["BACKWARD", "FORWARD", "HALVES", "KERNELS", "MMA_KERNELS", "launches", "tensor_cores"]
 
-FIELDS = {
+FIELDS: dict[str, str | int] = {
     **dict.fromkeys(("ids", "offsets", "ranks"), "ptr"),
     **dict.fromkeys(
         ("tokens", "k", "n", "adapters", "rank", "segments", "chunks", "each", "splits", "ids_step", "offsets_step",
          "ranks_step"), "i64"),
     **dict.fromkeys(("tile", "wide", "wide_ids", "wide_offsets", "wide_ranks"), "i32"),
     "parts": "workspace",
+    "lora_threads": THREADS, "lora_tile": _TILE, "lora_chunk": _CHUNK,
+}  # fmt: skip
+_MMA = {
+    "lora_listed": _MMA_TILE, "lora_shrink_threads": _MMA_THREADS, "lora_shrink_depth": _SLICE,
+    "lora_shrink_stages": _STAGES, "lora_expand_threads": THREADS, "lora_expand_rows": _ROWS,
+    "lora_expand_cols": _COLUMNS, "lora_expand_depth": _DEPTH, "lora_expand_stages": _EXPAND_STAGES,
 }  # fmt: skip
 SHRINK = Params(
     "LoraShrinkParams", x="ptr", a="ptr", copy="ptr", x_step="i64[2]", a_step="i64[3]", copy_step="i64[2]", **FIELDS
@@ -49,15 +56,16 @@ KERNELS = (
 
 SHRINK_MMA = Params(
     "LoraShrinkMmaParams", x="ptr", a="ptr", copy="ptr", x_step="i64[2]", a_step="i64[3]", copy_step="i64[2]",
-    order="ptr", list="ptr", shares="i32", **FIELDS,
+    order="ptr", list="ptr", shares="i32", **_MMA, **FIELDS,
 )  # fmt: skip
 EXPAND_MMA = Params(
     "LoraExpandMmaParams", b="ptr", scale="ptr", base="ptr", y="ptr", b_step="i64[3]", base_step="i64[2]",
-    y_step="i64[2]", scale_step="i64", order="ptr", list="ptr", ranges="i64", shares="i32", **FIELDS,
+    y_step="i64[2]", scale_step="i64", order="ptr", list="ptr", ranges="i64", shares="i32", **_MMA, **FIELDS,
 )  # fmt: skip
 ORDER = Params(
     "LoraOrderParams", ids="ptr", tokens="i64", adapters="i64", ids_step="i64", entries="i64", wide_ids="i32",
     warps="i32", tile="i32", order="workspace", list="workspace",
+    lora_order_threads=_ORDER_THREADS,
 )  # fmt: skip
 _MAJORS = {"B_K": (True, False)}
 _MMA_SOURCE = "gemm/lora_mma.cu"

@@ -12,16 +12,18 @@ from typing import Any
 
 from ...core import ElementKind, Geometry, Kernel, Problem, Step, View
 from ...core.variant import aligned
-from ...schedules.gemm import MATRICES, batch_count, dense, gemm_params, gemm_values, transposed
+from ...schedules.gemm import (
+    MATRICES, MMA_SLAB, MMA_SLICE, MMA_STAGES, MMA_THREADS, MMA_TILE, batch_count, dense, gemm_params, gemm_values,
+    transposed,
+)  # fmt: skip
 
 HALVES, TF32 = (ElementKind.F16, ElementKind.BF16), (ElementKind.F32,)
-SIZES = (128, 64)  # of tiles; kernels/gemm/mma.cuh has these numbers too
-_THREADS, _WARPS, _SLAB, _DEPTH = 128, 4, 32, 64  # bytes of k in a slice
+SIZES = (128, 64)  # of tiles
 # Pieces of k: enough that tiles of 64 rows fill a device of some 130 multiprocessors twice, none shorter than 512.
 _BLOCKS, _SHORTEST, _MOST = 256, 512, 8
 _PARTS_THREADS = 256
 
-PARAMS = gemm_params("GemmMmaParams", parts="ptr", items="i64", pieces="i64", piece="i32")
+PARAMS = gemm_params("GemmMmaParams", parts="ptr", items="i64", pieces="i64", piece="i32", **MMA_TILE)
 
 
 def _instances(kind: ElementKind) -> Mapping[str, Any]:
@@ -34,7 +36,7 @@ def _sums(kind: ElementKind) -> Mapping[str, Any]:
 
 
 _TILES = Kernel(
-    "mma", "gemm_mma<{T}, {OUT}, {A_K}, {B_K}, {GATED}, {SIZE}>", PARAMS, _instances, threads=_THREADS, min_blocks=2,
+    "mma", "gemm_mma<{T}, {OUT}, {A_K}, {B_K}, {GATED}, {SIZE}>", PARAMS, _instances, threads=MMA_THREADS, min_blocks=2,
 )  # fmt: skip
 _PARTS = Kernel("parts", "gemm_parts<{T}, {OUT}, {GATED}>", PARAMS, _sums, threads=_PARTS_THREADS, min_blocks=2)
 KERNELS = (_TILES,)
@@ -61,14 +63,13 @@ def _cols(size: int, gated: bool) -> int:
 def ring_bytes(size: int, gated: bool) -> int:
     """Bytes of the ring, or of what warps put the sums in at the end, where that is more."""
     cols, rights = _cols(size, gated), 1 + gated
-    stages = 3 if size == 128 else 4
-    ring = stages * (size + rights * cols) * _DEPTH
-    return max(ring, _WARPS * rights * _SLAB * (cols // 2 + 8) * 4)
+    ring = MMA_STAGES[size] * (size + rights * cols) * MMA_SLICE
+    return max(ring, MMA_THREADS // 32 * rights * MMA_SLAB * (cols // 2 + 8) * 4)
 
 
 def pieces_of(n: int, k: int, element: ElementKind) -> tuple[int, int]:
     """How many pieces k has, and slices a piece."""
-    slices = -(-k * element.itemsize // _DEPTH)
+    slices = -(-k * element.itemsize // MMA_SLICE)
     count = max(1, min(-(-_BLOCKS // max(1, -(-n // 64))), k // _SHORTEST, _MOST))
     each = max(1, -(-slices // count))
     return max(1, -(-slices // each)), each
@@ -110,7 +111,7 @@ def _step(p: Problem, size: int, blocks: int, parts: Any = "@null") -> Step | st
     pieces, piece = pieces_of(desc.n, desc.k, desc.element)
     values |= {"parts": parts, "items": batch_count(p), "pieces": pieces, "piece": piece}
     axes |= {"OUT": desc.out_element, "SIZE": size}
-    return Step("mma", (blocks, 1, 1), values, axes, _THREADS, ring_bytes(size, axes["GATED"]))
+    return Step("mma", (blocks, 1, 1), values, axes, MMA_THREADS, ring_bytes(size, axes["GATED"]))
 
 
 def tensor_cores(p: Problem) -> Geometry | str:

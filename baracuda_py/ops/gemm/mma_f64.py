@@ -9,11 +9,14 @@ from ...core import Geometry, Kernel, Problem, Step
 from ...schedules.gemm import batch_count, dense, gemm_params
 from .mma import operands
 
-SIZES = (128, 64)  # rows of a tile; kernels/gemm/mma_f64.cuh has these numbers too
+SIZES = (128, 64)  # rows of a tile
 _THREADS, _DEPTH = 128, 128  # bytes of k in a slice
 _STAGES = {128: 3, 64: 4}
 
-PARAMS = gemm_params("GemmMmaF64Params")
+PARAMS = gemm_params(
+    "GemmMmaF64Params", mma_f64_threads=_THREADS, mma_f64_slice_bytes=_DEPTH, mma_f64_stages_128=_STAGES[128],
+    mma_f64_stages_64=_STAGES[64],
+)  # fmt: skip
 KERNELS = (
     Kernel(
         "mma_f64", "gemm_mma_f64<{A_K}, {B_K}, {GATED}, {SIZE}>", PARAMS,

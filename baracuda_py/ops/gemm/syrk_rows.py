@@ -11,16 +11,16 @@ from typing import Any
 from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step
 from ...core.tensor import AXES, merge_axes, pad
 from ...schedules import gemm_wgmma
-from ...schedules.gemm import batch_count, dense, steps_of, transposed, wide_view
+from ...schedules.gemm import MMA_THREADS, MMA_TILE, batch_count, dense, steps_of, transposed, wide_view
 from .mma import HALVES, SIZES, TF32, k_first, pieces_of, ring_bytes
 
 __all__ = ["HALVES", "MMA", "SIMT", "TF32", "WGMMA", "simt", "tensor_cores", "warpgroups"]
 
 _MATRICES = ("a", "c", "y")
-_TILE, _THREADS, _BAND = 64, 128, 8
+_TILE, _BAND = 64, 8
 
 
-def params(name: str, **more: str) -> Params:
+def params(name: str, **more: str | int) -> Params:
     """The struct of every design, and fields of its own. strides: of a, aᵀ, c and y; batch: of a, c and y."""
     return Params(
         name, **dict.fromkeys(_MATRICES, "ptr"), alpha="scalar", beta="scalar", m="i64", n="i64", k="i64",
@@ -38,8 +38,8 @@ def _tiles(kind: ElementKind) -> Mapping[str, Any]:
 
 
 MMA = Kernel(
-    "mma", "syrk_mma<{T}, {OUT}, {A_K}, {SIZE}>", params("SyrkMmaParams", tiles="i64", piece="i32"), _tiles,
-    threads=_THREADS, min_blocks=2,
+    "mma", "syrk_mma<{T}, {OUT}, {A_K}, {SIZE}>", params("SyrkMmaParams", tiles="i64", piece="i32", **MMA_TILE), _tiles,
+    threads=MMA_THREADS, min_blocks=2,
 )  # fmt: skip
 SIMT = Kernel(
     "syrk", "syrk<{T}, {OUT}>",
@@ -110,7 +110,7 @@ def tensor_cores(p: Problem) -> Geometry | str:
         return found
     whole = (p.a if major else transposed(p.a)).aligned(16)  # rows in memory run along the axis of stride 1
     more = {"piece": pieces_of(p.desc.n, p.desc.k, p.desc.element)[1], "wide": found["wide"] & ~1 | int(whole)}
-    return _launch(p, "mma", size, more, {"A_K": major, "SIZE": size}, (_THREADS, ring_bytes(size, False)))
+    return _launch(p, "mma", size, more, {"A_K": major, "SIZE": size}, (MMA_THREADS, ring_bytes(size, False)))
 
 
 def simt(p: Problem) -> Geometry | str:

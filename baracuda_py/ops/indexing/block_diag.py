@@ -24,7 +24,7 @@ from ...schedules.concat import IN_ROWS, rows_apart
 from .indexed import MOVED
 
 CAPACITY = 64  # matrices a launch: their places travel in its parameters
-THREADS, IN_FLIGHT = 256, 4  # chunks of a thread, as in block_diag.cu
+THREADS, IN_FLIGHT = 256, 4  # chunks of a thread
 
 
 def _starts(shapes: Sequence[Shape]) -> list[tuple[int, int]]:
@@ -75,6 +75,7 @@ _TABLES = {"place": f"i64[{CAPACITY}]", "extent": f"i64[{CAPACITY}]", "strides":
 PARAMS = Params(
     "BlockDiagParams", matrices=f"ptr[{CAPACITY}]", y="ptr", rows="i64", columns="i64", chunks="i64", row="i64",
     step="i64[2]", first=f"i64[{CAPACITY}]", **_TABLES, count="i32", wide="i32", lanes="i32", segments="i32",
+    block_diag_in_flight=IN_FLIGHT,
 )  # fmt: skip
 
 
@@ -185,7 +186,7 @@ def backward_reference(desc: BlockDiagBackwardDescriptor, *, dy: Any) -> Mapping
 
 BACKWARD_PARAMS = Params(
     "BlockDiagBackwardParams", dy="ptr", dmatrices=f"ptr[{CAPACITY}]", elements="i64", step="i64[2]",
-    first=f"i64[{CAPACITY}]", row=f"i64[{CAPACITY}]", **_TABLES, count="i32",
+    first=f"i64[{CAPACITY}]", row=f"i64[{CAPACITY}]", **_TABLES, count="i32", block_diag_in_flight=IN_FLIGHT,
 )  # fmt: skip
 
 

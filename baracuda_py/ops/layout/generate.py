@@ -18,7 +18,7 @@ from ...core.checked import INT64, checked, wholes
 from ...core.element import COMPLEX, INTS
 from ...core.element import cast as cast_values
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
+from ...schedules.map import STRIDED, THREADS, chunked, lay_out, map_params, strided, takes, widths
 
 FORMS = ("counted", "spaced", "powers", "ratio", "equal", "below", "cosine", "tent", "reciprocal", "lower", "upper")
 WHOLE = ("counted", "spaced", "equal", "below", "lower", "upper")  # what integers and bools have
@@ -172,7 +172,7 @@ def _geometry(p: Problem) -> Geometry | str:
     options = widths(desc.element.itemsize)
     flat = alone.dense and axes.rank <= 1 and (not axes.rank or axes.strides[1][0] == 1) and alone.access(options[0])
     vec = options[0] if flat else next(w for w in options if takes(alone, w))
-    each = 1 if flat else 2 if vec > 1 else 4  # as in map.cuh
+    each = 1 if flat else strided(vec)
     params = {
         **chunked(found, vec), "last": desc.last, "diagonal": desc.diagonal, "columns": desc.columns,
         "form": FORMS.index(desc.form),
@@ -239,7 +239,7 @@ class GeneratePlan(Plan):
                 Kernel(
                     "flat", "generate<{T}, Flat<{VEC}>>", PARAMS, _flat, threads=THREADS,
                 ),
-                Kernel("strided", "generate<{T}, Strided<{VEC}>>", PARAMS, _strided, threads=THREADS),
+                Kernel("strided", f"generate<{{T}}, {STRIDED}>", PARAMS, _strided, threads=THREADS),
             ),
             elements=ELEMENTS, guarantee=Guarantee(_bound, batch_invariant=True, math="float64"), may_spill=True,
         ),

@@ -20,9 +20,12 @@ from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.keywords import entry, unexpected
 from ...core.tensor import Shape
-from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
+from ...schedules.map import STRIDED, THREADS, chunked, lay_out, map_params, strided, takes, widths
 from ..indexing.indexed import MOVED
 from .pad import number_of
+
+
+_ROWS_EACH = 4  # chunks of a thread, where rows of y are dense
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +110,7 @@ def _geometry(p: Problem) -> Geometry | str:
         "along": last[2], "index_wide": p.index.element is ElementKind.I64,
     }  # fmt: skip
     rows = vec > 1 and last[1:] == [0, 1]
-    each = 2 if vec > 1 and not rows else 4  # as `Strided` in map.cuh
+    each = _ROWS_EACH if rows else strided(vec)
     blocks = max(1, -(-(axes.count // vec) // (THREADS * each)))
     step = Step("one_hot_rows" if rows else "one_hot", (blocks, 1, 1), params, {"BYTES": size, "VEC": vec}, THREADS)
     return Geometry((step,), layout=alone.layout(alone.inner))
@@ -136,8 +139,9 @@ class OneHotPlan(Plan):
         Variant(
             "map", _geometry, "layout/one_hot.cu",
             (
-                Kernel("one_hot", "one_hot<{BYTES}, Strided<{VEC}>>", PARAMS, _axes, threads=THREADS),
-                Kernel("one_hot_rows", "one_hot_rows<{BYTES}, Strided<{VEC}, 4>>", PARAMS, _wide, threads=THREADS),
+                Kernel("one_hot", f"one_hot<{{BYTES}}, {STRIDED}>", PARAMS, _axes, threads=THREADS),
+                Kernel("one_hot_rows", f"one_hot_rows<{{BYTES}}, Strided<{{VEC}}, {_ROWS_EACH}>>", PARAMS, _wide,
+                       threads=THREADS),
             ),
             elements=MOVED, guarantee=Guarantee(Exact(), native=True, batch_invariant=True),
         ),

@@ -16,7 +16,7 @@ from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
-from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
+from ...schedules.map import STRIDED, THREADS, chunked, lay_out, map_params, strided, takes, widths
 from ..indexing.indexed import MOVED
 
 
@@ -65,7 +65,7 @@ def _axes(kind: ElementKind) -> Mapping[str, Any]:
     return {"BYTES": (kind.itemsize,), "VEC": widths(kind.itemsize)}
 
 
-KERNELS = (Kernel("triangle", "triangle<{BYTES}, Strided<{VEC}>>", PARAMS, _axes, threads=THREADS),)
+KERNELS = (Kernel("triangle", f"triangle<{{BYTES}}, {STRIDED}>", PARAMS, _axes, threads=THREADS),)
 
 
 def triangle_geometry(desc: Any, y: View, x: View, names: Mapping[str, Any]) -> Geometry | str:
@@ -81,7 +81,7 @@ def triangle_geometry(desc: Any, y: View, x: View, names: Mapping[str, Any]) -> 
         **names, **chunked(found, vec), "diagonal": desc.diagonal, "upper": desc.upper,
         "step": axes.strides[2][-1] if axes.rank else 0,
     }  # fmt: skip
-    blocks = max(1, -(-(axes.count // vec) // (THREADS * (2 if vec > 1 else 4))))  # as `Strided` in map.cuh
+    blocks = max(1, -(-(axes.count // vec) // (THREADS * strided(vec))))
     step = Step("triangle", (blocks, 1, 1), params, {"BYTES": size, "VEC": vec}, THREADS)
     return Geometry((step,), layout=moved.layout(moved.inner))
 

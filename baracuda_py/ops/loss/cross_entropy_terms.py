@@ -173,9 +173,10 @@ def reference(
 
 
 POINTERS = {"x": "ptr", "other": "ptr", "negative": "ptr", "labels": "ptr", "target": "ptr", "weight": "ptr"}
-OPTIONS = {
+OPTIONS: dict[str, str | int] = {
     **dict.fromkeys(("smoothing", "z_loss", "softcap", "logit_scale"), "f64"),
     **dict.fromkeys(("ignore", "weight_step"), "i64"), **dict.fromkeys(("wide_targets", "wide"), "i32"),
+    "row_loss_threads": THREADS,
 }  # fmt: skip
 PARAMS = Params(
     "CrossEntropyTermsParams", **POINTERS, loss="ptr", entropy="ptr", argmax="ptr", losses="workspace",

@@ -18,6 +18,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.checked import require_some
+from ...schedules.reduce import REDUCE
 from ...schedules.loss_sums import total_weight
 from ...schedules.row_groups import FLUSHED, group_params, group_rows
 from .cross_entropy_terms import (
@@ -77,6 +78,7 @@ def reference(
 BACKWARD = Params(
     "CrossEntropyTermsBackwardParams", **POINTERS, dloss="ptr", dentropy="ptr", dlogits="ptr", dprobabilities="ptr",
     total="ptr", status="status", divisor="f64", per_row="i32", divided="i32", **OPTIONS, **group_params(7, 3),
+    **REDUCE,
 )  # fmt: skip
 
 

@@ -142,13 +142,14 @@ def in_torch(
     return made
 
 
-FIELDS = {
+FIELDS: dict[str, str | int] = {
     **dict.fromkeys(("targets", "input_lengths", "target_lengths", "log_probs"), "ptr"), "step": "i64[3]",
     "target_step": "i64[2]",
     **dict.fromkeys(
         ("steps", "batch", "classes", "total", "most", "states", "blank", "input_step", "length_step", "nll_step",
          "loss_step"), "i64"),
     **dict.fromkeys(("padded", "wide_targets", "wide_inputs", "wide_lengths", "zero_infinity", "by_length"), "i32"),
+    "ctc_threads": THREADS,
 }  # fmt: skip
 PARAMS = Params(
     "CtcAlphaParams", **FIELDS, loss="ptr", log_alpha="ptr", nll="ptr", rows="workspace", shares="workspace",

@@ -149,7 +149,7 @@ ROWS = Params(
     class_start="i64", ignore="i64", parts="i64", targets_step="i64", bias_step="i64", weight_step="i64",
     loss_step="i64", lse_step="i64", target_step="i64", dloss_step="i64", dlse_step="i64", dtarget_step="i64",
     smoothing="f64", z_loss="f64", softcap="f64", wide_targets="i32", part="i32", mean="i32", per_row="i32",
-    keep_sums="i32", backward="i32", stage="i32",
+    keep_sums="i32", backward="i32", stage="i32", long_group=LONG,
 )  # fmt: skip
 
 

@@ -248,8 +248,8 @@ def in_torch(
 
 
 _OPERANDS = ("policy", "old", "advantages", "reference", "mask", "entropy")
-FIELDS = {
-    **dict.fromkeys(_OPERANDS, "ptr"), "step": "i64[6][2]",
+FIELDS: dict[str, str | int] = {
+    **dict.fromkeys(_OPERANDS, "ptr"), "step": "i64[6][2]", "policy_threads": THREADS, "policy_chunk": CHUNK,
     **dict.fromkeys(("rows", "tokens", "chunks"), "i64"),
     **dict.fromkeys(("low", "high", "delta", "beta", "bonus", "divisor"), "f64"),
     **dict.fromkeys(("value", "estimator", "per_sequence", "per_token", "by_row", "by_count"), "i32"),

@@ -199,11 +199,12 @@ def in_torch(
     return {"loss": made.mean() if desc.reduction == "mean" else made.sum(), "nll": made}
 
 
-FIELDS = {
+FIELDS: dict[str, str | int] = {
     **dict.fromkeys(("targets", "logit_lengths", "target_lengths"), "ptr"), "target_step": "i64[2]",
     **dict.fromkeys(
         ("steps", "batch", "positions", "blank", "input_step", "length_step", "nll_step", "loss_step"), "i64"),
     **dict.fromkeys(("wide_targets", "wide_inputs", "wide_lengths", "fused"), "i32"),
+    "rnnt_threads": THREADS,
 }  # fmt: skip
 ROWS = Params("RnntRowsParams", **FIELDS, logits="ptr", lse="ptr", log_steps="ptr", **row_params(1))
 ALPHA = Params(

@@ -151,9 +151,10 @@ def reference(
         return {"loss": losses.sum() / weights.sum() if desc.reduction == "mean" else losses.sum()}
 
 
-OPTION_FIELDS = {
+OPTION_FIELDS: dict[str, str | int] = {
     **dict.fromkeys(("margin", "eps", "order"), "f64"), **dict.fromkeys(("ignore", "weight_step", "label_step"), "i64"),
     **dict.fromkeys(("swap", "wide_targets", "whole_target", "wide"), "i32"),
+    "row_loss_threads": THREADS,
 }  # fmt: skip
 POINTERS = ("x", "other", "negative", "labels", "target", "weight")
 PARAMS = Params(

@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.checked import require_some
 from ...schedules.loss_sums import of_dense, total_weight
-from ...schedules.reduce import reduce_kernels
+from ...schedules.reduce import REDUCE, reduce_kernels
 from ...schedules.row_groups import group_params
 from .pointwise_loss_backward import TOTAL
 from .row_kinds import RowLossKind
@@ -80,6 +80,7 @@ _SLOTS = ("dx", "dother", "dnegative")
 BACKWARD = Params(
     "RowLossBackwardParams", **dict.fromkeys((*POINTERS, "dloss", *_SLOTS, "total"), "ptr"), status="status",
     divisor="f64", per_row="i32", divided="i32", **OPTION_FIELDS, **group_params(7, 2),
+    **REDUCE,
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...schedules.channels import ROW, THREADS, Planes, channel_case, single_kernel
 from ...schedules.norms import affine_elements
+from ...schedules.reduce import REDUCE
 from ...core.variant import aligned
 from .channel_norm import APPLY_KERNELS, across, applied, apply_step
 
@@ -72,6 +73,7 @@ def reference(
 GIVEN = Params(
     "ChannelGivenParams", mean="ptr", var="ptr", table="workspace", saved_mean="ptr", saved_rstd="ptr", rows="i64",
     mean_stride="i64", var_stride="i64", eps="f64", mean_wide="i32", var_wide="i32", inverse="i32",
+    **REDUCE,
 )  # fmt: skip
 
 

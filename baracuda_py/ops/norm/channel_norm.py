@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...schedules.channels import (
     HELD_THREADS, Channels, Planes, across_params, across_step, channel_case, fold_lanes, fold_step, held_params,
-    held_step, of_channels, of_statistics, part_launches, single_kernel, split,
+    held_step, of_channels, of_statistics, partial_launches, single_kernel, split,
 )  # fmt: skip
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.norms import affine_elements
@@ -81,8 +81,8 @@ def reference(desc: ChannelNormDescriptor, *, x: Any, weight: Any, bias: Any, wa
 
 MOMENTS = reduce_params("ChannelMomentsParams")
 FOLD = Params(
-    "ChannelFoldParams", parts="workspace", table="ptr", mean="ptr", rstd="ptr", var="ptr", rows="i64", members="i64",
-    eps="f64", lanes="i32",
+    "ChannelFoldParams", partials="workspace", table="ptr", mean="ptr", rstd="ptr", var="ptr", rows="i64",
+    members="i64", eps="f64", lanes="i32",
 )  # fmt: skip
 APPLY = Params(
     "ChannelNormParams", y="ptr", x="ptr", table="workspace", weight="ptr", bias="ptr", wide="i32", **map_params(5)
@@ -118,21 +118,22 @@ def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     x = split(p.x, desc)
     assert x is not None
-    parts = part_launches(p, (x,), whole=True)
-    if isinstance(parts, str):
-        return parts
+    partials = partial_launches(p, (x,), whole=True)
+    if isinstance(partials, str):
+        return partials
     rows = desc.batch * desc.num_groups if desc.over != "batch" else desc.channels
     values = {
-        "parts": 0, "table": ("@workspace", parts.table), "rows": rows, "members": parts.members, "eps": desc.eps,
+        "partials": 0, "table": ("@workspace", partials.table), "rows": rows, "members": partials.members,
+        "eps": desc.eps,
     }  # fmt: skip
-    steps: list[Any] = [*parts.steps, fold_step("fold", rows, fold_lanes(parts.members), values)]
+    steps: list[Any] = [*partials.steps, fold_step("fold", rows, fold_lanes(partials.members), values)]
     layout = "strided"
     if p.y is not None:
-        last = apply_step(p, parts.table)
+        last = apply_step(p, partials.table)
         if isinstance(last, str):
             return last
         steps, layout = [*steps, *last.steps], last.layout
-    return Geometry(tuple(steps), parts.used, layout)
+    return Geometry(tuple(steps), partials.used, layout)
 
 
 HELD = held_params(

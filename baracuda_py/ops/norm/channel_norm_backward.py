@@ -18,7 +18,7 @@ from ...core.tensor import View
 from ...core.variant import Step, aligned
 from ...schedules.channels import (
     HELD_THREADS, Channels, across_params, across_step, channel_case, fold_lanes, fold_step, held_params, held_step,
-    of_channels, of_statistics, part_launches, single_kernel, split,
+    of_channels, of_statistics, partial_launches, single_kernel, split,
 )  # fmt: skip
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.norms import affine_elements
@@ -96,7 +96,7 @@ def in_torch(
 
 SUMS = reduce_params("ChannelSumsParams", ("dy", "x", "mean"), rstd="ptr")
 FOLD = Params(
-    "ChannelFoldBackwardParams", parts="workspace", table="workspace", mean="ptr", rstd="ptr", weight="ptr",
+    "ChannelFoldBackwardParams", partials="workspace", table="workspace", mean="ptr", rstd="ptr", weight="ptr",
     dweight="ptr", dbias="ptr", rows="i64", groups="i64", members="i64", summed="i64", samples="i64", affine="i64",
     weight_stride="i64", dweight_stride="i64", dbias_stride="i64", inverse="f64", lanes="i32", wide="i32",
 )  # fmt: skip
@@ -110,7 +110,7 @@ ACROSS = across_params(
     "ChannelNormAcrossBackwardParams", 3, dx="ptr", dy="ptr", x="ptr", weight="ptr", weight_step="i64"
 )
 HELD = held_params(
-    "ChannelNormHeldBackwardParams", ("dy", "x", "dx"), mean="ptr", rstd="ptr", weight="ptr", parts="ptr",
+    "ChannelNormHeldBackwardParams", ("dy", "x", "dx"), mean="ptr", rstd="ptr", weight="ptr", partials="ptr",
     weight_stride="i64", inverse="f64",
 )  # fmt: skip
 
@@ -130,11 +130,11 @@ def _lanes(desc: ChannelNormBackwardDescriptor) -> int:
 
 
 def _fold(p: Problem, kernel: str, rows: int, members: int, table: int) -> Step:
-    """The launch that adds up parts, for `rows` statistics and where it is wanted for the channels."""
+    """The launch that adds up partials, for `rows` statistics and where it is wanted for the channels."""
     desc = p.desc
     affine = desc.channels if p.dweight is not None or p.dbias is not None else 0
     values = {
-        "parts": 0, "table": table, "rows": rows, "groups": max(desc.num_groups, 1), "members": members,
+        "partials": 0, "table": table, "rows": rows, "groups": max(desc.num_groups, 1), "members": members,
         "summed": 0 if desc.given else members, "samples": _samples(desc), "affine": affine,
         "weight_stride": _stride(p.weight), "dweight_stride": _stride(p.dweight), "dbias_stride": _stride(p.dbias),
         "inverse": 1.0 / max(desc.count, 1), "wide": desc.weight_element is not desc.element,
@@ -149,7 +149,7 @@ def _held(p: Problem) -> Geometry | str:
         return "dx is wanted, and takes sums of a row"
     values = {
         "weight_stride": _stride(p.weight), "inverse": 1.0 / max(desc.count, 1),
-        "parts": ("@workspace", 0) if affine else "@null",
+        "partials": ("@workspace", 0) if affine else "@null",
     }  # fmt: skip
     step = held_step(p, ("dy", "x", "dx"), 2, _lanes(desc), values)
     if isinstance(step, str):
@@ -165,25 +165,25 @@ def _geometry(p: Problem) -> Geometry | str:
     desc = p.desc
     views = tuple(split(v, desc) for v in (p.dy, p.x))
     place = of_statistics(desc)
-    parts = part_launches(p, (*views, place), whole=False, packed=2)  # type: ignore[arg-type]
-    if isinstance(parts, str):
-        return parts
+    partials = partial_launches(p, (*views, place), whole=False, packed=2)  # type: ignore[arg-type]
+    if isinstance(partials, str):
+        return partials
     summed = p.dweight is not None or p.dbias is not None or not desc.given
     rows = math.prod(desc.statistic_shape) if p.dx is not None else 0
-    steps: list[Any] = [*(parts.steps if summed else ()), _fold(p, "fold", rows, parts.members, parts.table)]
+    steps: list[Any] = [*(partials.steps if summed else ()), _fold(p, "fold", rows, partials.members, partials.table)]
     layout = "strided"
     if p.dx is not None:
-        given = {"table": parts.table, "weight_step": _stride(p.weight)}
+        given = {"table": partials.table, "weight_step": _stride(p.weight)}
         step = across_step(p, "across", (p.dy, p.x, p.dx), given)
         if step is not None:
             dense = p.dy.dense and p.x.dense and p.dx.dense
-            return Geometry((*steps, step), parts.used, "contiguous" if dense else "inner_contiguous")
+            return Geometry((*steps, step), partials.used, "contiguous" if dense else "inner_contiguous")
         shown = (split(p.dx, desc), *views, place, of_channels(p.weight, desc))
-        last = map_geometry(p, shown, {"table": parts.table, "wide": desc.weight_element is not desc.element})
+        last = map_geometry(p, shown, {"table": partials.table, "wide": desc.weight_element is not desc.element})
         if isinstance(last, str):
             return last
         steps, layout = [*steps, *last.steps], last.layout
-    return Geometry(tuple(steps), parts.used, layout)
+    return Geometry(tuple(steps), partials.used, layout)
 
 
 class ChannelNormBackwardPlan(Plan):

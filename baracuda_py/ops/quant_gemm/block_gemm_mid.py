@@ -18,13 +18,15 @@ from ..quantize.stored import format_header, in_threes, stored_params, stored_va
 from .block_gemm_wgmma import SUMS, Y_FIELDS, added, to_y
 
 LEAST, MOST = 17, 64  # rows of x for which this row comes first
-_PARAMS = Params(
-    "BlockGemmMidParams", x="ptr", m="i64", n="i64", k="i64", x_steps="i64[3]", chunk_bytes="i64", parts="i32",
-    each="i32", **Y_FIELDS, **stored_params(),
-)  # fmt: skip
-
 _ROWS = 64  # of x in a block
 _COLUMNS, _CHUNK, _RUN, _GROUPS = 128, 128, 32, 2  # of y in a block; of k in a chunk, in a run; groups of warps
+_SHORT_STAGES, _STAGES = 3, 2  # of the ring: of codes of at most four bits, and of others
+_PARAMS = Params(
+    "BlockGemmMidParams", x="ptr", m="i64", n="i64", k="i64", x_steps="i64[3]", chunk_bytes="i64", parts="i32",
+    each="i32", mid_rows=_ROWS, mid_columns=_COLUMNS, mid_groups=_GROUPS, mid_short_stages=_SHORT_STAGES,
+    mid_stages=_STAGES, **Y_FIELDS, **stored_params(),
+)  # fmt: skip
+
 _NUMBERS = 8 * 4 * 36 * 8  # bytes of scales and zero points of a chunk of both groups
 _LEAST = 4  # chunks in a part of k
 _PARTS = (1, 2, 3, 4, 6, 8)
@@ -37,7 +39,7 @@ def _smem(p: Problem) -> int:
     """Bytes of shared memory: chunks of x and codes under way, and scales."""
     row = p.desc.kind.row
     codes = int(row.bytes(_RUN)) if row.scales else 0  # of a run
-    stages = 3 if codes <= _RUN // 2 else 2
+    stages = _SHORT_STAGES if codes <= _RUN // 2 else _STAGES
     x, runs = _ROWS * _CHUNK * p.desc.element.itemsize, _COLUMNS * _CHUNK // _RUN
     return int(stages * _GROUPS * (x + runs * codes) + (_NUMBERS if row.scales else 0))
 

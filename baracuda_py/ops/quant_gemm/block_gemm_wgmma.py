@@ -13,7 +13,7 @@ from typing import Any
 from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ...core.checked import INT32
 from ...schedules.gemm import wide_view
-from ...schedules.gemm_wgmma import operand_map, shared_memory
+from ...schedules.gemm_wgmma import AHEAD, RASTER_ROWS, operand_map, shared_memory
 from ..quantize.stored import in_threes, stored_params, stored_values
 
 Y_FIELDS = {"y": "ptr", "bias": "ptr", "y_steps": "i64[3]", "bias_step": "i64", "wide": "i32", "wide_out": "i32"}
@@ -28,7 +28,6 @@ _SUMS_PARAMS = Params(
 _ROWS, _DEPTH, _CHUNK = 128, 64, 128  # of W in a tile, of k in a stage, and of k whose codes are fetched ahead
 _CLUSTERS = {256: 2, 128: 1}  # by columns of a tile
 _THREADS = {256: 384, 128: 512}
-_BAND, _LEAD = 8, 2  # as `gemm_wgmma` has them
 _LEAST, _TURN = 4, 2  # stages in a part of k, and that are decoded at once
 _PARTS = (1, 2, 3, 4, 6, 8)
 # What parts are chosen for, and tiles and parts by: multiprocessors, and in clocks a stage by columns, the end of a
@@ -116,7 +115,7 @@ def geometry(p: Problem) -> Geometry | str:
     held = View(0, (batch * parts, desc.m, desc.n), (desc.m * pitch, pitch, 1), ElementKind.F32)
     written = to_y(p, y, "y", True) if parts == 1 else to_y(p, held, ("@workspace", 0), False)
     values |= written | _tiles(p, rows, cols, total) | {
-        "x_map": made[0], "x_step": made[2], "parts": parts, "each": each, "lead": min(_LEAD, last),
+        "x_map": made[0], "x_step": made[2], "parts": parts, "each": each, "lead": min(AHEAD[True], last),
     }  # fmt: skip
     blocks = min(total, max(1, p.device.sms // cluster)) * cluster
     step = Step(
@@ -129,6 +128,6 @@ def geometry(p: Problem) -> Geometry | str:
 def _tiles(p: Problem, rows: int, cols: int, total: int) -> dict[str, Any]:
     desc = p.desc
     return {
-        "m": desc.m, "n": desc.n, "k": desc.k, "rows": rows, "cols": cols, "band": _BAND, "total": total,
+        "m": desc.m, "n": desc.n, "k": desc.k, "rows": rows, "cols": cols, "band": RASTER_ROWS, "total": total,
         "chunk_bytes": int(desc.kind.row.bytes(desc.k) * _CHUNK // max(desc.k, 1)),
     }  # fmt: skip

@@ -31,9 +31,7 @@ from .int_gemm import IntGemmDescriptor, IntGemmKind
 
 E = ElementKind
 _FLOATS = schedule.OUTPUTS[:3]
-_SIZES = (128, 64)  # of tiles, as kernels/quant_gemm/int8_tile.cuh has them
 _TABLE = 4352  # bytes of shared memory, at most, that the table of kernels/gemm/groups.cuh takes beside a tile's
-_FEW, _COLUMNS = 16, 8  # rows and columns of a tile of kernels/quant_gemm/int_few.cuh
 _NAMES = {"a": "x", "b": "weight", "y": "y", "scale_a": "x_scales", "scale_b": "scales", "bias": "bias"}
 
 
@@ -161,7 +159,7 @@ def _kernels(long: bool) -> tuple[Kernel, ...]:
             _name(long, size), f"grouped_int_gemm_mma<{{KIND}}, {str(long).lower()}, {size}>", _PARAMS,
             min_blocks=1 if long else 128 // size,
         )
-        for size in (_SIZES[1:] if long else _SIZES)
+        for size in (schedule.SIZES[1:] if long else schedule.SIZES)
     )  # fmt: skip
 
 
@@ -210,15 +208,15 @@ def _launch(p: Problem, kernel: str, rows: int, columns: int, values: Mapping[st
 
 def _few(p: Problem) -> Geometry | str:
     desc = p.desc
-    if desc.total > _FEW * max(desc.experts, 1):
-        return f"{desc.total} rows are not few for {desc.experts} experts, at most {_FEW} for each on average"
+    if desc.total > schedule.FEW * max(desc.experts, 1):
+        return f"{desc.total} rows are not few for {desc.experts} experts, at most {schedule.FEW} for each on average"
     values = _values(p)
     if isinstance(values, str):
         return values
     for bit, name in enumerate(("x", "weight")):
         if not values["wide"] >> bit & 1:
             return f"{name} with strides {p.views[name].strides} must have k along memory in rows of whole 16 bytes"
-    return _launch(p, _FEW_KERNEL.name, _FEW, _COLUMNS, values)
+    return _launch(p, _FEW_KERNEL.name, schedule.FEW, schedule.FEW_COLUMNS, values)
 
 
 def _warpgroups(p: Problem) -> Geometry | str:
@@ -250,8 +248,8 @@ def _mma(long: bool) -> Callable[[Problem], Geometry | str]:
             return values
         # Groups of some 100 rows at least fill tiles of 128; smaller ones, and few tiles, take those of 64.
         fills = desc.total >= 96 * desc.experts and desc.total * desc.n >= 128 * 128 * p.device.sms
-        fits = schedule.ring_bytes(_SIZES[0]) + _TABLE <= p.device.smem
-        size = _SIZES[0] if fills and fits and not long else _SIZES[1]
+        fits = schedule.ring_bytes(schedule.SIZES[0]) + _TABLE <= p.device.smem
+        size = schedule.SIZES[0] if fills and fits and not long else schedule.SIZES[1]
         return _launch(p, _name(long, size), size, size, values, schedule.ring_bytes(size))
 
     return geometry

@@ -25,8 +25,9 @@ from .qkv_gemm import PARTS, layout_of, own_scales
 from .unpacked import DENSE, held_view
 
 E = ElementKind
-_WARPS, _COLUMNS, _RUN = 8, 32, 16  # as in kernels/quant_gemm/qkv_int8_few.cu
+_WARPS, _COLUMNS, _RUN = 8, 32, 16  # of a block; of y in a block; of k of a lane
 TILES = (1, 2)  # of 8 rows of x, that a block may have
+_LAYOUTS = ("any", "along_n", "along_k")
 _ANY, _ALONG_N, _ALONG_K = range(3)
 
 
@@ -127,7 +128,8 @@ FEW = Params(
     "QkvInt8Params", x="ptr", **{f"{name}_{part}": "ptr" for name in ("w", *_VECTORS, "y") for part in PARTS},
     scale_q="scalar", scale_k="scalar", scale_v="scalar", first="i64[3]", m="i64", n="i64[3]", k="i64",
     x_steps="i64[2]", w_steps="i64[3][2]", y_steps="i64[3][2]", scale_steps="i64[3]", bias_steps="i64[3]",
-    layout="i32[3]", wide_x="i32",
+    layout="i32[3]", wide_x="i32", int8_warps=_WARPS, int8_columns=_COLUMNS, int8_run=_RUN,
+    Int8Layout=_LAYOUTS,
 )  # fmt: skip
 _WIDEN_PARAMS = Params(
     "QkvInt8WidenParams", w="ptr", scales="ptr", y="ptr", scale="scalar", rows="i64", cols="i64", w_steps="i64[2]",

@@ -17,7 +17,7 @@ from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.error_bound import ErrorBound
 from ...schedules.gemm import steps_of, wide_view
-from ...schedules.packed_gemm import SIZES, STAGES, THREADS, staging_bytes, tile_size
+from ...schedules.packed_gemm import LINES, SIZES, STAGES, THREADS, staging_bytes, tile_size
 from .sparse24 import metadata_in_order, places_of
 from .sparse24_unpacked import unpacked_rows
 from .sparse24_wgmma import wgmma_row
@@ -106,7 +106,7 @@ def in_torch(torch: Any, desc: Sparse24GemmDescriptor, *, x: Any, values: Any, m
 PARAMS = Params(
     "Sparse24GemmParams", y="ptr", x="ptr", values="ptr", metadata="ptr", bias="ptr", m="i64", n="i64", k="i64",
     x_strides="i64[2]", values_strides="i64[2]", metadata_strides="i64[2]", y_strides="i64[2]", bias_step="i64",
-    wide="i32",
+    wide="i32", **LINES,
 )  # fmt: skip
 _KERNELS = (Kernel("mma", "sparse24_gemm<{T}, {SIZE}>", PARAMS, {"SIZE": SIZES}, threads=THREADS, min_blocks=1),)
 

@@ -22,8 +22,8 @@ from .stored import (
     LEARNED, StoredArgs, StoredFields, format_header, infer_stored, rows_of, stored_case, stored_params, stored_values,
 )  # fmt: skip
 
-# As in kernels/quantize/block_dequantize.cu: threads of a block and a warp, values of a part of a strip, and parts.
-THREADS, _WARP, _PART, _PARTS = 256, 32, 256, 4
+THREADS, _WARP = 256, 32
+_PARTS, _PART = 4, _WARP * PART  # parts of a strip, and values of a part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,8 @@ def reference(
 
 PARAMS = Params(
     "BlockDequantizeParams", y="ptr", y_step="i64", rows="i64", n="i64", k="i64", wide="i32", strips="i32",
-    part_bytes="i32", part_groups="i32", part_rest="i32", **stored_params(),
+    part_bytes="i32", part_groups="i32", part_rest="i32", dequantize_threads=THREADS,
+    dequantize_parts=_PARTS, **stored_params(),
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from .stored import (
     LEARNED, StoredArgs, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
 )  # fmt: skip
 
-_THREADS, _WARP = 256, 32  # as in kernels/quantize/block_dequantize_backward.cu
+_THREADS, _WARP = 256, 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,8 @@ def reference(
 
 PARAMS = Params(
     "BlockDequantizeBackwardParams", dscales="ptr", dy="ptr", dy_steps="i64[3]", to_steps="i64[3]", count="i64",
-    row_groups="i64", n="i64", k="i64", lane_bits="i32", wide="i32", **stored_params(),
+    row_groups="i64", n="i64", k="i64", lane_bits="i32", wide="i32", scale_sums_threads=_THREADS,
+    **stored_params(),
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.tensor import Shape
-from ...schedules.blocks import BlockMap
+from ...schedules.blocks import SINGLE, BlockMap
 from ...schedules.map import THREADS, map_params
 from ..elementwise.cast import CODES, PACKED
 from .affine import (
@@ -84,7 +84,7 @@ def reference(
 PARAMS = Params(
     "DequantizeParams", y="ptr", x="ptr", scales="ptr", zero_points="ptr", uniform_scale="scalar",
     uniform_zero_point="iscalar", step="i64", scales_step="i64", zero_points_step="i64", columns="i64", base="i64",
-    to="i32", scale_code="i32", zero_code="i32", uniform="i32", **map_params(6),
+    to="i32", scale_code="i32", zero_code="i32", uniform="i32", **SINGLE, **map_params(6),
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.tensor import Shape
-from ...schedules.blocks import BlockMap
+from ...schedules.blocks import SINGLE, BlockMap
 from ...schedules.map import THREADS, map_params
 from .affine import AffineFields, affine_params, draw_scope, infer_block_shape, random_zeros, shared, shared_views, wide
 
@@ -105,7 +105,7 @@ PARAMS = Params(
     "FakeQuantizeParams", y="ptr", mask="ptr", dx="ptr", x="ptr", scales="ptr", zero_points="ptr", dy="ptr",
     uniform_scale="scalar", uniform_zero_point="iscalar", step="i64", scales_step="i64", zero_points_step="i64",
     columns="i64", base="i64", low="f64", high="f64", scale_code="i32", zero_code="i32", uniform="i32", whole="i32",
-    divided="i32", **map_params(6),
+    divided="i32", **SINGLE, **map_params(6),
 )  # fmt: skip
 
 

@@ -23,6 +23,8 @@ from .fp8_cast import WIDE, cast_in_torch, raised, scaled
 
 E = ElementKind
 SIDE, EACH = 64, 16  # of a tile, and of a thread's piece of it
+TILE = {"transposing_side": SIDE, "transposing_each": EACH}
+"""Params fields of kernels that include `kernels/quantize/transpose_tile.cuh`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +73,7 @@ def reference(desc: Fp8CastTransposeDescriptor, *, x: Any, amax: Any, scale: Any
 
 PARAMS = Params(
     "Fp8TransposeParams", y="ptr", yt="ptr", x="ptr", amax="ptr", scale="scalar", **row_params(2), yt_column="i64",
-    yt_row="i64", code="i32",
+    yt_row="i64", code="i32", **TILE,
 )  # fmt: skip
 
 

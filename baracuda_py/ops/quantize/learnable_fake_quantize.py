@@ -18,7 +18,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast
 from ...core.tensor import Shape
-from ...schedules.blocks import BlockMap
+from ...schedules.blocks import SINGLE, BlockMap
 from ...schedules.map import THREADS, map_params
 from ...schedules.reduce import reduce_kernels, reduce_params
 from ..elementwise.cast import CODES
@@ -104,7 +104,7 @@ def reference(
 PARAMS = Params(
     "LearnableFakeQuantizeParams", y="ptr", dx="ptr", x="ptr", scales="ptr", zero_points="ptr", dy="ptr", step="i64",
     scales_step="i64", zero_points_step="i64", columns="i64", base="i64", low="f64", high="f64", scale_code="i32",
-    **map_params(6),
+    **SINGLE, **map_params(6),
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ...core.element import FP8, cast as cast_values, decode, encode
 from ...schedules.rows import row_params
 from ..norm.norm_quantize_blocks import block_scale
 from .fp8_cast import WIDE
-from .fp8_cast_transpose import Fp8CastTransposeDescriptor, transposing
+from .fp8_cast_transpose import TILE, Fp8CastTransposeDescriptor, transposing
 
 E = ElementKind
 BLOCK = 32
@@ -80,7 +80,7 @@ def reference(desc: Mxfp8CastTransposeDescriptor, *, x: Any) -> Mapping[str, Any
 
 PARAMS = Params(
     "Mxfp8TransposeParams", y="ptr", scales="ptr", yt="ptr", scales_t="ptr", x="ptr", **row_params(2),
-    yt_column="i64", yt_row="i64", code="i32", largest="f32",
+    yt_column="i64", yt_row="i64", code="i32", largest="f32", **TILE,
 )  # fmt: skip
 
 

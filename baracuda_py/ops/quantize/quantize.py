@@ -17,7 +17,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import FP8, encode
 from ...core.tensor import Shape
-from ...schedules.blocks import BlockMap
+from ...schedules.blocks import SINGLE, BlockMap
 from ...schedules.map import THREADS, map_params
 from ..elementwise.cast import CODES, PACKED
 from ..random.draws import streams
@@ -115,7 +115,7 @@ PARAMS = Params(
     "QuantizeParams", y="ptr", x="ptr", scales="ptr", zero_points="ptr", uniform_scale="scalar",
     uniform_zero_point="iscalar", seed="iscalar", offset="iscalar", step="i64", scales_step="i64",
     zero_points_step="i64", columns="i64", base="i64", code="i32", scale_code="i32", zero_code="i32", uniform="i32",
-    low="i32", high="i32", fraction="i32", least="i32", top="u32", **map_params(6),
+    low="i32", high="i32", fraction="i32", least="i32", top="u32", **SINGLE, **map_params(6),
 )  # fmt: skip
 
 

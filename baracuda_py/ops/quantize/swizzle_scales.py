@@ -23,7 +23,8 @@ from .stored import in_threes
 ELEMENTS = (E.U8, E.E8M0, E.FP8E4M3)
 TILE_ROWS, TILE_COLUMNS = 128, 4
 _THREADS, _WARP = 256, 32
-_WARP_ROWS, _WARP_TILES = 4, 8  # of a warp, as in kernels/quantize/swizzle_scales.cu
+_WARP_ROWS = 4  # of each quarter of a tile, that a warp has
+_WARP_TILES = _WARP // _WARP_ROWS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,7 @@ def unswizzled(desc: SwizzleScalesDescriptor, *, x: Any) -> Mapping[str, Any]:
 PARAMS = Params(
     "SwizzleScalesParams", plain="ptr", tiled="ptr", steps="i64[3]", rows="i64", columns="i64", down="u32",
     across="u32", groups="u32", warps="u32", wide="i32", whole="i32",
+    swizzle_warp_rows=_WARP_ROWS,
 )  # fmt: skip
 
 

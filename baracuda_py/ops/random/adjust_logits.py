@@ -103,6 +103,7 @@ PARAMS = Params(
     "AdjustLogitsParams", y="ptr", logits="ptr", bias="ptr", mask="ptr", history="ptr", prompt="ptr",
     repetitions="ptr", frequencies="ptr", presences="ptr", repetition="scalar", frequency="scalar", presence="scalar",
     cols="i64", lengths="i64[2]", strides="i64[3][2]", token_strides="i64[2][2]", mask_strides="i64[2]", wide="i32[2]",
+    adjust_tile=TILE,
 )  # fmt: skip
 
 

@@ -11,15 +11,15 @@ from ...core import ElementKind, Geometry, Params, Problem
 from ...core.tensor import Shape, View, dense_strides
 from ...core.variant import Kernel, Step, aligned
 from ...schedules.geometry import Axes, Merged
-from ...schedules.map import THREADS, chunked, lay_out, map_params, takes, widths
-from ...schedules.reduce import STATE, over, reduce_kernels, reduce_launches, reduce_params
+from ...schedules.map import STRIDED, THREADS, chunked, lay_out, map_params, strided, takes, widths
+from ...schedules.reduce import REDUCE, STATE, over, reduce_kernels, reduce_launches, reduce_params
 
 OF_ROWS = ("dy", "y", "dz", "index")  # what the kernel reads one of a row, in its order
 STATISTICS = reduce_params("GradientStatisticsParams")
 POWERS = reduce_params("GradientPowersParams", ("x",), p="f64")
 SLOPES = Params(
     "GradientParams", dx="ptr", x="ptr", **dict.fromkeys(OF_ROWS, "ptr"), statistics="workspace", reduced="f64",
-    option="f64", down="i64", each="i64", x_step="i64", dx_step="i64", **map_params(8),
+    option="f64", down="i64", each="i64", x_step="i64", dx_step="i64", **REDUCE, **map_params(8),
 )  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def gradient_kernels(kind: str, statistics: bool, powers: bool = False) -> tuple
     powers: the statistics are those of powers of magnitudes, whose order is the kind's option.
     """
     slopes = Kernel(
-        "slopes", f"reduce_backward<Gradient<{kind}>, {{T}}, Strided<{{VEC}}>>", SLOPES,
+        "slopes", f"reduce_backward<Gradient<{kind}>, {{T}}, {STRIDED}>", SLOPES,
         lambda element: {"VEC": widths(element.itemsize)}, threads=THREADS,
     )  # fmt: skip
     if not statistics:
@@ -82,7 +82,7 @@ def gradient_geometry(
     axis = _downward(merged, vec) if statistics else None
     if axis is not None:
         return Geometry((*steps, _down(p.device.sms, merged, axis, vec, own)), used, layout)
-    grid = max(1, -(-(math.prod(shape) // vec) // (THREADS * (2 if vec > 1 else 4))))  # chunks a thread: `Strided`
+    grid = max(1, -(-(math.prod(shape) // vec) // (THREADS * strided(vec))))
     constants = {**chunked(merged, vec), **own, "down": 0, "each": 0, "x_step": 0, "dx_step": 0}
     slopes = Step("slopes", (grid, 1, 1), constants, {"VEC": vec}, THREADS)
     return Geometry((*steps, slopes), used, layout)

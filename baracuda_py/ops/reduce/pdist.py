@@ -18,7 +18,7 @@ from ...core.element import cast, decode
 from ...core.error_bound import ErrorBound
 from ...core.variant import Kernel, Step
 from ...schedules.geometry import grid
-from ...schedules.reduce import lanes_of
+from ...schedules.reduce import REDUCE, lanes_of
 from . import reduce_formulas as formulas
 from .reduce_gradients import sign
 
@@ -71,7 +71,7 @@ def reference(desc: PdistDescriptor, *, x: Any) -> Mapping[str, Any]:
 
 PARAMS = Params(
     "PdistParams", x="ptr", y="ptr", rows="i64", features="i64", pairs="i64", row="i64", feature="i64", step="i64",
-    order="f64", lanes="i32",
+    order="f64", lanes="i32", pdist_threads=THREADS, **REDUCE,
 )  # fmt: skip
 _KERNELS = tuple(
     Kernel(name, f"pdist<kinds::{name}<double>, {{T}}>", PARAMS, threads=THREADS) for name in (*_KINDS.values(), _OTHER)
@@ -173,6 +173,7 @@ def backward_reference(desc: PdistDescriptor, *, dy: Any, x: Any, y: Any) -> Map
 BACKWARD_PARAMS = Params(
     "PdistBackwardParams", dy="ptr", x="ptr", y="ptr", dx="ptr", rows="i64", features="i64", row="i64", feature="i64",
     step="i64", dy_step="i64", dx_row="i64", dx_feature="i64", order="f64",
+    pdist_threads=THREADS, **REDUCE,
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from ...core.tensor import Shape, View
 from ...core.variant import Kernel, Step
 from ...interop.arrays import read
 from ...schedules.geometry import Axes, Merged
-from ...schedules.map import THREADS, chunked, lay_out, map_params, takes
+from ...schedules.map import THREADS, chunked, lay_out, map_params, strided, takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +105,10 @@ def reference(desc: FiniteGradientDescriptor, *, x: Any, places: Any, spacing: A
         return {"y": y}
 
 
+_CHUNKS = 2  # of a thread
 PARAMS = Params(
     "FiniteGradientParams", y="ptr", x="ptr", places="ptr", spacing="scalar", extent="i64", step="i64",
-    place_step="i64", edge_order="i32", **map_params(3),
+    place_step="i64", edge_order="i32", gradient_chunks=_CHUNKS, **map_params(3),
 )  # fmt: skip
 
 
@@ -129,14 +130,14 @@ def _launch(p: Problem, y: View, x: View, names: Mapping[str, str], room: int) -
         "place_step": 0 if places is None else places.strides[0],
     }  # fmt: skip
     made = None if places is not None else _chunks(merged, y, x, numbers, x.strides[along], wide)
-    steps = [] if made is None else [_step(made[1], made[0], wide, 2, constants)]
+    steps = [] if made is None else [_step(made[1], made[0], wide, _CHUNKS, constants)]
     if made is not None and made[1] == "along":
         ends = lay_out([_ends(view, along, room) for view in (y, row, numbers)])
         if isinstance(ends, str) or desc.extent < 2 * room:
             steps.clear()
         else:
-            steps.append(_step("elements", ends, 1, 4, constants))
-    return Geometry(tuple(steps or [_step("elements", merged, 1, 4, constants)]), layout="strided")
+            steps.append(_step("elements", ends, 1, strided(1), constants))
+    return Geometry(tuple(steps or [_step("elements", merged, 1, strided(1), constants)]), layout="strided")
 
 
 def _step(kernel: str, merged: Merged, vec: int, each: int, constants: Mapping[str, Any]) -> Step:

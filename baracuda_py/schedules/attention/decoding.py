@@ -66,10 +66,11 @@ class Walk:
         kept = {"weights": "ptr", "scores": "workspace", "finals": "workspace", "score_stride": "i64[2]"}
         for keep in (False, True) if self.weights else (False,):
             name = f"{self.name}{'Keep' if keep else ''}"
-            shared = {
+            shared: dict[str, str | int] = {
                 **(kept if keep else {}),
                 **self.fields, "parts": "workspace", "stats": "workspace", "scale": "f64", "splits": "i64",
                 "run": "i64", "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32", "group": "i32",
+                "split_keys": SPLIT, "most_splits": MOST, "folded_splits": FOLD,
             }  # fmt: skip
             self.params["split", keep] = Params(
                 f"{name}Params", q="ptr", k="ptr", v="ptr", status="status", q_stride="i64[2]", k_stride="i64[3]",
@@ -105,13 +106,13 @@ class _Tiles:
     run: int
     heads: int
     threads: int
-    pitch: int  # numbers from one part's outputs to the next's
+    pitch: int  # numbers from one partial's outputs to the next's
 
 
 def _steps(
     p: Problem, walk: Walk, tiles: _Tiles, kernels: tuple[str, str], axes: Mapping[str, Any], smem: int
 ) -> Geometry:
-    """The kernel that computes the splits and the one that merges them; a part is what a block writes."""
+    """The kernel that computes the splits and the one that merges them; a partial is what a block writes."""
     desc, k, v = p.desc, p.views[walk.k], p.views[walk.v]
     size = desc.element.acc.itemsize
     rows = desc.batch_size * desc.num_heads

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core import ElementKind, Problem
 
-_UNBOUNDED = 2**40  # `unbounded` in attention.cuh
+_UNBOUNDED = 2**40  # a side of a window from here on has no bound
 KINDS = {ElementKind.BOOL: 0, ElementKind.F16: 1, ElementKind.BF16: 2, ElementKind.F32: 3, ElementKind.F64: 4}
 
 TERMS = {

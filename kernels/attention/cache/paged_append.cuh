@@ -14,8 +14,6 @@
 
 namespace baracuda {
 
-constexpr int paged_parts = 2;
-
 enum OwnTable { cache_offsets = own_tables, token_indptr };
 
 template <class I, class P> struct Paged {

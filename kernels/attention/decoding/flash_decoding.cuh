@@ -9,8 +9,6 @@
 namespace baracuda {
 namespace decoding {
 
-constexpr int split_keys = 256;
-
 // as accurate as exp2f, but subnormal weights become 0
 BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }
 BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }

@@ -9,7 +9,7 @@ namespace decoding {
 
 constexpr int warps = 4;  // of a block
 constexpr int tile_keys = 16;
-constexpr int most_splits = 32, fold = 4;  // MOST and FOLD of schedules/attention/decoding.py
+constexpr int fold = folded_splits;
 
 // Keys of one split of a sequence of `length`: a multiple of the block's tiles, so that every warp has as many tiles.
 // Where no sequence can be long the length is not waited for.

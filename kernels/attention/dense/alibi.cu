@@ -53,7 +53,7 @@ template <class T, int MODE> BARACUDA_D void alibi(const AlibiParams& p) {
 
 template <class T> BARACUDA_D void alibi_elements(const AlibiParams& p) {
   using A = acc_t<T>;
-  constexpr int EACH = 4;
+  constexpr int EACH = alibi_each;
   const i64 first = static_cast<i64>(blockIdx.x) * (alibi_threads * EACH) + threadIdx.x;
   T x[EACH];
   AlibiCell cell[EACH];

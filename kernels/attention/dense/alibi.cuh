@@ -9,14 +9,6 @@
 
 namespace baracuda {
 
-constexpr int alibi_threads = 256;
-
-enum AlibiMode {
-  alibi_flat = 0,     // operands dense, matrices of whole chunks: chunk c is the elements c * VEC …; it may cross rows
-  alibi_rows = 1,     // rows dense, aligned and of whole chunks: no chunk crosses a row
-  alibi_strided = 2,  // any strides: element by element
-};
-
 struct AlibiMatrix {
   i64 batch, head;
 };

@@ -14,8 +14,6 @@
 
 namespace baracuda {
 
-constexpr int copy_in_flight = 4;
-
 template <int BYTES, class L, class P> BARACUDA_D void copy_flat(const P& p) {
   using W = Word<BYTES>;
   if (p.x == nullptr) {
@@ -45,20 +43,20 @@ template <class P> BARACUDA_D i64 copy_shift(const P& p) {
 // From `from` to `to`, wherever they are in P.
 template <int BYTES, class P> BARACUDA_D void copy_words(const P& p, void* to, const void* from) {
   using W = Word<BYTES>;
-  const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * copy_in_flight) + threadIdx.x;
+  const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * copy_words_in_flight) + threadIdx.x;
   if (first >= p.chunks) return;
   const i64 shift = p.moving ? copy_shift(p) : 0;
   const W* x = static_cast<const W*>(from) + (p.target ? 0 : shift);
   W* y = static_cast<W*>(to) + (p.target ? shift : 0);
-  i64 c[copy_in_flight], at[copy_in_flight][2];
+  i64 c[copy_words_in_flight], at[copy_words_in_flight][2];
 #pragma unroll
-  for (int u = 0; u < copy_in_flight; ++u) c[u] = min(first + u * map_threads, p.chunks - 1);
+  for (int u = 0; u < copy_words_in_flight; ++u) c[u] = min(first + u * map_threads, p.chunks - 1);
   map_offsets(p, c, at);
-  W word[copy_in_flight];
+  W word[copy_words_in_flight];
 #pragma unroll
-  for (int u = 0; u < copy_in_flight; ++u) word[u] = from == nullptr ? W{} : x[at[u][1]];
+  for (int u = 0; u < copy_words_in_flight; ++u) word[u] = from == nullptr ? W{} : x[at[u][1]];
 #pragma unroll
-  for (int u = 0; u < copy_in_flight; ++u) {
+  for (int u = 0; u < copy_words_in_flight; ++u) {
     if (first + u * map_threads >= p.chunks) break;
     store_word<Access::streaming>(y + at[u][0], word[u]);
   }
@@ -66,8 +64,6 @@ template <int BYTES, class P> BARACUDA_D void copy_words(const P& p, void* to, c
 template <int BYTES, class P> BARACUDA_D void copy_words(const P& p) { copy_words<BYTES>(p, p.y, p.x); }
 
 // ---- pieces ---------------------------------------------------------------------------------------------------------
-
-enum class Pieces { spread, turned, apart, ragged };
 
 template <int BYTES> BARACUDA_D u32 turned_word(u32 w) {
   if constexpr (BYTES == 1) return __byte_perm(w, 0, 0x0123);
@@ -105,7 +101,7 @@ template <int BYTES, class P> BARACUDA_D void copy_pieces(const P& p) {
     return;
   }
   using W = Word<BYTES>;
-  constexpr int width = 16 / BYTES, words = 2;
+  constexpr int width = 16 / BYTES, words = copy_pieces_in_flight;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * words) + threadIdx.x;
   if (first >= p.chunks) return;
   const W* x = static_cast<const W*>(p.x);

@@ -10,8 +10,6 @@
 
 namespace baracuda {
 
-constexpr int gather_words = 4;
-
 template <int BYTES, class P> BARACUDA_D void gather_words_of(const P& p) {
   using W = Word<BYTES>;
   const i64 first = static_cast<i64>(blockIdx.x) * (map_threads * gather_words) + threadIdx.x;

@@ -6,8 +6,10 @@
 //
 //   Flat<VEC>      every operand dense, one chunk for each thread (more were slower: docs/design/map.md); chunk c has
 //                  elements c * VEC …; the last block takes the count % VEC elements left
-//   Strided<VEC>   chunk numbers are split into coordinates over up to 8 merged axes; VEC > 1 where every operand moves
-//                  along the last axis by 1 (one wide access) or by 0 (one element for the whole chunk)
+//   Strided<VEC, CHUNKS, ELEMENTS>
+//                  chunk numbers are split into coordinates over up to 8 merged axes; VEC > 1 where every operand moves
+//                  along the last axis by 1 (one wide access) or by 0 (one element for the whole chunk). A thread has
+//                  CHUNKS of several elements, or ELEMENTS of one
 //
 // P has the fields of `schedules/map.py: map_params`; strides and splat bits are in the order outputs, inputs.
 //
@@ -26,10 +28,10 @@ template <int VEC> struct Flat {
   static constexpr bool flat = true;
   static constexpr int unroll = 1;
 };
-template <int VEC, int UNROLL = (VEC > 1 ? 2 : 4)> struct Strided {
+template <int VEC, int CHUNKS, int ELEMENTS = CHUNKS> struct Strided {
   static constexpr int vec = VEC;
   static constexpr bool flat = false;
-  static constexpr int unroll = UNROLL;
+  static constexpr int unroll = VEC > 1 ? CHUNKS : ELEMENTS;
 };
 
 // at[u][n]: element offset of chunk c[u] in operand n, in arithmetic of I. The outermost extent is never a divisor.

@@ -29,11 +29,8 @@
 
 namespace baracuda {
 
-constexpr int reduce_threads = 256;
 constexpr int reduce_warps = reduce_threads / warp_size;
-constexpr int lane_chunks = 8;                           // chunks a lane adds in order
-constexpr int segment_chunks = lane_chunks * warp_size;  // also the states that make one
-constexpr int max_state = 32;                            // bytes; the host sizes the workspace by it
+constexpr int lane_chunks = segment_chunks / warp_size;  // chunks a lane adds in order
 
 // What `finish` may ask for.
 struct Reduced {

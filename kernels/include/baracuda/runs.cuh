@@ -13,9 +13,6 @@
 
 namespace baracuda {
 
-constexpr int run_threads = 256;
-constexpr int run_unroll = 2;  // chunks of a thread, whose loads are issued before the first is used
-
 // Element `first` of a row is the first of the chunk; it is negative where the row begins inside the chunk.
 template <int N> struct RunChunk {
   i64 at[N];  // of the row, in each operand

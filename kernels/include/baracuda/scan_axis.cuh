@@ -32,12 +32,6 @@
 
 namespace baracuda {
 
-constexpr int scan_threads = 256;
-constexpr int scan_tiles = 32;          // of a segment
-constexpr int scan_block_segments = 4;  // of a row that a block scans: 64 KiB of elements
-constexpr int scan_block = 1024;        // threads that scan the totals of segments
-constexpr int max_scan_state = 32;      // bytes; the host sizes the workspace by it
-
 BARACUDA_D int scan_log2(int power) { return __popc(static_cast<u32>(power) - 1); }
 BARACUDA_D i64 scan_block_number() { return static_cast<i64>(blockIdx.y) * gridDim.x + blockIdx.x; }
 

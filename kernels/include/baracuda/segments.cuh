@@ -4,15 +4,13 @@
 // A stable counting sort. Block (range, part) looks at one part of the tokens and at the rows of one range.
 // `segment_count` counts them; `segment_place` writes each token to its place: the rows before it, the parts before this
 // one, the tokens before it. Counts are integers, so their atomics have no order. Afterwards the tokens of row r are
-// order[starts[r]] … order[starts[r + 1] - 1], in their own order.
+// order[starts[r]] … order[starts[r + 1] - 1], in their own order. schedules/counting_sort.py has the sizes of a block.
 #include <baracuda/reduce.cuh>
 #include <baracuda/vector.cuh>
 
 namespace baracuda {
 
-constexpr int sort_threads = 1024;
 constexpr int sort_warps = sort_threads / warp_size;
-constexpr int range_rows = 4096;
 
 // One list of tokens. counts: [parts][ranges][range_pitch]; range_pitch is range_rows, or, of one range, at least its rows
 // rounded up to four. totals: [parts][ranges]. starts: an entry a row, rounded up to four, and one. order, and rows (the

@@ -28,7 +28,6 @@
 
 namespace baracuda {
 
-constexpr int window_threads = 256;
 constexpr int window_loads = 4;  // elements of a row, or chunks of a tile, that a thread has in flight
 
 // One window along one axis: positions start + k * step for first <= k < last. `taps` counts the padding's, too, as far

@@ -25,7 +25,7 @@ from ..paged.page_tables import INDEX, TABLES, check_tables, locate, random_ints
 from ....core.benchmark import BYTES, Benchmark
 
 THREADS = 128
-PARTS = 2  # words of a token's keys, and of its values, that a thread moves, as in the kernel
+PARTS = 2  # words of a token's keys, and of its values, that a thread moves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +83,13 @@ def reference(
     return {"k_cache": k_cache, "v_cache": v_cache}
 
 
-def append_params(name: str, **more: str) -> Params:
+def append_params(name: str, **more: str | int) -> Params:
     """The parameters that `attention/cache/paged_append.cuh` reads, and an op's own."""
     return Params(
         name, k_new="ptr", v_new="ptr", k_cache="ptr", v_cache="ptr", status="status", items="i64", part="i64",
         token_words="i64", row_words="i64", words="i64[2]", batch="i64", new_len="i64", reach="i64",
         from_strides="i64[2][2]", to_strides="i64[2][3]", by_part="u32[3]", by_row="u32[3]", by_new="u32[3]",
-        **table_fields(TABLES), **more,
+        **table_fields(TABLES), paged_parts=PARTS, **more,
     )  # fmt: skip
 
 

@@ -21,8 +21,8 @@ from ....core.benchmark import Benchmark
 X = "batch_size num_heads query_len key_len"
 SLOPES = "*slope_batch num_heads"
 THREADS = 256
-EACH = 4  # elements a thread of the strided kernel, as there
-FLAT, ROWS, STRIDED = 0, 1, 2  # AlibiMode in the kernel
+EACH = 4  # elements a thread of the strided kernel
+FLAT, ROWS, STRIDED = 0, 1, 2  # how chunks lie, see `chunk_params`
 
 
 @exported
@@ -86,11 +86,17 @@ def reference(desc: AlibiDescriptor, *, scores: Any, slopes: Any) -> Mapping[str
         return {"y": scores + slopes[..., None, None] * distances(desc, scores.dtype)}
 
 
-def chunk_params(operands: int) -> dict[str, str]:
-    """Params fields for `operands` operands; `kernels/attention/dense/alibi.cuh` reads them."""
+def chunk_params(operands: int) -> dict[str, str | int]:
+    """Params fields for `operands` operands; `kernels/attention/dense/alibi.cuh` reads them.
+
+    alibi_flat: operands are dense, matrices of whole chunks: chunk c is the elements c * VEC …, and may cross rows.
+    alibi_rows: rows are dense, aligned and of whole chunks, so that no chunk crosses one. alibi_strided: any strides,
+    element by element.
+    """
     return {
         "matrix": "i64", "matrix_chunks": "i64", "keys": "i64", "heads": "i64", "strides": f"i64[{operands}][4]",
         "by_matrix": "u32[3]", "by_heads": "u32[3]", "by_keys": "u32[3]", "narrow": "i32",
+        "alibi_flat": FLAT, "alibi_rows": ROWS, "alibi_strided": STRIDED, "alibi_threads": THREADS, "alibi_each": EACH,
     }  # fmt: skip
 
 

@@ -135,7 +135,7 @@ PARAMS = Params(
     "SdpaParams", source="ptr", scores="ptr", attn="ptr", weights="ptr", mask="ptr", lse="ptr", stride="i64[4][3]",
     mask_stride="i64[4]", rows="i64", num_heads="i64", query_len="i64", key_len="i64", shift="i64", keep_from="i64",
     keep_scale="f64", softcap="f64", causal="i32", stage="i32", mask_kind="i32", mask_wide="i32", wide="i32",
-    seed="iscalar", offset="iscalar",
+    seed="iscalar", offset="iscalar", long_group=LONG,
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from ....core.errors import InvalidProblemError
 from ....core.keywords import entry, unexpected
 from ....core.tensor import View
 from ....schedules.products import NOWHERE, Heads, Products, refuse_library
+from ....schedules.row_groups import LONG
 from ..layouts import Layouts
 from .sdpa import SdpaDescriptor, factors, mend, products_of, row_kernels, row_step, rows_of, sdpa_benchmarks, sdpa_case
 from .sdpa import reference as forward
@@ -89,7 +90,7 @@ def reference(
 ROWS = Params(
     "SdpaBackwardParams", attn="ptr", dscores="ptr", scores="ptr", masked="ptr", weights="ptr", stride="i64[5][3]",
     rows="i64", num_heads="i64", query_len="i64", key_len="i64", keep_from="i64", keep_scale="f64", softcap="f64",
-    wide="i32", seed="iscalar", offset="iscalar",
+    wide="i32", seed="iscalar", offset="iscalar", long_group=LONG,
 )  # fmt: skip
 DMASK = Params(
     "SdpaDmaskParams", source="ptr", partial="ptr", dmask="ptr", kept="i64[3]", summed="i64[3]", stride="i64[3]",

@@ -252,8 +252,8 @@ def gradient_steps(
             "chunk": walk.in_turn, "heads": heads, "group": desc.group, "any_order": int(any_order),
             "wide": wide(*views), "rising": walk.rising, "rising_len": walk.rising_len,
         }  # fmt: skip
-        items = kv_heads * key_tiles
-        grid = (min(items, p.device.sms) if t.stays else items, 1, 1)
+        work_tiles = kv_heads * key_tiles
+        grid = (min(work_tiles, p.device.sms) if t.stays else work_tiles, 1, 1)
         kernel = f"gradients_{name}_{d}{'_rising' if walk.rises else LEVELS[more]}"
         params = common | gradients
         params |= terms(p, desc.scale) if more else {}

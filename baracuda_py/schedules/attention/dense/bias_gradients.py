@@ -44,7 +44,7 @@ DELTA_THREADS = 256
 SINK_THREADS = 1024
 _KEYS = 64
 _BLOCKS = 1024  # a gradient with fewer tiles has several blocks for each
-_SPLITS = 64  # of them at most, as their parts are added one after another
+_SPLITS = 64  # of them at most, as their partials are added one after another
 
 
 @dataclass(frozen=True)

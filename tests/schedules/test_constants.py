@@ -1,0 +1,102 @@
+"""Numbers that a kernel and its launch share: they stand once, on the page, and every unit that names one has it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from baracuda_py.core import Params, registry
+from baracuda_py.core.params import constants
+from baracuda_py.core.warm import jobs
+from baracuda_py.jit import source
+
+ROOT = Path(__file__).resolve().parents[2]
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_NO_CODE = re.compile(r"//[^\n]*|^#[^\n]*", re.MULTILINE)
+
+
+@functools.lru_cache(None)
+def _words(text: str) -> frozenset[str]:
+    """What a part of a file names, after the numbers of its first line."""
+    return frozenset(_NAME.findall(_NO_CODE.sub("", text.partition("\n")[2])))
+
+
+def test_a_number_is_a_constant_of_the_unit() -> None:
+    params = Params("Sample", x="ptr", n="i64", sample_threads=256, Mode=("wide", "narrow"))
+    assert params.constants == {"sample_threads": 256, "Mode": ("wide", "narrow")} and set(params.slots) == {"x", "n"}
+    assert "sample_threads" not in params.cpp
+    assert constants([params, Params("Other", sample_threads=256, sample_stages=3)]) == [
+        "constexpr int sample_threads = 256;",
+        "enum class Mode { wide, narrow };",
+        "constexpr int sample_stages = 3;",
+    ]
+
+
+def test_a_name_has_one_number() -> None:
+    with pytest.raises(TypeError, match="Other: sample_threads is 128, another struct of the unit has 256"):
+        constants([Params("Sample", sample_threads=256), Params("Other", sample_threads=128)])
+
+
+def test_units_have_the_constants_they_name() -> None:
+    """A header that comes by way of another one may name constants that no struct of the unit declares."""
+    heads: dict[str, set[str]] = {}  # what stands before the kernel → the constants there
+    known: set[str] = set()
+    for job in jobs(registry.plans().values()):
+        given = {name for kernel in job.variant.kernels for name in kernel.params.constants}
+        heads.setdefault(job.unit.text.partition('extern "C"')[0], given)
+        known |= given
+    assert known
+    used: set[str] = set()
+    for head, given in heads.items():
+        kernel = re.sub(rf"(?:constexpr int|enum class) (?:{'|'.join(given)})\b[^;]*;\n", "", head)
+        words = set().union(*map(_words, source.flatten(kernel).split("\n#line ")))
+        assert not words & known - given, head
+        used |= words & known
+    assert used == known, "some constants are in no kernel"
+
+
+_MIRRORED = re.compile(
+    r"\bas (?:in|there\b|the kernel)[^.;]*(?:kernels?\b|\.cuh?\b)|\bas there\b|\bas [`\w/<>]+ (?:in|of) [\w/]+\.cuh?\b"
+    r"|\bas [`\w/]+\.cuh? has\b|\.cuh? has (?:it|them|these numbers),? too|^#? ?`?\w+`? in the kernel$"
+)
+_OTHER_SIDE = re.compile(
+    r"\.py ha(?:s|ve) (?:it|them|this number|these numbers)\b|^\W*`?[A-Z_]+`?(?: and `?[A-Z_]+`?)? of [\w/]+\.py"
+)
+
+
+@pytest.mark.parametrize("comment", [
+    "# as in kernels/gemm/mma.cuh", "# of tiles, as kernels/quant_gemm/int8_tile.cuh has them", "# as in pad.cu",
+    "# `run_unroll` in the kernel", "# bytes of a chunk, as in the kernel", "# elements a thread, as there",
+    "# as `Strided` in map.cuh", "# of tiles; kernels/gemm/mma.cuh has these numbers too",
+])  # fmt: skip
+def test_mirrored_numbers_are_found(comment: str) -> None:
+    assert _MIRRORED.search(comment)
+
+
+@pytest.mark.parametrize(
+    "comment", ["// schedules/w4a8.py has these numbers too.", "// `IN_FLIGHT` of ops/block_diag.py"]
+)
+def test_mirrored_numbers_are_found_in_kernels(comment: str) -> None:
+    assert _OTHER_SIDE.search(comment.removeprefix("//"))
+
+
+def test_no_comment_says_that_a_number_stands_elsewhere_too() -> None:
+    """Such a number is a constant of a struct, or a template argument."""
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}: {comment}"
+        for folder in ("schedules", "ops")
+        for path in sorted((ROOT / "baracuda_py" / folder).rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (comment := line.partition("  #")[2] or (line if line.lstrip().startswith("#") else ""))
+        and _MIRRORED.search(comment)
+    ]
+    lines += [
+        f"{path.relative_to(ROOT)}:{number}: {comment}"
+        for path in sorted((ROOT / "kernels").rglob("*.cu*"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (comment := line.partition("//")[2]) and _OTHER_SIDE.search(comment)
+    ]
+    assert not lines
