@@ -181,6 +181,15 @@ struct Product {
       load_box(map, stage, to, k, column, at);
     }
   }
+  // Where x is the right operand, by x_map: its rows from m on, in clusters a share of them to both blocks.
+  BARACUDA_D void load_x(u32 stage, int k, int m, int batch) const {
+    if constexpr (CLUSTER == 1) {
+      tensor_load(memory.b(stage), p.x_map, memory.full[stage], k, m, batch);
+    } else {
+      const int first = static_cast<int>(rank) * SHARE;
+      tensor_load_to(3, memory.b(stage) + first * 128, p.x_map, memory.full[stage], k, m + first, batch);
+    }
+  }
   // What is multiplied for the tile that begins at row m and column n: so many slices of k, from `k` on.
   BARACUDA_D void fill(Stage<Ring::stages>& at, int m, int n, int batch, int k, int slices) const {
     for (int s = 0; s < slices; ++s, k += DEPTH, at.advance()) {

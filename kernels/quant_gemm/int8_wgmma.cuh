@@ -3,26 +3,10 @@
 //
 // Both operands have k along memory; a stage has 128 of it. P is as quant_gemm/epilogue.cuh wants it, with what
 // gemm/wgmma.cuh reads besides. Integers have no order of sums.
-#include "gemm/wgmma.cuh"
 #include "quant_gemm/epilogue.cuh"
-#include <baracuda/wgmma_int8.cuh>
+#include "quant_gemm/int8_mma.cuh"
 
 namespace baracuda::gemm {
-
-// The products of integers of 8 bits, each of TA and TB i8 or u8, in 32 bits: 32 of k of 64 rows of a and N * 8 columns
-// of b.
-template <class TA, class TB> struct Int8Mma {
-  using Element = i8;
-  using Sum = int;
-  static constexpr bool a_across = false, b_across = false;
-
-  // acc = a b, plus acc where `adds`.
-  template <int N> static BARACUDA_D void multiply(int (&acc)[N][4], u64 a, u64 b, int adds) {
-    wgmma_int8<TA, TB>(acc, a, b, adds);
-  }
-  // Keeps the compiler from using acc before it was waited for.
-  template <int N> static BARACUDA_D void hold(int (&acc)[N][4]) { baracuda::hold(acc); }
-};
 
 template <class TA, class TB, IntGemm KIND, int COLUMNS, class P, class E = IntEpilogue<KIND, P>,
           int CLUSTER = COLUMNS == 256 ? 2 : 1>
