@@ -75,6 +75,12 @@ template <int CLUSTER> BARACUDA_D void release_stage(Barrier& empty) {
   if constexpr (CLUSTER == 1) empty.arrive_as_warp();
   else if (lane_id() < CLUSTER) arrive_remote(empty, static_cast<u32>(lane_id()));
 }
+// The second warpgroup of consumers waits here until the first is `lead` slices ahead. The result: after how many slices
+// of its first tile this warpgroup lets the other begin, 0 if it does not.
+BARACUDA_D int wait_for_lead(Barrier& led, int consumer, int lead) {
+  if (consumer == 1 && lead != 0) led.wait(0), lead = 0;
+  return lead;
+}
 // The first of the 16 rows that this warp has of its warpgroup's 64.
 BARACUDA_D int warp_row() { return static_cast<int>(threadIdx.x) % 128 / 32 * 16; }
 
@@ -266,16 +272,10 @@ struct Product {
     release(before);
     Mma::hold(acc);
   }
-  // The second warpgroup waits here until the first is `lead` slices ahead. The result: after how many slices of its
-  // first tile this warpgroup lets the other begin, 0 if it does not.
-  BARACUDA_D int wait_for_lead(int consumer, int lead) const {
-    if (consumer == 1 && lead != 0) memory.led->wait(0), lead = 0;
-    return lead;
-  }
   // Multiplies the tiles of the block: finish(acc, tile, m) for each, m being the first of this warp's rows.
   template <class F> BARACUDA_D void consume_tiles(int consumer, const F& finish) const {
     Stage<Ring::stages> at;
-    int lead = wait_for_lead(consumer, LEADS ? min(p.lead, slices) : 0);
+    int lead = wait_for_lead(*memory.led, consumer, LEADS ? min(p.lead, slices) : 0);
     for_tiles([&](const Tile& tile) {
       Accumulator acc;
       multiply(acc, at, consumer, slices, lead);

@@ -269,7 +269,7 @@ struct StoredProduct
   }
   BARACUDA_D void consume(int consumer) const {
     Stage<Ring::stages> at;
-    int lead = this->wait_for_lead(consumer, p.lead);
+    int lead = wait_for_lead(*memory.led, consumer, p.lead);
     this->for_tiles([&](const Tile& tile) {
       const Split split(p, tile.batch, slices);
       Accumulator acc;

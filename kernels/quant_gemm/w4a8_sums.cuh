@@ -127,7 +127,7 @@ struct W4A8Sums : Product<Int8Mma<i8, i8>, i8, COLUMNS, false, STAGES, 2, P, voi
   }
   BARACUDA_D void consume(int consumer) const {
     Stage<STAGES> at;
-    int lead = this->wait_for_lead(consumer, p.lead);
+    int lead = wait_for_lead(*memory.led, consumer, p.lead);
     this->for_tiles([&](const Tile& tile) {
       Accumulator acc;
       if (p.groups <= 1 || p.group % DEPTH == 0) multiply<DEPTH / RUN>(acc, at, consumer, lead);
