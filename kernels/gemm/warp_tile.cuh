@@ -1,10 +1,21 @@
 #pragma once
-// warp_tile  the part of a tile that a warp has of a product by mma.sync, sums [MT of 16 rows][NT of 8 columns][4]: its
-//            fragments of the right operand, the zeros that it begins with, and its way out.
+// warp_tile  the part of a tile that a warp has of a product by mma.sync, accumulators [MT of 16 rows][NT of 8 columns][4]:
+//            its place, its fragments of the right operand, the zeros that it begins with, and its way out.
 #include <baracuda/reduce.cuh>
 #include <baracuda/vector.cuh>
 
 namespace baracuda {
+
+// The parts that eight warps have of a tile of SIZE x SIZE: 32 columns each, and 64 rows or 16.
+template <int SIZE> struct EightWarps {
+  static constexpr int warp_rows = SIZE == 128 ? 64 : 16, warp_cols = 32;
+  static constexpr int side = SIZE / warp_cols;  // warps side by side
+  static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;
+
+  // The first row and column of this warp.
+  static BARACUDA_D int warp_row() { return static_cast<int>(threadIdx.x) / warp_size / side * warp_rows; }
+  static BARACUDA_D int warp_col() { return static_cast<int>(threadIdx.x) / warp_size % side * warp_cols; }
+};
 
 // Fragments of a right operand whose lines are columns: {b[n][0], b[n][1]} of eight columns, over 32 bytes of k.
 template <class Source, int NT> BARACUDA_D void read_right(u32 (&b)[NT][2], const Source& right, int step, u32 offset) {
