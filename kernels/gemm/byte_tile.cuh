@@ -103,8 +103,8 @@ template <class MMA, int SIZE> struct ByteTile : EightWarps<SIZE> {
   // Calls sink(row, column, sums) for every eight columns of the tile's rows, through the ring's memory, of which each
   // warp has its own part.
   template <class S, class Sink> static BARACUDA_D void put(u8* ring, const S (&acc)[MT][NT][4], const Sink& sink) {
-    put_sums_of_warp(ring, acc,
-                     [&](int row, int column, const auto& sum) { sink(warp_row() + row, warp_col() + column, sum); });
+    put_warp_tile(ring, acc,
+                  [&](int row, int column, const auto& sum) { sink(warp_row() + row, warp_col() + column, sum); });
   }
 };
 

@@ -5,16 +5,22 @@
 
 namespace baracuda {
 
+struct NothingElse {
+  BARACUDA_D void operator()() const {}
+};
+
 // Calls multiply(stage, slice) for slices in their order, and copy(stage, slice), which issues a slice's copies,
-// STAGES - 1 slices ahead. On return the ring is free. All threads of the block call.
-template <int STAGES, class Copy, class Multiply>
-BARACUDA_D void for_slices(int slices, const Copy& copy, const Multiply& multiply) {
+// STAGES - 1 slices ahead; begin(): what else is to be read, once the first copies are issued. On return the ring is free.
+// All threads of the block call.
+template <int STAGES, class Copy, class Multiply, class Begin = NothingElse>
+BARACUDA_D void for_slices(int slices, const Copy& copy, const Multiply& multiply, const Begin& begin = {}) {
   const auto issue = [&](int stage, int slice) {
     if (slice < slices) copy(stage, slice);
     cp_async_commit();
   };
 #pragma unroll
   for (int n = 0; n < STAGES - 1; ++n) issue(n, n);
+  begin();
   int stage = 0;  // that is read
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {

@@ -52,14 +52,14 @@ struct Fp8Tile : ByteTile<conditional<NATIVE, Fp8WarpMma<TA>, WidenedFp8WarpMma<
 
   Accumulator acc;
 
-  BARACUDA_D Fp8Tile() { clear_sums(acc); }
+  BARACUDA_D Fp8Tile() { clear_accumulators(acc); }
 
   // The sums over k of p.k; m0, n0: the tile's first row and column. On return the ring is free.
   template <class P> BARACUDA_D void add(u8* ring, Operand a, Operand b, const P& p, i64 m0, i64 n0) {
     const i64 row = m0 + Base::warp_row() + lane_id() / 4, column = n0 + Base::warp_col();
     Base::each_slice(ring, a, b, p.k, [&](const auto& slice, int s) {
       Accumulator partial;
-      clear_sums(partial);
+      clear_accumulators(partial);
 #pragma unroll(NATIVE ? Base::steps : 2)
       for (int step = 0; step < Base::steps; ++step) slice.multiply(partial, step);
       // Scale the partial sums and add them.

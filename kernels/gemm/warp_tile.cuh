@@ -27,7 +27,7 @@ template <class Source, int NT> BARACUDA_D void read_right(u32 (&b)[NT][2], cons
   }
 }
 
-template <class S, int MT, int NT> BARACUDA_D void clear_sums(S (&x)[MT][NT][4]) {
+template <class S, int MT, int NT> BARACUDA_D void clear_accumulators(S (&x)[MT][NT][4]) {
 #pragma unroll
   for (int m = 0; m < MT; ++m)
 #pragma unroll
@@ -36,7 +36,7 @@ template <class S, int MT, int NT> BARACUDA_D void clear_sums(S (&x)[MT][NT][4])
 
 // Calls sink(row, column, sums) for every eight columns of the warp's rows, which go through its own part of `shared`.
 template <class S, int MT, int NT, class Sink>
-BARACUDA_D void put_sums_of_warp(u8* shared, const S (&sums)[MT][NT][4], const Sink& sink) {
+BARACUDA_D void put_warp_tile(u8* shared, const S (&acc)[MT][NT][4], const Sink& sink) {
   constexpr int rows = 16 * MT, pitch = 8 * NT + 8;
   S* const mine = reinterpret_cast<S*>(shared) + static_cast<int>(threadIdx.x) / warp_size * (rows * pitch);
   S* const own = mine + lane_id() / 4 * pitch + lane_id() % 4 * 2;
@@ -46,7 +46,7 @@ BARACUDA_D void put_sums_of_warp(u8* shared, const S (&sums)[MT][NT][4], const S
     for (int n = 0; n < NT; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const Vec<S, 2> pair{{sums[m][n][2 * half], sums[m][n][2 * half + 1]}};
+        const Vec<S, 2> pair{{acc[m][n][2 * half], acc[m][n][2 * half + 1]}};
         store(own + (16 * m + 8 * half) * pitch + 8 * n, pair);
       }
   __syncwarp();

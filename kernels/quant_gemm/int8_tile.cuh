@@ -32,7 +32,7 @@ template <class TA, class TB, IntGemm KIND, bool LONG, int SIZE> struct Int8Tile
 
   Sum acc[MT][NT][4];
 
-  BARACUDA_D Int8Tile() { clear_sums(acc); }
+  BARACUDA_D Int8Tile() { clear_accumulators(acc); }
 
   // The sums over k of p.k; m0, n0: the tile's first row and column. On return the ring is free.
   template <class P, class E>
@@ -40,7 +40,7 @@ template <class TA, class TB, IntGemm KIND, bool LONG, int SIZE> struct Int8Tile
     const int slices = static_cast<int>(div_up(p.k, Base::depth));
     const i64 row = m0 + Base::warp_row() + lane_id() / 4, column = n0 + Base::warp_col() + lane_id() % 4 * 2;
     Partial partial;
-    if constexpr (!is_same<Sum, int>) clear_sums(partial);
+    if constexpr (!is_same<Sum, int>) clear_accumulators(partial);
     i64 group = 0;
     Base::each_slice(ring, a, b, p.k, [&](const auto& slice, int s) {
       if constexpr (is_same<Sum, int>) {
@@ -72,7 +72,7 @@ template <class TA, class TB, IntGemm KIND, bool LONG, int SIZE> struct Int8Tile
       for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) acc[m][n][e] += partial[m][n][e];
-    clear_sums(partial);
+    clear_accumulators(partial);
   }
   // Scales the sums of group g and adds them; they begin at zero again. row, column: the thread's first ones.
   template <class P, class E>
@@ -99,7 +99,7 @@ template <class TA, class TB, IntGemm KIND, bool LONG, int SIZE> struct Int8Tile
             sum = math::fma(s, scale * by[n][e], sum);
           }
       }
-    clear_sums(partial);
+    clear_accumulators(partial);
   }
 };
 
