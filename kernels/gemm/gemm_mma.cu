@@ -33,8 +33,9 @@ template <class T, class U, bool A_K, bool B_K, bool GATED, int SIZE,
 BARACUDA_D void gemm_mma(const GemmMmaParams& p) {
   using Tile = MmaTile<T, A_K, B_K, GATED, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
+  // Multiply; alpha 0 leaves a and b unread.
   Tile tile;
-  if (p.alpha() != 0.0) {  // 0 leaves a and b unread
+  if (p.alpha() != 0.0) {
     const Task<Tile> task(p, blockIdx.x);
     const BatchOffsets begin(p, task.batch);
     const i64 from = task.piece * p.piece * Tile::depth;
@@ -59,6 +60,7 @@ BARACUDA_D void gemm_mma(const GemmMmaParams& p) {
       tile.add(ring, a, b, k, p.piece);
     }
   }
+  // Store the piece, or finish the sums.
   const Task<Tile> task(p, forgotten(static_cast<u64>(blockIdx.x)));  // again: registers have no room for it until here
   const BatchOffsets begin(p, task.batch);
   const E epilogue(p, begin);

@@ -33,9 +33,8 @@ struct RowsOfGroups : OneBlock<T, COLUMNS, A_ACROSS, B_ACROSS, GATED, P, Epilogu
     this->finish(acc, OneGroup<T, P>(p, {tile.batch, tile.m, tile.n, tile.end}), m, tile.n, 0, consumer);
   }
   BARACUDA_D void consume(int consumer) const {
-    this->receive(
-        consumer, [](const SentTile&, u32, int) {},
-        [&](const SentTile& tile, typename Base::Accumulator& acc) { finish_tile(tile, acc, consumer); });
+    this->receive(consumer,
+                  [&](const SentTile& tile, typename Base::Accumulator& acc) { finish_tile(tile, acc, consumer); });
   }
   BARACUDA_D void run() const {
     Base::template run<40, 232>([&] { send_groups(*this, p); }, [&](int consumer) { consume(consumer); });
@@ -85,12 +84,12 @@ template <class T, int COLUMNS, class P> struct SumsOfGroups : OneBlock<T, COLUM
   BARACUDA_D void consume(int consumer) const {
     this->receive(
         consumer,
+        [&](const SentTile& tile, typename Base::Accumulator& acc) {
+          this->store(acc, 1.0f, this->row_of_warp(tile, consumer), tile.n, tile.batch, consumer);
+        },
         [&](const SentTile& tile, u32 stage, int slice) {
           const int left = tile.end - tile.k - slice * Base::DEPTH;
           if (left < Base::DEPTH) cut(stage, left);
-        },
-        [&](const SentTile& tile, typename Base::Accumulator& acc) {
-          this->store(acc, 1.0f, this->row_of_warp(tile, consumer), tile.n, tile.batch, consumer);
         });
   }
   BARACUDA_D void run() const {

@@ -43,6 +43,7 @@ BARACUDA_D void syrk_finish(float* ring, const Tile& tile, const SyrkMmaParams& 
         }
     }
     __syncwarp();
+    // Store below the diagonal; what is stored goes back into the memory.
 #pragma unroll 1
     for (int i = lane; i < slab * chunks; i += warp_size) {
       const int row = i / chunks, col = i % chunks * 8;
@@ -54,6 +55,7 @@ BARACUDA_D void syrk_finish(float* ring, const Tile& tile, const SyrkMmaParams& 
       store(at, x);
     }
     __syncwarp();
+    // Store above the diagonal.
 #pragma unroll 1
     for (int i = lane; i < Tile::warp_cols * octets; i += warp_size) {
       const int col = i / octets, row = i % octets * 8;
@@ -70,8 +72,9 @@ BARACUDA_D void syrk_finish(float* ring, const Tile& tile, const SyrkMmaParams& 
 template <class T, class U, bool A_K, int SIZE> BARACUDA_D void syrk_mma(const SyrkMmaParams& p) {
   using Tile = MmaTile<T, A_K, A_K, false, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
+  // Multiply; alpha 0 leaves a unread.
   Tile tile;
-  if (p.alpha() != 0.0) {  // 0 leaves a unread
+  if (p.alpha() != 0.0) {
     const SyrkTask<Tile> task(p, blockIdx.x);
     const SyrkOffsets begin(p, task.batch);
     const i64* const step = p.strides[syrk_matrix::a];

@@ -74,12 +74,10 @@ struct LowerProduct : SentProduct<LowerTiles<T, U, COLUMNS, ACROSS>> {
     }
   }
   BARACUDA_D void consume(int consumer) const {
-    this->receive(
-        consumer, [](const SentTile&, u32, int) {},
-        [&](const SentTile& tile, typename Base::Accumulator& acc) {
-          const int m = this->row_of_warp(tile, consumer);
-          if (m < p.n && tile.n < m + 16) finish_both(acc, tile, m, consumer);
-        });
+    this->receive(consumer, [&](const SentTile& tile, typename Base::Accumulator& acc) {
+      const int m = this->row_of_warp(tile, consumer);
+      if (m < p.n && tile.n < m + 16) finish_both(acc, tile, m, consumer);
+    });
   }
   BARACUDA_D void run() const {
     Base::template run<40, 232>([&] { produce(); }, [&](int consumer) { consume(consumer); });

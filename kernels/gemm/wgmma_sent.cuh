@@ -13,6 +13,11 @@ struct SentTile {
   int batch, m, n, end, k, slices;
 };
 
+// What is done with a slice of a tile before it is multiplied: nothing.
+struct SentAsItIs {
+  BARACUDA_D void operator()(const SentTile&, u32, int) const {}
+};
+
 template <class Base> struct SentProduct : Base {
   using Ring = typename Base::Ring;
   using Accumulator = typename Base::Accumulator;
@@ -34,11 +39,11 @@ template <class Base> struct SentProduct : Base {
   }
   BARACUDA_D void send_end(Stage<Ring::stages>& at) const { send(at, {-1, 0, 0, 0, 0, -1}); }
 
-  // By a warpgroup of consumers: prepare(tile, stage, slice) before a slice is multiplied, finish(tile, acc) with the sums
-  // of a tile. LEAD: by how many slices the first warpgroup is ahead, so that one multiplies while the other finishes its
+  // By a warpgroup of consumers: finish(tile, acc) with the sums of a tile, prepare(tile, stage, slice) before a slice is
+  // multiplied. LEAD: by how many slices the first warpgroup is ahead, so that one multiplies while the other finishes its
   // tile.
-  template <int LEAD = 0, class Prepare, class Finish>
-  BARACUDA_D void receive(int consumer, const Prepare& prepare, const Finish& finish) const {
+  template <int LEAD = 0, class Finish, class Prepare = SentAsItIs>
+  BARACUDA_D void receive(int consumer, const Finish& finish, const Prepare& prepare = {}) const {
     static_assert(LEAD < Ring::stages, "the first warpgroup fills the ring while the second waits");
     Stage<Ring::stages> at;
     int lead = consumer == 0 ? LEAD : 0;  // slices after which the other warpgroup may begin, 0 where it has begun

@@ -151,6 +151,7 @@ template <class F, class T> struct BlockGemmMid {
 #pragma unroll 1
     for (int chunk = first; chunk < last; ++chunk) {
       if (chunk < end) numbers.put();
+      // Wait for the stage, and issue the copies of a later chunk.
       next_x();
       copy(chunk + stages - 1);
       if (chunk >= end) {
@@ -158,6 +159,7 @@ template <class F, class T> struct BlockGemmMid {
         continue;
       }
       if (chunk + 1 < end) numbers.load();
+      // Decode and multiply.
       typename Ring::Words words[lines];
       ring.take(words);
       decode(words, numbers, [&](int n, const u32(&pairs)[lines][4]) { multiply(0, pairs, n); });
@@ -181,9 +183,11 @@ template <class F, class T> struct BlockGemmMid {
     }
 #pragma unroll 1
     for (int chunk = first; chunk < last; ++chunk) {
+      // Wait for the stage, and issue the copies of a later chunk.
       next_x();
       copy_x(chunk + stages - 1);
       cp_async_commit();
+      // Decode and multiply.
       if (chunk >= end) {
         by_parts(chunk);
         continue;
@@ -196,7 +200,7 @@ template <class F, class T> struct BlockGemmMid {
     }
   }
 
-  // ---- the end ----
+  // ---- the epilogue ----
 
   // A group's accumulators into shared memory, or to those of the other that are there.
   BARACUDA_D void put(float* out, bool add) const {
@@ -210,10 +214,12 @@ template <class F, class T> struct BlockGemmMid {
   BARACUDA_D void finish() const {
     float* const out = reinterpret_cast<float*>(shared);
     __syncthreads();  // all are done with x
+    // The sums of both groups meet.
     if (group() == 0) put(out, false);
     __syncthreads();
     if (group() == 1) put(out, true);
     __syncthreads();
+    // Store.
     const int n = static_cast<int>(threadIdx.x) % 16 * 8, left = static_cast<int>(p.n) - n0 - n;
     if (left <= 0) return;
     Vec<float, 8> bias{};

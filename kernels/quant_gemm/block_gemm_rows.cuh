@@ -228,6 +228,7 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
     const int range = warp % splits * ranges;
     const int first = begin(range), middle = begin(range + 1), last = begin(range + ranges);
     if constexpr (ranges == 2) keep();
+    // Whole chunks by what the format allows.
     int chunk = first;
     u8* const shared = reinterpret_cast<u8*>(totals + block_gemm_warps * own_sums * warp_size);
     if constexpr (is_grouped<F>) {
@@ -239,6 +240,7 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
     } else {
       if (stored.whole) chunk = by_runs(first, middle, min(last, whole));
     }
+    // The others, eight of k at a time.
 #pragma unroll 1
     for (; chunk < last; ++chunk) {
       if (ranges == 2 && chunk == middle) keep();
@@ -250,6 +252,7 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
       own_total(e) = ranges == 2 ? own_total(e) + sum : sum;
     }
     __syncthreads();
+    // Epilogue: add the ranges as a tree.
     for (int e = threadIdx.x; e < rows * columns; e += block_gemm_threads) {
       const int column = e % columns, row = e / columns;
       if (row >= left_m || column >= left_n) continue;

@@ -25,8 +25,7 @@ template <IntGemm KIND, int COLUMNS, class P> struct IntRowsOfExperts : IntRows<
   }
   BARACUDA_D void consume(int consumer) const {
     this->template receive<lead>(
-        consumer, [](const SentTile&, u32, int) {},
-        [&](const SentTile& tile, typename Base::Accumulator& acc) { finish_tile(tile, acc, consumer); });
+        consumer, [&](const SentTile& tile, typename Base::Accumulator& acc) { finish_tile(tile, acc, consumer); });
   }
   BARACUDA_D void run() const {
     Base::template run<40, 232>([&] { send_groups(*this, ExpertRows(p)); }, [&](int consumer) { consume(consumer); });
