@@ -104,12 +104,12 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
   BARACUDA_D void by_parts(int chunk) {
     const i64 k = static_cast<i64>(chunk) * chunk_k;
 #pragma unroll 1
-    for (int part = 0; part < format_run; part += format_part) {
-      const bool there = k + format_run * q + part < p.k;
-      const Eights of_x = load_x(x + k + part, there);
+    for (int eight = 0; eight < format_run; eight += format_part) {
+      const bool there = k + format_run * q + eight < p.k;
+      const Eights of_x = load_x(x + k + eight, there);
       u32 pairs[lines][4] = {};
       const auto decode = [&](int line, float(&values)[format_part]) {
-        F::decode(stored, stored_row(lane_id() / 4 + 8 * line), k + format_run * q + part, values);
+        F::decode(stored, stored_row(lane_id() / 4 + 8 * line), k + format_run * q + eight, values);
       };
       decode_eights<T>(there, decode, pairs);
       multiply(0, pairs, of_x);
@@ -256,9 +256,9 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
     for (int e = threadIdx.x; e < rows * columns; e += block_gemm_threads) {
       const int column = e % columns, row = e / columns;
       if (row >= left_m || column >= left_n) continue;
-      const int quad = column % width / 16 * NT + row / 8, part = quad * 4 + column % 16 / 8 * 2 + row % 2;
+      const int quad = column % width / 16 * NT + row / 8, number = quad * 4 + column % 16 / 8 * 2 + row % 2;
       const float* const from =
-          totals + (column / width * splits * own_sums + part) * warp_size + column % 8 * 4 + row % 8 / 2;
+          totals + (column / width * splits * own_sums + number) * warp_size + column % 8 * 4 + row % 8 / 2;
       Vec<float, splits> all;
 #pragma unroll
       for (int i = 0; i < splits; ++i) all[i] = from[i * own_sums * warp_size];

@@ -132,8 +132,8 @@ template <class T, int NT, class P> BARACUDA_D void qkv_int8_few(const P& p) {
       constexpr Int8Layout LAYOUT = decltype(layout)::value;
       if (LAYOUT == Int8Layout::any || chunk >= whole) return;
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        const i64 k = chunk * int8_chunk + 32 * part;
+      for (int sector = 0; sector < 2; ++sector) {
+        const i64 k = chunk * int8_chunk + 32 * sector;
         if constexpr (LAYOUT == Int8Layout::along_n) prefetch_l2(w + (k + lane) * along_k + n0);
         else prefetch_l2(w + k + (n0 + min(lane, left_n - 1)) * p.w_steps[i][1]);
       }
