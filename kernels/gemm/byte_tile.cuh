@@ -9,57 +9,18 @@
 // MMA has Sum, what products are added to, and Right<NT>: made from the fragments of 8 NT columns over 32 of k, it adds
 // their products with 16 rows by multiply(acc, fragment of the rows).
 #include "gemm/copy_ring.cuh"
-#include "gemm/slices.cuh"
+#include "gemm/lines.cuh"
 #include "gemm/warp_tile.cuh"
 
 namespace baracuda::gemm {
-
-// What a thread copies of slices of 128 bytes of k of EXTENT lines, rows of a or columns of b, one after the other.
-// What does not exist in memory is filled up with zeros.
-template <int EXTENT, int THREADS> class Lines {
-  static constexpr int DEPTH = 128, PIECE = 16, EACH = EXTENT * (DEPTH / PIECE) / THREADS;  // pieces of a thread
-  const u8* from;  // the first line, at the next slice
-  i64 along, k_step;
-  int lines;  // that exist
-  bool wide;  // every line starts 16-byte aligned, with k along memory
-
- public:
-  // along, k_step: strides of lines and of k. Lines `start` … of `end`.
-  BARACUDA_D Lines(const u8* matrix, i64 along, i64 k_step, i64 start, i64 end, bool wide)
-      : from(matrix + start * along), along(along), k_step(k_step),
-        lines(static_cast<int>(min<i64>(EXTENT, end - start))), wide(wide) {}
-
-  // The next slice, of whose k `left` exist: asynchronously where lines are wide, else it is there on return.
-  BARACUDA_D void copy(u8* slice, i64 left) {
-    const int own = static_cast<int>(threadIdx.x), depth = static_cast<int>(min<i64>(left, DEPTH));
-    if (wide) {
-#pragma unroll
-      for (int n = 0; n < EACH; ++n) {
-        const int line = own / 8 + n * (THREADS / 8), piece = own % 8;
-        const int there = line < lines ? min(max(depth - PIECE * piece, 0), PIECE) : 0;
-        cp_async_16_of(slice + Twist<DEPTH>::at(line, piece), from + line * along + PIECE * piece, there);
-      }
-    } else {
-      const bool across = along == 1;  // neighbouring threads have neighbouring lines then
-#pragma unroll 1
-      for (int n = own; n < EXTENT * 8; n += THREADS) {
-        const int line = across ? n % EXTENT : n / 8, piece = across ? n / EXTENT : n % 8;
-        const int there = line < lines ? depth - PIECE * piece : 0;
-        const u8* const at = from + line * along + PIECE * piece * k_step;
-        store(slice + Twist<DEPTH>::at(line, piece), load_strided<u8, PIECE>(at, k_step, there));
-      }
-    }
-    from += DEPTH * k_step;
-  }
-};
 
 template <class MMA, int SIZE> struct ByteTile : EightWarps<SIZE> {
   using Warps = EightWarps<SIZE>;
   using Warps::MT, Warps::NT, Warps::warp_row, Warps::warp_col;
   // schedules/gemm_fp8.py and schedules/int_gemm.py have these numbers too.
-  static constexpr int threads = 256, depth = 128, stages = 3, steps = depth / 32;
+  static constexpr int threads = line_threads, depth = 128, stages = 3, steps = depth / 32;
   static constexpr int operand = SIZE * depth, stage_bytes = 2 * operand;
-  using Operand = Lines<SIZE, threads>;
+  using Operand = Lines<u8, SIZE, depth>;
   using Accumulator = typename MMA::Sum[MT][NT][4];
 
   // What a warp reads of a stage.
