@@ -8,9 +8,9 @@
 // All in the accumulator's type A, in this order, rounded once to U, the element of the outputs, of c and the residual;
 // `pre` and `up_pre` are rounded for themselves and act goes on from the numbers before. Vectors are in the element V of
 // the biases, scales in float (gemm/with_scales.cuh). Of what scales take beyond A, act and the product of both see the
-// sign and the largest number where infinity would make NaN. An absent operand is a null pointer. P has those pointers, batch_shape, batch, strides
-// (of c, residual, y, pre, up_pre: gemm_matrix), vectors (strides of bias, up_bias, row_bias, scale_a, scale_b), m, n,
-// activation, `wide`: a bit for each matrix whose rows start 16-byte aligned with columns of stride 1.
+// sign and the largest number where infinity would make NaN. An absent operand is a null pointer. P has those pointers,
+// batch_shape, batch, strides (of c, residual, y, pre, up_pre: gemm_matrix), vectors (strides of bias, up_bias, row_bias,
+// scale_a, scale_b), m, n, activation, `wide`: a bit for each matrix whose rows start 16-byte aligned with columns of stride 1.
 #include <baracuda/index.cuh>
 #include <baracuda/scalar.cuh>
 #include <baracuda/vector.cuh>
@@ -31,10 +31,10 @@ namespace gemm_vector {
 enum { bias, up_bias, row_bias, scale_a, scale_b };
 }
 
-// Where the matrices of the batch's item `batch` begin, in elements.
+// Where the matrices of a batch index begin, in elements.
 struct BatchOffsets {
-  i64 item, at[8];
-  template <class P> BARACUDA_D BatchOffsets(const P& p, i64 batch) : item(batch) {
+  i64 batch, at[8];
+  template <class P> BARACUDA_D BatchOffsets(const P& p, i64 batch) : batch(batch) {
     offsets<i64, 8>(batch, p.batch_rank, p.batch_shape, p.batch, at);
   }
 };

@@ -19,7 +19,7 @@ struct ProductFormula;
 // Columns n, n + 1, … of row m, of which those before `left` exist, in the operands of a formula.
 template <class P> struct FormulaColumns {
   const P& p;
-  const i64* const begin;  // of each operand's item of the batch, in elements
+  const i64* const begin;  // of each operand's matrix of the batch, in elements
   const i64 m, n, left;
 
   // Those of an operand, as the formula computes with them; 0 where there is no column.
@@ -43,7 +43,7 @@ template <class U, class A, class P, class F = ProductFormula> struct FormulaEpi
 
   BARACUDA_D FormulaEpilogue(const P& p, const BatchOffsets& begin)
       : p(p), alpha(static_cast<A>(p.alpha())), begin(begin), formula(p) {
-    offsets<i64, operands>(begin.item, p.formula_batch_rank, p.formula_batch_shape, p.formula_batch, at);
+    offsets<i64, operands>(begin.batch, p.formula_batch_rank, p.formula_batch_shape, p.formula_batch, at);
   }
 
   BARACUDA_D bool multiplies() const { return alpha != A(0); }

@@ -6,7 +6,7 @@
 // `gemm_gradients` makes g and h scaled by scale_a and scale_b and rounded to the element, as products read them, dc =
 // beta g and dresidual = dy, and from g and h as they are the sums of columns. A block takes `lanes` chunks of columns and
 // `part_rows` rows: a thread adds every 256 / lanes-th of them in order, then the block adds its threads in order, and
-// `gemm_bias` the blocks, eight slices in order and then the slices. `gemm_row_bias` adds a row of every item of the
+// `gemm_bias` the blocks, eight slices in order and then the slices. `gemm_row_bias` adds a row of every matrix of the
 // batch: 256 threads take chunks in turn, then a tree. All of it depends on the extents alone.
 #include <baracuda/index.cuh>
 #include <baracuda/reduce.cuh>
@@ -113,9 +113,9 @@ template <class A, int N, class P> BARACUDA_D Vec<A, N> scaled(const P& p, Vec<A
   return x;
 }
 
-// Adds the threads of a block that have the same columns, and stores the sums as those of part `part`.
+// Adds the threads of a block that have the same columns, and stores the partial sums of split `split`.
 template <class A, int N, class P>
-BARACUDA_D void store_sums(const P& p, void* sums, const Vec<A, N>& own, A* slices, i64 part, i64 first) {
+BARACUDA_D void store_sums(const P& p, void* sums, const Vec<A, N>& own, A* slices, i64 split, i64 first) {
   if (sums == nullptr) return;
   const int width = p.lanes * N;
   __syncthreads();
@@ -125,7 +125,7 @@ BARACUDA_D void store_sums(const P& p, void* sums, const Vec<A, N>& own, A* slic
   for (int c = threadIdx.x; c < width && first + c < p.cols; c += threads) {
     A sum = slices[c];
     for (int e = c + width; e < threads * N; e += width) sum += slices[e];
-    static_cast<A*>(sums)[part * p.cols + first + c] = sum;
+    static_cast<A*>(sums)[split * p.cols + first + c] = sum;
   }
 }
 
@@ -137,13 +137,13 @@ template <class T, class U, bool GATED> BARACUDA_D void gemm_gradients(const Gem
   using At = Chunk<T, U, GATED>;
   constexpr int N = At::N, BATCH = 2;  // chunks that a thread has in flight
   __shared__ A slices[threads * N];
-  const i64 tiles = div_up(div_up(p.cols, N), p.lanes), part = blockIdx.x / tiles;
+  const i64 tiles = div_up(div_up(p.cols, N), p.lanes), split = blockIdx.x / tiles;
   const i64 first = blockIdx.x % tiles * p.lanes * N, col = first + threadIdx.x % p.lanes * N;
-  const i64 step = threads / p.lanes, end = min<i64>(p.rows, (part + 1) * p.part_rows);
+  const i64 step = threads / p.lanes, end = min<i64>(p.rows, (split + 1) * p.part_rows);
   const A beta = static_cast<A>(p.beta());
 
   Vec<A, N> sum = {}, up_sum = {};
-  for (i64 row = part * p.part_rows + threadIdx.x / p.lanes; row < end && col < p.cols; row += BATCH * step) {
+  for (i64 row = split * p.part_rows + threadIdx.x / p.lanes; row < end && col < p.cols; row += BATCH * step) {
     At chunks[BATCH];
 #pragma unroll
     for (int i = 0; i < BATCH; ++i) {
@@ -167,11 +167,11 @@ template <class T, class U, bool GATED> BARACUDA_D void gemm_gradients(const Gem
       }
     }
   }
-  store_sums(p, p.sums, sum, slices, part, first);
-  if constexpr (GATED) store_sums(p, p.up_sums, up_sum, slices, part, first);
+  store_sums(p, p.sums, sum, slices, split, first);
+  if constexpr (GATED) store_sums(p, p.up_sums, up_sum, slices, split, first);
 }
 
-// A block adds 32 columns of the parts that blocks of gemm_gradients left.
+// A block adds 32 columns of the partial sums that blocks of gemm_gradients left.
 template <class T> BARACUDA_D void gemm_bias(const GemmBiasParams& p) {
   using A = acc_t<T>;
   constexpr int slices = gemm_gradient::threads / warp_size;
@@ -181,8 +181,8 @@ template <class T> BARACUDA_D void gemm_bias(const GemmBiasParams& p) {
   A sum = 0;
   if (col < p.cols) {
 #pragma unroll 8
-    for (i64 part = slice; part < p.parts; part += slices) {
-      sum += static_cast<const A*>(p.sums)[part * p.cols + col];
+    for (i64 split = slice; split < p.parts; split += slices) {
+      sum += static_cast<const A*>(p.sums)[split * p.cols + col];
     }
   }
   held[slice][lane] = sum;
@@ -193,7 +193,7 @@ template <class T> BARACUDA_D void gemm_bias(const GemmBiasParams& p) {
   static_cast<T*>(p.bias)[col * p.stride] = from_acc<T>(sum);
 }
 
-// A block for each row of the matrices, over all items of the batch.
+// A block for each row of the matrices, over the whole batch.
 template <class T, class U, bool GATED> BARACUDA_D void gemm_row_bias(const GemmGradientParams& p) {
   using namespace gemm_gradient;
   using A = acc_t<T>;

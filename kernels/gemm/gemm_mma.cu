@@ -15,13 +15,13 @@ BARACUDA_D float* piece_row(const GemmMmaParams& p, int product, i64 piece, i64 
   return static_cast<float*>(p.parts) + (((product * p.pieces + piece) * p.items + batch) * p.m + m) * round_up(p.n, 8);
 }
 
-// What a block computes: a tile of rows m0 … and columns n0 … of an item of the batch, and one piece, or all (part 0).
+// What a block computes: a tile of rows m0 … and columns n0 … of a batch index, and one piece, or all (piece 0).
 template <class Tile> struct Task {
-  i64 part, batch, m0, n0;
-  BARACUDA_D Task(const GemmMmaParams& p, u64 block) : part(0) {
+  i64 piece, batch, m0, n0;
+  BARACUDA_D Task(const GemmMmaParams& p, u64 block) : piece(0) {
     const i64 tiles_m = div_up(p.m, Tile::rows), tiles_n = div_up(p.n, Tile::cols);
     if (p.parts != nullptr) {
-      part = static_cast<i64>(divmod(block, static_cast<u64>(tiles_m * tiles_n * p.items), block));
+      piece = static_cast<i64>(divmod(block, static_cast<u64>(tiles_m * tiles_n * p.items), block));
     }
     const Raster at(static_cast<i64>(block), tiles_m, tiles_n);
     batch = at.batch, m0 = at.m * Tile::rows, n0 = at.n * Tile::cols;
@@ -33,11 +33,12 @@ template <class T, class U, bool A_K, bool B_K, bool GATED, int SIZE,
 BARACUDA_D void gemm_mma(const GemmMmaParams& p) {
   using Tile = MmaTile<T, A_K, B_K, GATED, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
+  // Multiply; alpha 0 leaves a and b unread.
   Tile tile;
-  if (p.alpha() != 0.0) {  // 0 leaves a and b unread
+  if (p.alpha() != 0.0) {
     const Task<Tile> task(p, blockIdx.x);
     const BatchOffsets begin(p, task.batch);
-    const i64 from = task.part * p.piece * Tile::depth;
+    const i64 from = task.piece * p.piece * Tile::depth;
     const i64 k = p.parts != nullptr ? min<i64>(p.k - from, p.piece * Tile::depth) : p.k;
     const auto matrix = [&](const void* start, int which, int k_axis) {
       return static_cast<const T*>(start) + begin.at[which] + from * p.strides[which][k_axis];
@@ -59,6 +60,7 @@ BARACUDA_D void gemm_mma(const GemmMmaParams& p) {
       tile.add(ring, a, b, k, p.piece);
     }
   }
+  // Store the piece, or finish the sums.
   const Task<Tile> task(p, forgotten(static_cast<u64>(blockIdx.x)));  // again: registers have no room for it until here
   const BatchOffsets begin(p, task.batch);
   const E epilogue(p, begin);
@@ -66,8 +68,8 @@ BARACUDA_D void gemm_mma(const GemmMmaParams& p) {
     const i64 m = task.m0 + row, n = task.n0 + col;
     if (m >= p.m || n >= p.n) return;
     if (p.parts != nullptr) {
-      store(piece_row(p, 0, task.part, task.batch, m) + n, sum);
-      if (GATED) store(piece_row(p, 1, task.part, task.batch, m) + n, up);
+      store(piece_row(p, 0, task.piece, task.batch, m) + n, sum);
+      if (GATED) store(piece_row(p, 1, task.piece, task.batch, m) + n, up);
     } else {
       epilogue.row(m, n, p.n - n, sum, up);
     }

@@ -7,11 +7,12 @@ namespace baracuda {
 
 template <class T, class U, int COLUMNS, bool A_ACROSS, bool B_ACROSS, bool GATED,
           class E = Epilogue<U, T, float, GATED, GemmWgmmaParams>, int STAGES = gemm::default_stages<COLUMNS>,
-          int PARTS = 2>
+          int BOXES = 2>
 BARACUDA_D void gemm_wgmma(const GemmWgmmaParams& p) {
   BARACUDA_DYNAMIC_SMEM(unsigned char, shared);
   const float alpha = static_cast<float>(p.alpha());
-  using Product = gemm::Product<T, U, COLUMNS, A_ACROSS, B_ACROSS, GATED, STAGES, PARTS, GemmWgmmaParams, E>;
+  using Mma = gemm::FloatMma<T, A_ACROSS, B_ACROSS>;
+  using Product = gemm::Product<Mma, U, COLUMNS, GATED, STAGES, BOXES, GemmWgmmaParams, E>;
   Product(p, shared, alpha != 0.0f).run(alpha);
 }
 

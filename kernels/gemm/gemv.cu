@@ -32,10 +32,10 @@ template <int N> BARACUDA_D int first_of_spread() {
 }
 
 template <class T, bool GATED, int ROWS, class P> BARACUDA_D void gemv(const P& p) {
-  constexpr int V = vec_elems<T>, columns = 4, parts = 4, groups = gemv_threads / warp_size / parts;
+  constexpr int V = vec_elems<T>, columns = 4, splits = 4, groups = gemv_threads / warp_size / splits;
   constexpr int rights = GATED ? 2 : 1, values = ROWS * columns, kept = values > warp_size ? values / warp_size : 1;
-  __shared__ T sums[rights][groups][parts][values];
-  const int warp = static_cast<int>(threadIdx.x) / warp_size, part = warp % parts, group = warp / parts;
+  __shared__ T partials[rights][groups][splits][values];
+  const int warp = static_cast<int>(threadIdx.x) / warp_size, split = warp % splits, group = warp / splits;
   const GemvBlock<ROWS, groups * columns> block(p);
   const BatchOffsets begin(p, block.batch);
   const Epilogue<T, T, T, GATED, P> epilogue(p, begin);
@@ -47,7 +47,8 @@ template <class T, bool GATED, int ROWS, class P> BARACUDA_D void gemv(const P& 
   const int rows = static_cast<int>(min<i64>(ROWS, p.m - block.m0));
 
   T sum[rights][values] = {};
-  for (i64 k = (part * warp_size + lane_id()) * V; k < terms; k += parts * warp_size * V) {
+  for (i64 k = (split * warp_size + lane_id()) * V; k < terms; k += splits * warp_size * V) {
+    // Read a run of the right matrices.
     T w[rights][V][columns];
 #pragma unroll
     for (int r = 0; r < rights; ++r) {
@@ -72,6 +73,7 @@ template <class T, bool GATED, int ROWS, class P> BARACUDA_D void gemv(const P& 
         }
       }
     }
+    // Multiply the rows of a.
 #pragma unroll
     for (int m = 0; m < ROWS; ++m) {
       const auto x = gemv_load<T, V>(a + m * step[0] + k * step[1], step[1], m < rows ? p.k - k : 0, wide_a);
@@ -86,22 +88,24 @@ template <class T, bool GATED, int ROWS, class P> BARACUDA_D void gemv(const P& 
           }
     }
   }
+  // Add the lanes, and store the warp's partial sums.
 #pragma unroll
   for (int r = 0; r < rights; ++r) {
     spread_sums(sum[r]);
 #pragma unroll
     for (int i = 0; i < kept; ++i) {
-      if (lane_id() < values) sums[r][group][part][first_of_spread<values>() + i] = sum[r][i];
+      if (lane_id() < values) partials[r][group][split][first_of_spread<values>() + i] = sum[r][i];
     }
   }
   __syncthreads();
+  // Epilogue: add the four warps.
   for (int e = threadIdx.x; e < groups * values; e += gemv_threads) {
     const int from = e / values, value = e % values, m = value / columns;
     const i64 column = block.n0 + from * columns + value % columns;
     if (m >= rows || column >= p.n) continue;
     Vec<T, 1> total, up;
     const auto add = [&](int r) {
-      const auto& x = sums[r][from];
+      const auto& x = partials[r][from];
       return (x[0][value] + x[1][value]) + (x[2][value] + x[3][value]);
     };
     total[0] = add(0);

@@ -20,7 +20,7 @@ template <int ROWS, int COLS> struct GemvBlock {
   }
 };
 
-// The matrices b, and up: where the item of the batch begins, and the strides of k and n.
+// The matrices b, and up: where the batch index's begin, and the strides of k and n.
 template <class T, bool GATED> struct GemvRights {
   const T* start[GATED ? 2 : 1];
   i64 k_step[GATED ? 2 : 1], n_step[GATED ? 2 : 1];

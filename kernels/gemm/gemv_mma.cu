@@ -92,7 +92,7 @@ template <class T, class U, bool GATED, int ROWS, bool K_MAJOR, class P> BARACUD
   const int rows = static_cast<int>(min<i64>(ROWS, p.m - block.m0));
   const i64 terms = epilogue.multiplies() ? p.k : 0, left_n = p.n - block.n0;
 
-  float part[rights][2][H][4] = {};
+  float acc[rights][2][H][4] = {};
   const auto multiply = [&](const Step(&w)[rights], const GemvRows<T, H>& x) {
 #pragma unroll
     for (int r = 0; r < rights; ++r)
@@ -105,11 +105,11 @@ template <class T, class U, bool GATED, int ROWS, bool K_MAJOR, class P> BARACUD
 #pragma unroll
           for (int h = 0; h < H; ++h) {
             const u32 of_a[2] = {Step::word(x.x[h], 2 * second), Step::word(x.x[h], 2 * second + 1)};
-            mma_m16n8k16<T>(part[r][tile][h], of_b, of_a);
+            mma_m16n8k16<T>(acc[r][tile][h], of_b, of_a);
           }
         }
   };
-  // Adds the chains that the sums are at to the warp's totals, which stand in shared memory.
+  // Adds the chains that the accumulators are at to the warp's totals, which stand in shared memory.
   const auto fold = [&] {
 #pragma unroll
     for (int r = 0; r < rights; ++r)
@@ -119,13 +119,14 @@ template <class T, class U, bool GATED, int ROWS, bool K_MAJOR, class P> BARACUD
         for (int h = 0; h < H; ++h)
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            shared[r][warp][8 * h + 2 * t + e % 2][Step::column(tile, e / 2)] += part[r][tile][h][e];
-            part[r][tile][h][e] = 0.0f;
+            shared[r][warp][8 * h + 2 * t + e % 2][Step::column(tile, e / 2)] += acc[r][tile][h][e];
+            acc[r][tile][h][e] = 0.0f;
           }
   };
   for (int i = threadIdx.x; i < rights * warps * ROWS * (columns + 1); i += gemv_threads)
     (&shared[0][0][0][0])[i] = 0.0f;
   __syncthreads();
+  // Whole steps, several under way together.
   int taken = 0;  // steps
   i64 k = warp * depth;
   constexpr i64 stride = warps * depth;
@@ -146,6 +147,7 @@ template <class T, class U, bool GATED, int ROWS, bool K_MAJOR, class P> BARACUD
       if ((taken += unroll) % chain == 0) fold();
     }
   }
+  // The other steps.
 #pragma unroll 1
   for (; k < terms; k += stride) {
     Step w[rights];
@@ -158,6 +160,7 @@ template <class T, class U, bool GATED, int ROWS, bool K_MAJOR, class P> BARACUD
   }
   fold();
   __syncthreads();
+  // Epilogue: the warps' sums of every output, added as a tree.
   for (int e = threadIdx.x; e < ROWS * columns; e += gemv_threads) {
     const int m = e / columns, column = e % columns;
     if (m >= rows || block.n0 + column >= p.n) continue;

@@ -1,16 +1,16 @@
 #pragma once
-// group_walk the tiles of all groups of rows, as each warp of a grid that stays finds them for itself.
+// group_walk the work tiles of all groups of rows, as each warp of a persistent block finds them for itself.
 //
 // Pieces are the groups, and two more: the rows before the first and after the last. Tiles are numbered piece by piece;
-// within one in bands of some rows of tiles, for the L2 cache, down a band first and then along n. A block takes the
-// numbers blockIdx.x, blockIdx.x + gridDim.x, …. The lanes of a warp have 32 pieces at a time in registers, so that
-// warps need neither shared memory nor each other. All numbers have 32 bits.
+// within one in raster groups of some rows of tiles, for the L2 cache, down a raster group first and then along n. A block
+// takes the numbers blockIdx.x, blockIdx.x + gridDim.x, …. The lanes of a warp have 32 pieces at a time in registers, so
+// that warps need neither shared memory nor each other. All numbers have 32 bits.
 #include "gemm/groups.cuh"
 
 namespace baracuda {
 
 template <int TILE_M, int TILE_N> class GroupWalk {
-  static constexpr u32 band = 16;
+  static constexpr u32 group_rows = 16;
   u32 number = blockIdx.x;
   int base = -warp_size;   // the piece of the first lane
   int begin = 0, end = 0;  // rows of this lane's piece
@@ -50,8 +50,9 @@ template <int TILE_M, int TILE_N> class GroupWalk {
     }
     const int from = shuffle(begin, lane), to = shuffle(end, lane);
     const u32 rows = tiles_of(to - from), first = shuffle(tiles, lane) - rows;
-    const u32 rest = number - first * across, inside = rest % (band * across), top = rest / (band * across) * band;
-    const u32 high = min(rows - top, band);
+    const u32 rest = number - first * across, inside = rest % (group_rows * across),
+              top = rest / (group_rows * across) * group_rows;
+    const u32 high = min(rows - top, group_rows);
     const int piece = base + lane;
     tile.group = piece >= 1 && piece <= p.groups ? piece - 1 : -1;
     tile.m0 = from + static_cast<int>(top + inside % high) * TILE_M;

@@ -19,6 +19,7 @@ BARACUDA_D void grouped_gemm_mma(const P& p) {
   BARACUDA_DYNAMIC_SMEM(T, ring);
   const GroupTiles<Tile::rows, Tile::cols, Tile::threads> tiles;
   while (tiles.find(p)) {
+    // Multiply; rows in no group have no product.
     Tile tile;
     if (const GroupTile at = tiles.tile(); at.group >= 0) {
       const auto wide = [&](int which) { return (p.wide >> which & 1) != 0; };
@@ -39,6 +40,7 @@ BARACUDA_D void grouped_gemm_mma(const P& p) {
       }
     }
     __syncthreads();
+    // Epilogue.
     const GroupTile at = tiles.tile();  // again: registers have no room for it until here
     const Group group(p, at);
     const BatchOffsets begin(group, 0);
@@ -66,8 +68,10 @@ template <class T, class U, bool A_K, bool B_K, class P> BARACUDA_D void grouped
   const T* const b = static_cast<const T*>(p.b) + rows.begin * of_b[0];
   const typename Tile::Left left(a, of_a[0], of_a[1], m0, p.m, wide_a);
   typename Tile::Right right[1] = {typename Tile::Right(b, of_b[1], of_b[0], n0, p.n, wide_b)};
+  // Multiply.
   Tile tile;
   tile.add(ring, left, right, rows.end - rows.begin, row_piece);
+  // Store.
   U* const y = static_cast<U*>(p.y) + group * p.group_stride;
   tile.finish(ring, [&](int row, int col, const auto& sum, const auto&) {
     const i64 m = m0 + row, n = n0 + col;

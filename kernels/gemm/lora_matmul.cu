@@ -8,7 +8,7 @@
 // second kernel adds them. Over the rank a thread adds in its order. Sums are in A = acc_t<T>.
 //
 // p.wide: a bit for each matrix whose last axis has stride 1 and whose rows start 16-byte aligned; 8 where that holds of
-// the adapters' other axis, the rank: eight rows at a time are turned in shared memory.
+// the adapters' other axis, the rank: eight rows at a time are transposed in shared memory.
 #include "gemm/lora.cuh"
 
 namespace baracuda {
@@ -31,15 +31,15 @@ BARACUDA_D void lora_load_all(Vec<T, lora_vec> (&x)[N], const T* from, i64 apart
 template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
   using A = acc_t<T>;
   constexpr int rows = 2, own = lora_chunk / (warp_size * lora_vec);  // of the rank, and eights of k, of a lane at once
-  constexpr bool turns = sizeof(T) <= 4;                              // others have no room for it
+  constexpr bool transposes = sizeof(T) <= 4;                         // others have no room for it
   __shared__ __align__(16) T xs[lora_tile][lora_chunk];
-  __shared__ __align__(16) T turned[turns ? lora_vec : 1][lora_chunk];  // eight rows of an adapter
+  __shared__ __align__(16) T transposed[transposes ? lora_vec : 1][lora_chunk];  // eight rows of an adapter
   static_assert(lora_vec == lora_warps, "a warp has one of them");
   const i64 index = blockIdx.x, split = index % p.splits;
   const LoraTile<lora_tile, lora_threads> tile(p, index / p.splits);
   const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_id();
   const i64 begin = split * p.each, end = min(p.chunks, begin + p.each);
-  A* const parts = static_cast<A*>(p.parts) + (split * p.tokens + tile.first) * p.rank;
+  A* const partials = static_cast<A*>(p.parts) + (split * p.tokens + tile.first) * p.rank;
 #pragma unroll 1
   for (i64 c = begin; c < end; ++c) {
     const i64 k0 = c * lora_chunk;
@@ -80,12 +80,12 @@ template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
         for (int i = 0; i < lora_tile; ++i) {
           if (i >= tokens) break;
           const A sum = warp_reduce<Sum>(sums[i]);
-          A* const part = parts + (from + i) * p.rank + r;
-          if (lane == 0) *part = c == begin ? sum : *part + sum;  // the same thread wrote it
+          A* const partial = partials + (from + i) * p.rank + r;
+          if (lane == 0) *partial = c == begin ? sum : *partial + sum;  // the same thread wrote it
         }
       };
       const T* const matrix = static_cast<const T*>(p.a) + (adapter < 0 ? 0 : adapter * p.a_step[0]);
-      if (turns && (p.wide & 8)) {
+      if (transposes && (p.wide & 8)) {
         constexpr int each = lora_chunk / lora_threads;
 #pragma unroll 1
         for (int r0 = 0; r0 < rank; r0 += lora_vec) {
@@ -99,10 +99,11 @@ template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
 #pragma unroll
           for (int n = 0; n < each; ++n)
 #pragma unroll
-            for (int e = 0; e < lora_vec; ++e) turned[e][threadIdx.x + n * lora_threads] = eights[n][e];
+            for (int e = 0; e < lora_vec; ++e) transposed[e][threadIdx.x + n * lora_threads] = eights[n][e];
           __syncthreads();
           if (r0 + warp >= rank) continue;
-          multiply(r0 + warp, [&](int n) { return load<lora_vec>(&turned[warp][(n * warp_size + lane) * lora_vec]); });
+          multiply(r0 + warp,
+                   [&](int n) { return load<lora_vec>(&transposed[warp][(n * warp_size + lane) * lora_vec]); });
         }
         continue;
       }
@@ -126,14 +127,14 @@ template <class T, class P> BARACUDA_D void lora_shrink(const P& p) {
 }
 
 // The pieces in their order, several of them in flight.
-template <class A> BARACUDA_D A lora_sum(const A* part, i64 splits, i64 step) {
+template <class A> BARACUDA_D A lora_sum(const A* partial, i64 splits, i64 step) {
   constexpr int flight = 8;
   A sum = A(0);
 #pragma unroll 1
   for (i64 s = 0; s < splits; s += flight) {
     A next[flight];
 #pragma unroll
-    for (int n = 0; n < flight; ++n) next[n] = part[min(s + n, splits - 1) * step];
+    for (int n = 0; n < flight; ++n) next[n] = partial[min(s + n, splits - 1) * step];
 #pragma unroll
     for (int n = 0; n < flight; ++n) {
       if (s + n < splits) sum = s + n == 0 ? next[n] : sum + next[n];
@@ -152,8 +153,8 @@ template <class T, class P> BARACUDA_D void lora_expand(const P& p) {
 #pragma unroll 1
   for (int e = threadIdx.x; e < tile.count * pitch; e += lora_threads) {
     const int i = e / pitch, r = e % pitch;
-    const A* const part = static_cast<const A*>(p.parts) + (tile.first + i) * p.rank + r;
-    hs[e] = r < lora_rank(p, tile.adapters[i]) ? lora_sum(part, p.splits, p.tokens * p.rank) : A(0);
+    const A* const partial = static_cast<const A*>(p.parts) + (tile.first + i) * p.rank + r;
+    hs[e] = r < lora_rank(p, tile.adapters[i]) ? lora_sum(partial, p.splits, p.tokens * p.rank) : A(0);
   }
   __syncthreads();
   const i64 n = index % columns * lora_threads + threadIdx.x;

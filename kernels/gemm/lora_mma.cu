@@ -5,10 +5,10 @@
 //
 // B_K: whether k, else the other axis, has stride 1 in the adapters' matrices. With p.order, of gemm/lora_order.cu, a tile
 // is tokens of one adapter, wherever they are. Without it a tile is neighbours, a block multiplies all of them by the
-// matrices of an adapter that some have, and keeps the rows of those; p.shares blocks have a tile's adapters in turn. What
-// fixes the order of sums: a split is one chain of mma_deep, whose length depends on extents and the device alone; splits
-// are added in their order, and the rank is one chain, 16 of hi and 16 of lo in turn. p.wide: a bit for each matrix whose
-// rows in memory start 16-byte aligned.
+// matrices of an adapter that some have, and keeps the rows of those; p.shares blocks have a tile's adapters alternately.
+// What fixes the order of sums: a split is one chain of mma_deep, whose length depends on extents and the device alone;
+// splits are added in their order, and the rank is one chain, 16 of hi and 16 of lo alternately. p.wide: a bit for each
+// matrix whose rows in memory start 16-byte aligned.
 #include "gemm/lora.cuh"
 #include "gemm/slices.cuh"
 
@@ -45,10 +45,10 @@ template <int MOST, int THREADS> struct LoraOwners : LoraTile<MOST, THREADS> {
 
  private:
   template <class P> static BARACUDA_D Base listed(const P& p, i64 index) {
-    constexpr int parts = lora_listed / MOST;
+    constexpr int blocks = lora_listed / MOST;  // of a tile of the list
     __shared__ int found[MOST];
-    const auto tile = load<4>(static_cast<const i32*>(p.list) + index / parts * 4);
-    const int skip = static_cast<int>(index % parts) * MOST, count = max(0, min(tile[1] - skip, MOST));
+    const auto tile = load<4>(static_cast<const i32*>(p.list) + index / blocks * 4);
+    const int skip = static_cast<int>(index % blocks) * MOST, count = max(0, min(tile[1] - skip, MOST));
     if (const int t = static_cast<int>(threadIdx.x); t < count) found[t] = tile[2];
     return Base(tile[0] + skip, count, found);
   }
@@ -98,50 +98,36 @@ template <class T, bool B_K> struct LoraShrinkTile {
   static constexpr int NT = cols / 8;
   using Left = LoraRows<T, rows, depth, threads>;
   using Right = Slices<T, B_K, cols, depth, threads>;
-  static constexpr int stage = Left::size + Right::size;  // elements
+  static constexpr int stage_size = Left::size + Right::size;  // elements
 
-  float sums[NT][4] = {};
+  float acc[NT][4] = {};
 
-  // The products over k, of which there is some.
+  // The products over k, of which there is some. The ring is free when all warps are back.
   BARACUDA_D void add(T* ring, Left a, Right b, int k) {
-    int next = 0, into = 0;  // what of k is fetched next, and its stage
-    const auto fetch = [&] {
+    int next = 0, into = 0;  // what of k is copied next, and its stage
+    const auto copy_next = [&] {
       if (next < k) {
-        a.copy(ring + into * stage, min(k - next, depth));
-        b.copy(ring + into * stage + Left::size, min(k - next, depth));
+        a.copy(ring + into * stage_size, min(k - next, depth));
+        b.copy(ring + into * stage_size + Left::size, min(k - next, depth));
         next += depth;
         into = into + 1 == stages ? 0 : into + 1;
       }
       cp_async_commit();
     };
 #pragma unroll
-    for (int n = 0; n < stages - 1; ++n) fetch();
+    for (int n = 0; n < stages - 1; ++n) copy_next();
     const int columns = b.extent, warp = static_cast<int>(threadIdx.x) / warp_size;
     const Fragments<T, true, true, rows, depth> left(ring, 16 * warp);
     const Fragments<T, false, B_K, cols, depth> right(ring + Left::size, 0);
     u32 now = 0;  // where the stage is that is read, in bytes
 #pragma unroll 1
     for (int k0 = 0; k0 < k; k0 += depth) {
+      // Wait for the stage. Then all warps are done with the stage before, too, which a later slice is copied to.
       cp_async_wait<stages - 2>();
-      __syncthreads();  // the slice is there, and all warps are done with the one before, whose stage is filled again
-      fetch();
-#pragma unroll
-      for (int step = 0; step < depth / 16; ++step) {
-        u32 of_x[4];
-        left.read(of_x, 0, step, now);
-#pragma unroll
-        for (int n = 0; n < NT / 2; ++n) {
-          if (16 * n >= columns) break;
-          u32 two[4];
-          right.read(two, 16 * n, step, now);
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const u32 of_a[2] = {two[2 * half], two[2 * half + 1]};
-            mma_deep<T>(sums[2 * n + half], of_x, of_a);
-          }
-        }
-      }
-      constexpr u32 bytes = stage * sizeof(T);
+      __syncthreads();
+      copy_next();
+      multiply(left, right, columns, now);
+      constexpr u32 bytes = stage_size * sizeof(T);
       now = now + bytes == stages * bytes ? 0 : now + bytes;
     }
     cp_async_wait<0>();
@@ -152,9 +138,31 @@ template <class T, bool B_K> struct LoraShrinkTile {
 #pragma unroll
     for (int n = 0; n < NT; ++n)
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        sink(row + 8 * part, 8 * n + lane_id() % 4 * 2, Vec<float, 2>{{sums[n][2 * part], sums[n][2 * part + 1]}});
+      for (int half = 0; half < 2; ++half) {
+        sink(row + 8 * half, 8 * n + lane_id() % 4 * 2, Vec<float, 2>{{acc[n][2 * half], acc[n][2 * half + 1]}});
       }
+  }
+
+ private:
+  // Adds the products of the stage at byte `offset`, of so many columns.
+  template <class LeftFragments, class RightFragments>
+  BARACUDA_D void multiply(const LeftFragments& left, const RightFragments& right, int columns, u32 offset) {
+#pragma unroll
+    for (int step = 0; step < depth / 16; ++step) {
+      u32 of_x[4];
+      left.read(of_x, 0, step, offset);
+#pragma unroll
+      for (int n = 0; n < NT / 2; ++n) {
+        if (16 * n >= columns) break;
+        u32 two[4];
+        right.read(two, 16 * n, step, offset);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const u32 of_a[2] = {two[2 * half], two[2 * half + 1]};
+          mma_deep<T>(acc[2 * n + half], of_x, of_a);
+        }
+      }
+    }
   }
 };
 
@@ -168,6 +176,7 @@ template <class T, bool B_K> BARACUDA_D void lora_shrink_mma(const LoraShrinkMma
   const i64 k0 = split * p.each * Tile::depth, k = min(p.k - k0, p.each * Tile::depth);
   const LoraOwners<Tile::rows, Tile::threads> tile(p, index / (columns * p.splits));
   const T* const x = static_cast<const T*>(p.x) + k0;
+  // Copy the tile's rows of x, if they are wanted.
   if (p.copy != nullptr && r0 == 0 && share == 0) {
     const i64 pieces = div_up(k, i64(lora_vec));
 #pragma unroll 4
@@ -179,7 +188,7 @@ template <class T, bool B_K> BARACUDA_D void lora_shrink_mma(const LoraShrinkMma
       else store_strided(to, p.copy_step[1], piece, left);
     }
   }
-  float* const parts = static_cast<float*>(p.parts) + (split * p.tokens + tile.first) * pitch;
+  float* const partials = static_cast<float*>(p.parts) + (split * p.tokens + tile.first) * pitch;
   tile.each_adapter(share, p.shares, [&](int adapter) {
     const i64 rank = lora_rank(p, adapter);
     if (rank <= r0) return;
@@ -188,9 +197,10 @@ template <class T, bool B_K> BARACUDA_D void lora_shrink_mma(const LoraShrinkMma
     const typename Tile::Right right(matrix, p.a_step[1], p.a_step[2], r0, rank, (p.wide & 2) != 0);
     Tile product;
     product.add(ring, left, right, static_cast<int>(k));
+    // Store the partial sums.
     product.finish([&](int row, int col, const Vec<float, 2>& two) {
       if (row < tile.count && tile.adapters[row] == adapter && r0 + col < pitch) {
-        store(parts + row * pitch + r0 + col, two);
+        store(partials + row * pitch + r0 + col, two);
       }
     });
   });
@@ -211,13 +221,13 @@ template <class T, bool B_K> struct LoraExpandTile {
   const int adapter;
   const int rank, chunks;
   T *const h, *const ring;
-  float* const stage;  // of this warp
+  float* const staging;  // of this warp
 
   BARACUDA_D LoraExpandTile(const LoraExpandMmaParams& p, const Owners& tile, int adapter, T* shared)
       : p(p), tile(tile), adapter(adapter), rank(lora_rank(p, adapter)), chunks(div_up(rank, depth)),
         h(shared + stages * Right::size), ring(shared),
-        stage(reinterpret_cast<float*>(h + 2 * half * div_up(static_cast<int>(p.rank), depth)) +
-              static_cast<int>(threadIdx.x) / warp_size * (16 * pitch)) {}
+        staging(reinterpret_cast<float*>(h + 2 * half * div_up(static_cast<int>(p.rank), depth)) +
+                static_cast<int>(threadIdx.x) / warp_size * (16 * pitch)) {}
 
   static BARACUDA_D int warp_row() { return static_cast<int>(threadIdx.x) / (4 * warp_size) * 16; }
   static BARACUDA_D int warp_col() { return static_cast<int>(threadIdx.x) / warp_size % 4 * 32; }
@@ -231,14 +241,14 @@ template <class T, bool B_K> struct LoraExpandTile {
     const float* const at = static_cast<const float*>(p.parts) + (tile.first + row) * pitch + r;
 #pragma unroll 1
     for (i64 s = 0; s < p.splits; s += flight) {
-      Vec<float, lora_vec> part[flight];
+      Vec<float, lora_vec> partial[flight];
 #pragma unroll
-      for (int n = 0; n < flight; ++n) part[n] = load<lora_vec>(at + min(s + n, p.splits - 1) * p.tokens * pitch);
+      for (int n = 0; n < flight; ++n) partial[n] = load<lora_vec>(at + min(s + n, p.splits - 1) * p.tokens * pitch);
 #pragma unroll
       for (int n = 0; n < flight; ++n) {
         if (s + n >= p.splits) break;
 #pragma unroll
-        for (int e = 0; e < lora_vec; ++e) total[e] += part[n][e];
+        for (int e = 0; e < lora_vec; ++e) total[e] += partial[n][e];
       }
     }
 #pragma unroll
@@ -277,22 +287,22 @@ template <class T, bool B_K> struct LoraExpandTile {
       base[i] = lora_load(at, p.base_step[1], p.n - n, (p.wide & 2) != 0);
     }
   }
-  // The sums of 128 columns, and base, as y.
-  BARACUDA_D void finish(const float (&sums)[NT][4], const Base& base, float scale, i64 n0) const {
-    float* const own = stage + lane_id() / 4 * pitch + lane_id() % 4 * 2;
+  // Epilogue: the sums of 128 columns, and base, as y.
+  BARACUDA_D void finish(const float (&acc)[NT][4], const Base& base, float scale, i64 n0) const {
+    float* const own = staging + lane_id() / 4 * pitch + lane_id() % 4 * 2;
     __syncwarp();  // all lanes have read the sums before
 #pragma unroll
     for (int n = 0; n < NT; ++n)
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        store(own + 8 * part * pitch + 8 * n, Vec<float, 2>{{sums[n][2 * part], sums[n][2 * part + 1]}});
+      for (int low = 0; low < 2; ++low) {
+        store(own + 8 * low * pitch + 8 * n, Vec<float, 2>{{acc[n][2 * low], acc[n][2 * low + 1]}});
       }
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const i64 n = n0 + warp_col() + lane_id() % 4 * lora_vec, left = p.n - n;
       if (!has(row_of(i)) || left <= 0) continue;
-      const auto sum = load<lora_vec>(stage + (8 * i + lane_id() / 4) * pitch + lane_id() % 4 * lora_vec);
+      const auto sum = load<lora_vec>(staging + (8 * i + lane_id() / 4) * pitch + lane_id() % 4 * lora_vec);
       Vec<float, lora_vec> y;
 #pragma unroll
       for (int e = 0; e < lora_vec; ++e) {
@@ -304,59 +314,71 @@ template <class T, bool B_K> struct LoraExpandTile {
       else store_strided(at, p.y_step[1], from_acc<T>(y), left);
     }
   }
+  // The slices of B one after the other: columns first, of each all chunks of the rank.
+  struct NextSlice {
+    const T* matrix;
+    int column = 0, chunk = 0, stage = 0;
+  };
+  // Issues the copies of the next slice of columns begin … begin + count - 1, if there is one; one group in any case.
+  BARACUDA_D void copy_next(NextSlice& next, i64 begin, int count) const {
+    if (next.column < count && chunks != 0) {
+      const T* const from = next.matrix + next.chunk * (B_K ? depth : depth * p.b_step[2]);
+      Right right(from, p.b_step[1], p.b_step[2], begin + next.column, p.n, (p.wide & 1) != 0);
+      right.copy(ring + next.stage * Right::size, min(rank - next.chunk * depth, depth));
+      next.stage = next.stage + 1 == stages ? 0 : next.stage + 1;
+      if (++next.chunk == chunks) next.chunk = 0, next.column += cols;
+    }
+    cp_async_commit();
+  }
+  // Adds the products of chunk c, whose slice of B is in a stage.
+  template <class LeftFragments, class RightFragments>
+  BARACUDA_D void multiply(float (&acc)[NT][4], const LeftFragments& left, const RightFragments& right, int c,
+                           int stage) const {
+#pragma unroll
+    for (int step = 0; step < depth / 16; ++step) {
+      if (c * depth + 16 * step >= rank) break;
+      const u32 at = static_cast<u32>(c * (2 * half) * sizeof(T));
+      u32 hi[4], lo[4], two[2][4];
+      left.read(hi, 0, step, at);
+      left.read(lo, 0, step, at + static_cast<u32>(half * sizeof(T)));
+#pragma unroll
+      for (int n = 0; n < 2; ++n) right.read(two[n], 16 * n, step, static_cast<u32>(stage * Right::size * sizeof(T)));
+#pragma unroll
+      for (int n = 0; n < NT; ++n) {
+        const u32 of[2] = {two[n / 2][n % 2 * 2], two[n / 2][n % 2 * 2 + 1]};
+        mma_deep<T>(acc[n], hi, of);
+        mma_deep<T>(acc[n], lo, of);
+      }
+    }
+  }
   // Columns begin … begin + count - 1 in steps of 128.
   BARACUDA_D void run(i64 begin, int count) const {
     const float scale =
         p.scale == nullptr || adapter < 0 ? 1.0f : static_cast<const float*>(p.scale)[i64(adapter) * p.scale_step];
-    const T* const matrix = static_cast<const T*>(p.b) + (adapter < 0 ? 0 : i64(adapter) * p.b_step[0]);
-    int column = 0, chunk = 0, into = 0;  // of the next slice of B that is fetched, and its stage
-    const auto fetch = [&] {
-      if (column < count && chunks != 0) {
-        const T* const from = matrix + chunk * (B_K ? depth : depth * p.b_step[2]);
-        Right right(from, p.b_step[1], p.b_step[2], begin + column, p.n, (p.wide & 1) != 0);
-        right.copy(ring + into * Right::size, min(rank - chunk * depth, depth));
-        into = into + 1 == stages ? 0 : into + 1;
-        if (++chunk == chunks) chunk = 0, column += cols;
-      }
-      cp_async_commit();
-    };
+    NextSlice next{static_cast<const T*>(p.b) + (adapter < 0 ? 0 : i64(adapter) * p.b_step[0])};
 #pragma unroll
-    for (int n = 0; n < stages - 1; ++n) fetch();
-    Base base, next;
-    load_base(next, begin);
+    for (int n = 0; n < stages - 1; ++n) copy_next(next, begin, count);
+    Base base, next_base;
+    load_base(next_base, begin);
     put_h();
     const Fragments<T, true, true, rows, depth> left(h, warp_row());
     const Fragments<T, false, B_K, cols, depth> right(ring, warp_col());
-    int now = 0;  // the stage that is read
+    int stage = 0;  // that is read
 #pragma unroll 1
     for (int n0 = 0; n0 < count; n0 += cols) {
-      base[0] = next[0], base[1] = next[1];
-      if (n0 + cols < count) load_base(next, begin + n0 + cols);
-      float sums[NT][4] = {};
+      base[0] = next_base[0], base[1] = next_base[1];
+      if (n0 + cols < count) load_base(next_base, begin + n0 + cols);
+      float acc[NT][4] = {};
 #pragma unroll 1
       for (int c = 0; c < chunks; ++c) {
+        // Wait for the stage. Then all warps are done with the stage before, too, which a later slice is copied to.
         cp_async_wait<stages - 2>();
-        __syncthreads();  // the slice is there, and all warps are done with the one before, whose stage is filled again
-        fetch();
-#pragma unroll
-        for (int step = 0; step < depth / 16; ++step) {
-          if (c * depth + 16 * step >= rank) break;
-          const u32 at = static_cast<u32>(c * (2 * half) * sizeof(T));
-          u32 hi[4], lo[4], two[2][4];
-          left.read(hi, 0, step, at);
-          left.read(lo, 0, step, at + static_cast<u32>(half * sizeof(T)));
-#pragma unroll
-          for (int n = 0; n < 2; ++n) right.read(two[n], 16 * n, step, static_cast<u32>(now * Right::size * sizeof(T)));
-#pragma unroll
-          for (int n = 0; n < NT; ++n) {
-            const u32 of[2] = {two[n / 2][n % 2 * 2], two[n / 2][n % 2 * 2 + 1]};
-            mma_deep<T>(sums[n], hi, of);
-            mma_deep<T>(sums[n], lo, of);
-          }
-        }
-        now = now + 1 == stages ? 0 : now + 1;
+        __syncthreads();
+        copy_next(next, begin, count);
+        multiply(acc, left, right, c, stage);
+        stage = stage + 1 == stages ? 0 : stage + 1;
       }
-      finish(sums, base, scale, begin + n0);
+      finish(acc, base, scale, begin + n0);
     }
     cp_async_wait<0>();
   }

@@ -23,7 +23,7 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
   using Right = Slices<T, B_K, cols, depth, threads>;
   static constexpr int stage = Left::size + rights * Right::size;  // elements
 
-  float sums[rights][MT][NT][4];
+  float acc[rights][MT][NT][4];
 
   BARACUDA_D MmaTile() {
     each([](int, float(&x)[4]) { x[0] = x[1] = x[2] = x[3] = 0.0f; });
@@ -40,7 +40,7 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
       each([&](int i, const float(&)[4]) { zero[i] = {}; });
     }
     const int last = static_cast<int>(k - static_cast<i64>(slices - 1) * depth);  // of k in the last slice
-    // Fills a stage with the next slice, if any of `left` there are.
+    // Issues the copies of the next slice into a stage, if any of `left` there are.
     const auto fetch = [&](int to, int left) {
       if (left > 0) {
         const int depth_left = left == 1 ? last : depth;
@@ -59,6 +59,7 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
     const Fragments<T, true, A_K, rows, depth> left(ring, warp_row());
     const Fragments<T, false, B_K, cols, depth> right(ring + Left::size, warp_col());
     u32 fa[2][MT][4], fb[2][rights][NT / 2][4];
+    // Reads the fragments of a step of the stage `from`.
     const auto read = [&](int to, int from, int step) {
       const u32 offset = static_cast<u32>(from * stage * sizeof(T));
 #pragma unroll
@@ -79,15 +80,18 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
 #pragma unroll
         for (int step = 0; step < steps; ++step) {
           const int next = (step + 1) % 2;
+          // Issue the copies of a later slice into the stage before.
           if (step == 0) fetch(now == 0 ? stages - 1 : now - 1, slices - (stages - 1));
+          // Read the fragments of the next step: of this stage, or of the next, for which the block waits.
           if (step + 1 < steps) {
             read(next, now, step + 1);
-          } else {  // all warps are done with this slice's memory, and the next slice is there
+          } else {  // all warps are done with this stage, and the next slice is there
             cp_async_wait<stages - 2>();
             __syncthreads();
             now = now + 1 == stages ? 0 : now + 1;
             if (slices > 1) read(next, now, 0);
           }
+          // Multiply this step's.
 #pragma unroll
           for (int r = 0; r < rights; ++r)
 #pragma unroll
@@ -96,7 +100,7 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
               for (int n = 0; n < NT; ++n) {
                 const u32(&pair)[4] = fb[step % 2][r][n / 2];
                 const u32 of[2] = {pair[n % 2 * 2], pair[n % 2 * 2 + 1]};
-                mma_deep<T>(sums[r][m][n], fa[step % 2][m], of);
+                mma_deep<T>(acc[r][m][n], fa[step % 2][m], of);
               }
         }
       }
@@ -117,7 +121,7 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
       for (int m = 0; m < MT; ++m) {
         if (16 * m / slab * slab != start) continue;
 #pragma unroll
-        for (int r = 0; r < rights; ++r) put(mine + (r * slab + 16 * m % slab) * pitch, sums[r][m]);
+        for (int r = 0; r < rights; ++r) put(mine + (r * slab + 16 * m % slab) * pitch, acc[r][m]);
       }
       __syncwarp();
 #pragma unroll 1
@@ -138,7 +142,7 @@ template <class T, bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTile {
 #pragma unroll
       for (int m = 0; m < MT; ++m)
 #pragma unroll
-        for (int n = 0; n < NT; ++n) f((r * MT + m) * NT + n, sums[r][m][n]);
+        for (int n = 0; n < NT; ++n) f((r * MT + m) * NT + n, acc[r][m][n]);
   }
   // Memory that the compiler cannot keep in registers, as it does not know the address.
   template <int N> static BARACUDA_D Vec<float, 4>* held(Vec<float, 4> (&memory)[N]) {

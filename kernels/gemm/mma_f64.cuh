@@ -4,6 +4,7 @@
 // The tile is SIZE x 64, or with a second right matrix SIZE x 32 of both products; a warp has a quarter of it. Slices of
 // 16 of k go through a ring of stages in shared memory. A sum is one chain of mma_m8n8k4 in the order of k, from zero,
 // the end of k filled up with zeros: its bits depend on k alone.
+#include "gemm/copy_ring.cuh"
 #include "gemm/slices.cuh"
 #include <baracuda/mma_f64.cuh>
 
@@ -42,9 +43,9 @@ template <bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTileF64 {
 
   using Left = Slices<double, A_K, rows, depth, threads>;
   using Right = Slices<double, B_K, cols, depth, threads>;
-  static constexpr int stage = Left::size + rights * Right::size;  // elements
+  static constexpr int stage_size = Left::size + rights * Right::size;  // elements
 
-  double sums[rights][MT][NT][2];
+  double acc[rights][MT][NT][2];
 
   BARACUDA_D MmaTileF64() {
 #pragma unroll
@@ -52,39 +53,27 @@ template <bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTileF64 {
 #pragma unroll
       for (int m = 0; m < MT; ++m)
 #pragma unroll
-        for (int n = 0; n < NT; ++n) sums[r][m][n][0] = sums[r][m][n][1] = 0.0;
+        for (int n = 0; n < NT; ++n) acc[r][m][n][0] = acc[r][m][n][1] = 0.0;
   }
 
   // The sums of products over `k` of k. On return nothing is in flight and the ring is free.
   BARACUDA_D void add(double* ring, Left a, Right (&b)[rights], i64 k) {
-    const int slices = static_cast<int>(div_up(k, depth));
-    const auto fetch = [&](int to, int s) {
-      if (s < slices) {
-        const int left = static_cast<int>(min<i64>(depth, k - static_cast<i64>(s) * depth));
-        double* const start = ring + to * stage;
-        a.copy(start, left);
-#pragma unroll
-        for (int r = 0; r < rights; ++r) b[r].copy(start + Left::size + r * Right::size, left);
-      }
-      cp_async_commit();
-    };
-#pragma unroll
-    for (int n = 0; n < stages - 1; ++n) fetch(n, n);
     const Doubles<A_K, rows, depth> left(ring, warp_row());
     const Doubles<B_K, cols, depth> right(ring + Left::size, warp_col());
-    int now = 0;  // the stage that is read
-#pragma unroll 1
-    for (int s = 0; s < slices; ++s) {
-      cp_async_wait<stages - 2>();
-      __syncthreads();  // the slice is there, and all warps are done with the one before, whose stage is filled again
-      fetch(now == 0 ? stages - 1 : now - 1, s + stages - 1);
-      const u32 offset = static_cast<u32>(now * stage) * 8;
+    for_slices<stages>(
+        static_cast<int>(div_up(k, depth)),
+        [&](int stage, int s) {
+          const int there = static_cast<int>(min<i64>(depth, k - static_cast<i64>(s) * depth));
+          double* const start = ring + stage * stage_size;
+          a.copy(start, there);
 #pragma unroll
-      for (int step = 0; step < depth / 4; ++step) multiply(left, right, step, offset);
-      now = now + 1 == stages ? 0 : now + 1;
-    }
-    cp_async_wait<0>();
-    __syncthreads();
+          for (int r = 0; r < rights; ++r) b[r].copy(start + Left::size + r * Right::size, there);
+        },
+        [&](int stage, int) {
+          const u32 offset = static_cast<u32>(stage * stage_size) * 8;
+#pragma unroll
+          for (int step = 0; step < depth / 4; ++step) multiply(left, right, step, offset);
+        });
   }
 
   // Calls sink(row, column, sums, sums of the second product) for every two columns of the tile's rows, through the
@@ -104,7 +93,7 @@ template <bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTileF64 {
         for (int r = 0; r < rights; ++r)
 #pragma unroll
           for (int n = 0; n < NT; ++n) {
-            store(own + r * 8 * pitch + 8 * n, Vec<double, 2>{{sums[r][m][n][0], sums[r][m][n][1]}});
+            store(own + r * 8 * pitch + 8 * n, Vec<double, 2>{{acc[r][m][n][0], acc[r][m][n][1]}});
           }
       }
       __syncwarp();
@@ -133,7 +122,7 @@ template <bool A_K, bool B_K, bool GATED, int SIZE> struct MmaTileF64 {
       for (int n = 0; n < NT; ++n) {
         const double fb = right.read(8 * n, step, offset + static_cast<u32>(r * Right::size) * 8);
 #pragma unroll
-        for (int m = 0; m < MT; ++m) mma_m8n8k4(sums[r][m][n], fa[m], fb);
+        for (int m = 0; m < MT; ++m) mma_m8n8k4(acc[r][m][n], fa[m], fb);
       }
   }
 };

@@ -5,13 +5,13 @@
 // The columns of b, up to 64 of them, are the rows of the tensor cores' tile and the rows of a are its columns: a block
 // takes `share` columns of b, so few that there is a block for every multiprocessor, and what the tile has beyond them is
 // whatever lies in shared memory and goes nowhere. One thread has TMA fill a ring of stages, 128 bytes of k
-// each; a warpgroup multiplies. The blocks of a cluster, whose columns lie side by side, load a part of a's rows each, for
+// each; a warpgroup multiplies. The blocks of a cluster, whose columns lie side by side, load a share of a's rows each, for
 // all of them. Each sum is one chain in the order of k, 16 elements at a time, by the same instruction as in
 // gemm/wgmma.cuh: a row has the bits that it has there.
 //
 // ACROSS: b is dense along its columns, else along k. P is as the epilogue wants it, with maps a_map, b_map and up_map,
 // a_step, b_step and up_step (0 where the batch shares the operand, else 1), `share`, `rows`: of a that blocks load, a
-// multiple of 8 for each of them, `groups`: clusters for an item of the batch, and `total` for all, and `cluster`:
+// multiple of 8 for each of them, `groups`: clusters for a matrix of the batch, and `total` for all, and `cluster`:
 // blocks in one. E is the epilogue.
 #include "gemm/epilogue.cuh"
 #include <baracuda/reduce.cuh>
@@ -20,19 +20,19 @@
 
 namespace baracuda::gemm {
 
-constexpr int skinny_staging(int sums, int columns) { return 4 * sums * columns * 20 * 4; }
-constexpr int skinny_stages(int sums, int columns) {
-  return (232448 - 1024 - skinny_staging(sums, columns)) / ((sums * 64 + columns) * 128 + 16);
+constexpr int skinny_staging(int rights, int columns) { return 4 * rights * columns * 20 * 4; }
+constexpr int skinny_stages(int rights, int columns) {
+  return (232448 - 1024 - skinny_staging(rights, columns)) / ((rights * 64 + columns) * 128 + 16);
 }
 
 template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struct Skinny {
   static_assert(sizeof(T) == 2);
   static constexpr int LINE = 128, DEPTH = LINE / 2;  // bytes and elements of k in a stage
-  static constexpr int SUMS = 1 + GATED, WARPS = 4;
-  static constexpr int B_BYTES = 64 * LINE, STAGE_BYTES = SUMS * B_BYTES + COLUMNS * LINE;
-  static constexpr int STAGES = skinny_stages(SUMS, COLUMNS);
+  static constexpr int RIGHTS = 1 + GATED, WARPS = 4;
+  static constexpr int B_BYTES = 64 * LINE, STAGE_BYTES = RIGHTS * B_BYTES + COLUMNS * LINE;
+  static constexpr int STAGES = skinny_stages(RIGHTS, COLUMNS);
   static constexpr int PITCH = 16 + 4;  // floats between the columns of a warp's 16 rows: no two in a bank
-  static constexpr int STAGING = SUMS * COLUMNS * PITCH;
+  static constexpr int STAGING = RIGHTS * COLUMNS * PITCH;
   const P& p;
   unsigned char* const ring;
   float* const staging;
@@ -42,9 +42,9 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
 
   // Position in the ring: the stage, and whether the ring has been gone through an odd number of times.
   struct Place {
-    u32 index = 0, turn = 0;
+    u32 index = 0, parity = 0;
     BARACUDA_D void advance() {
-      if (++index == STAGES) index = 0, turn ^= 1;
+      if (++index == STAGES) index = 0, parity ^= 1;
     }
   };
 
@@ -59,7 +59,7 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
     for (int n = 0; n < STAGES; ++n) full[n].init(1), empty[n].init(p.cluster * WARPS);  // one a warp that reads
     publish_barriers();
   }
-  // Calls f(item of the batch, first column of this block).
+  // Calls f(batch index, first column) for the work tiles of this block, which is persistent.
   template <class F> BARACUDA_D void for_tiles(F f) const {
     const u32 cluster = p.cluster, groups = p.groups;
     for (u32 n = blockIdx.x / cluster; n < static_cast<u32>(p.total); n += gridDim.x / cluster) {
@@ -70,40 +70,42 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
   // ---- the producer: one thread ----
 
   BARACUDA_D void load_columns(unsigned char* to, const TensorMap& map, Barrier& barrier, int n, int k,
-                               int item) const {
-    if constexpr (ACROSS) tensor_load(to, map, barrier, n, k, item);
-    else tensor_load(to, map, barrier, k, n, item);
+                               int batch) const {
+    if constexpr (ACROSS) tensor_load(to, map, barrier, n, k, batch);
+    else tensor_load(to, map, barrier, k, n, batch);
   }
   BARACUDA_D void produce() const {
     if (slices != 0) prefetch_map(p.a_map), prefetch_map(p.b_map);
-    const int part = p.rows / p.cluster, first = static_cast<int>(rank) * part;  // of a's rows, this block's
+    const int each = p.rows / p.cluster, first = static_cast<int>(rank) * each;  // of a's rows, this block's
     const u16 everywhere = static_cast<u16>((1 << p.cluster) - 1);
-    const u32 bytes = static_cast<u32>(SUMS * p.share + p.rows) * LINE;
+    const u32 bytes = static_cast<u32>(RIGHTS * p.share + p.rows) * LINE;
     Place at;
-    for_tiles([&](int item, int n) {
+    for_tiles([&](int batch, int n) {
       for (int s = 0; s < slices; ++s, at.advance()) {
+        // Wait until the stage is empty.
         const int k = s * DEPTH;
         unsigned char* const to = ring + at.index * STAGE_BYTES;
-        unsigned char* const right = to + SUMS * B_BYTES + first * LINE;
+        unsigned char* const right = to + RIGHTS * B_BYTES + first * LINE;
         Barrier& barrier = full[at.index];
-        empty[at.index].wait(at.turn ^ 1);
+        empty[at.index].wait(at.parity ^ 1);
+        // Issue TMA; the full barrier counts its bytes.
         arrive_expecting(barrier, bytes);
-        load_columns(to, p.b_map, barrier, n, k, item * p.b_step);
-        if constexpr (GATED) load_columns(to + B_BYTES, p.up_map, barrier, n, k, item * p.up_step);
-        if (p.cluster == 1) tensor_load(right, p.a_map, barrier, k, 0, item * p.a_step);
-        else tensor_load_to(everywhere, right, p.a_map, barrier, k, first, item * p.a_step);
+        load_columns(to, p.b_map, barrier, n, k, batch * p.b_step);
+        if constexpr (GATED) load_columns(to + B_BYTES, p.up_map, barrier, n, k, batch * p.up_step);
+        if (p.cluster == 1) tensor_load(right, p.a_map, barrier, k, 0, batch * p.a_step);
+        else tensor_load_to(everywhere, right, p.a_map, barrier, k, first, batch * p.a_step);
       }
     });
   }
 
   // ---- the consumers: a warpgroup ----
 
-  // A warp no longer reads a stage: all blocks may have it filled.
+  // Arrive: this warp no longer reads a stage, and all blocks may have it filled.
   BARACUDA_D void release(u32 stage) const {
     if (p.cluster == 1) empty[stage].arrive_as_warp();
     else if (lane_id() < p.cluster) arrive_remote(empty[stage], static_cast<u32>(lane_id()));
   }
-  BARACUDA_D void multiply(float (&d)[SUMS][COLUMNS / 8][4], Place& at) const {
+  BARACUDA_D void multiply(float (&acc)[RIGHTS][COLUMNS / 8][4], Place& at) const {
     constexpr u32 along = 32 >> 4, across = 2048 >> 4, step = ACROSS ? across : along;
     const u64 tile = wgmma_operand(ring);
     // Of which the lower half alone changes: no carry goes beyond the address in it.
@@ -112,8 +114,8 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
 #pragma unroll
       for (int n = 0; n < COLUMNS / 8; ++n) {
 #pragma unroll
-        for (int which = 0; which < SUMS; ++which) {
-          d[which][n][0] = d[which][n][1] = d[which][n][2] = d[which][n][3] = 0.0f;
+        for (int r = 0; r < RIGHTS; ++r) {
+          acc[r][n][0] = acc[r][n][1] = acc[r][n][2] = acc[r][n][3] = 0.0f;
         }
       }
       return;
@@ -121,19 +123,22 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
     u32 before = 0;
 #pragma unroll 1
     for (int s = 0; s < slices; ++s, at.advance()) {
+      // Wait for the stage.
       const u32 b = static_cast<u32>(tile) + at.index * (STAGE_BYTES >> 4);
-      full[at.index].wait(at.turn);
+      full[at.index].wait(at.parity);
+      // Issue its products.
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < LINE / 32; ++k) {
         const int add = k == 0 ? s != 0 : 1;
-        const u64 left = operand(b + k * step), right = operand(b + (SUMS * B_BYTES >> 4) + k * along);
-        wgmma<T, ACROSS, false>(d[0], left, right, add);
+        const u64 left = operand(b + k * step), right = operand(b + (RIGHTS * B_BYTES >> 4) + k * along);
+        wgmma<T, ACROSS, false>(acc[0], left, right, add);
         if constexpr (GATED) {
-          wgmma<T, ACROSS, false>(d[SUMS - 1], operand(b + (B_BYTES >> 4) + k * step), right, add);
+          wgmma<T, ACROSS, false>(acc[RIGHTS - 1], operand(b + (B_BYTES >> 4) + k * step), right, add);
         }
       }
       wgmma_commit();
+      // Arrive: the stage before is free, as its products are done.
       if (s != 0) {
         wgmma_wait<1>();
         release(before);
@@ -143,30 +148,30 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
     wgmma_wait<0>();
     release(before);
 #pragma unroll
-    for (int which = 0; which < SUMS; ++which) hold(d[which]);
+    for (int r = 0; r < RIGHTS; ++r) hold(acc[r]);
   }
 
-  // A warp's 16 columns of b through its part of shared memory, where each thread finds 8 of them, of one row, together.
-  static BARACUDA_D void put(float* to, const float (&d)[COLUMNS / 8][4]) {
+  // Epilogue: a warp's 16 columns of b by way of its staging, where each thread finds 8 of them, of one row, together.
+  static BARACUDA_D void put(float* to, const float (&acc)[COLUMNS / 8][4]) {
     const int row = lane_id() / 4, column = lane_id() % 4 * 2;
 #pragma unroll
     for (int n = 0; n < COLUMNS / 8; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) to[(8 * n + column + e % 2) * PITCH + row + e / 2 * 8] = d[n][e];
+      for (int e = 0; e < 4; ++e) to[(8 * n + column + e % 2) * PITCH + row + e / 2 * 8] = acc[n][e];
     }
   }
   static BARACUDA_D Vec<float, 8> get(const float* from) {
     const float4 low = *reinterpret_cast<const float4*>(from), high = *reinterpret_cast<const float4*>(from + 4);
     return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
   }
-  BARACUDA_D void finish(const float (&d)[SUMS][COLUMNS / 8][4], int item, int n) const {
+  BARACUDA_D void finish(const float (&acc)[RIGHTS][COLUMNS / 8][4], int batch, int n) const {
     const int warp = static_cast<int>(threadIdx.x) / warp_size;
     if (16 * warp >= p.share) return;
-    const E epilogue(p, BatchOffsets(p, item));
+    const E epilogue(p, BatchOffsets(p, batch));
     float* const own = staging + warp * STAGING;
     __syncwarp();
 #pragma unroll
-    for (int which = 0; which < SUMS; ++which) put(own + which * COLUMNS * PITCH, d[which]);
+    for (int r = 0; r < RIGHTS; ++r) put(own + r * COLUMNS * PITCH, acc[r]);
     __syncwarp();
 #pragma unroll 1
     for (int e = lane_id(); e < 2 * static_cast<int>(p.m); e += warp_size) {
@@ -180,10 +185,10 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
   }
   BARACUDA_D void consume() const {
     Place at;
-    for_tiles([&](int item, int n) {
-      float d[SUMS][COLUMNS / 8][4];
-      multiply(d, at);
-      finish(d, item, n);
+    for_tiles([&](int batch, int n) {
+      float acc[RIGHTS][COLUMNS / 8][4];
+      multiply(acc, at);
+      finish(acc, batch, n);
     });
   }
 

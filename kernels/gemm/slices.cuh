@@ -20,7 +20,7 @@ template <int BYTES, bool WORDS = false> struct Twist {
   }
 };
 
-// A thread's part in copying slices one after the other. What does not exist in memory is filled up with zeros.
+// What a thread copies of slices, one after the other. What does not exist in memory is filled up with zeros.
 template <class T, bool K_MAJOR, int EXTENT, int DEPTH, int THREADS> struct Slices {
   static constexpr int size = EXTENT * DEPTH, ROWS = K_MAJOR ? EXTENT : DEPTH, D = K_MAJOR ? DEPTH : EXTENT;
   static constexpr int SIZE = static_cast<int>(sizeof(T)), EACH = 16 / SIZE;  // elements of a piece
@@ -33,7 +33,7 @@ template <class T, bool K_MAJOR, int EXTENT, int DEPTH, int THREADS> struct Slic
   int extent;     // rows or columns that exist, at most EXTENT
   bool wide;      // whether every row in memory starts 16-byte aligned
 
-  // matrix: of the batch's item, from the first slice's k on. along, k_step: strides of the tile's axis and of k.
+  // matrix: of the batch index, from the first slice's k on. along, k_step: strides of the tile's axis and of k.
   BARACUDA_D Slices(const T* matrix, i64 along, i64 k_step, i64 start, i64 end, bool wide)
       : stride(K_MAJOR ? along : k_step), extent(static_cast<int>(min<i64>(EXTENT, end - start))), wide(wide) {
     from = matrix + start * (K_MAJOR ? along : 1) + row() * stride + col();

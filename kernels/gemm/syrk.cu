@@ -10,9 +10,9 @@ namespace baracuda {
 template <class T, class U> BARACUDA_D void syrk(const SyrkParams& p) {
   using A = acc_t<T>;
   u64 number;
-  const u64 item = divmod(static_cast<u64>(blockIdx.x), static_cast<u64>(p.tiles), number);
+  const u64 batch = divmod(static_cast<u64>(blockIdx.x), static_cast<u64>(p.tiles), number);
   const LowerTile<GemmTile::size, GemmTile::size> at(p, static_cast<u32>(number));
-  const SyrkOffsets begin(p, static_cast<i64>(item));
+  const SyrkOffsets begin(p, static_cast<i64>(batch));
   const SyrkResult<U, A, SyrkParams> result(p, begin);
   const T* const a = static_cast<const T*>(p.a) + begin.at[0];
   const T* const b[1] = {a};

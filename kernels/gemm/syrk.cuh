@@ -16,16 +16,17 @@ namespace syrk_matrix {
 enum { a, a_transposed, c, y };
 }
 
-// Where the matrices of the batch's item begin: a, c and y.
+// Where the matrices of a batch index begin: a, c and y.
 struct SyrkOffsets {
   i64 at[3];
-  template <class P> BARACUDA_D SyrkOffsets(const P& p, i64 item) {
-    offsets<i64, 3>(item, p.batch_rank, p.batch_shape, p.batch, at);
+  template <class P> BARACUDA_D SyrkOffsets(const P& p, i64 batch) {
+    offsets<i64, 3>(batch, p.batch_rank, p.batch_shape, p.batch, at);
   }
 };
 
-// A tile of ROWS x COLS with a place on or below the diagonal, by its number. Tiles come in bands of p.band rows of tiles,
-// for the L2 cache: first those that all rows of the band have, column by column, then the rest row by row.
+// A tile of ROWS x COLS with a place on or below the diagonal, by its number. Tiles come in raster groups of
+// p.band rows of tiles, for the L2 cache: first those that all rows of the group have, column by column, then the rest
+// row by row.
 template <int ROWS, int COLS> struct LowerTile {
   int m, n;  // the row and the column of tiles
 

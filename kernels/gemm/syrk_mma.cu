@@ -8,10 +8,10 @@
 namespace baracuda {
 
 template <class Tile> struct SyrkTask {
-  i64 item, m0, n0;
+  i64 batch, m0, n0;
   BARACUDA_D SyrkTask(const SyrkMmaParams& p, u64 block) {
     u64 number;
-    item = static_cast<i64>(divmod(block, static_cast<u64>(p.tiles), number));
+    batch = static_cast<i64>(divmod(block, static_cast<u64>(p.tiles), number));
     const LowerTile<Tile::rows, Tile::cols> tile(p, static_cast<u32>(number));
     m0 = static_cast<i64>(tile.m) * Tile::rows, n0 = static_cast<i64>(tile.n) * Tile::cols;
   }
@@ -22,7 +22,7 @@ template <class Tile> struct SyrkTask {
 template <class U, class Tile>
 BARACUDA_D void syrk_finish(float* ring, const Tile& tile, const SyrkMmaParams& p, const SyrkTask<Tile>& task) {
   constexpr int slab = Tile::slab, pitch = Tile::pitch, chunks = Tile::warp_cols / 8, octets = slab / 8;
-  const SyrkResult<U, float, SyrkMmaParams> result(p, SyrkOffsets(p, task.item));
+  const SyrkResult<U, float, SyrkMmaParams> result(p, SyrkOffsets(p, task.batch));
   const int warp = static_cast<int>(threadIdx.x) / warp_size, lane = lane_id();
   float* const mine = ring + warp * (slab * pitch);
   const i64 m0 = task.m0 + warp / 2 * Tile::warp_rows, n0 = task.n0 + warp % 2 * Tile::warp_cols;
@@ -38,11 +38,12 @@ BARACUDA_D void syrk_finish(float* ring, const Tile& tile, const SyrkMmaParams& 
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           Vec<float, 2> pair;
-          pair[0] = tile.sums[0][m][n][2 * half], pair[1] = tile.sums[0][m][n][2 * half + 1];
+          pair[0] = tile.acc[0][m][n][2 * half], pair[1] = tile.acc[0][m][n][2 * half + 1];
           store(own + 8 * half * pitch + 8 * n, pair);
         }
     }
     __syncwarp();
+    // Store below the diagonal; what is stored goes back into the memory.
 #pragma unroll 1
     for (int i = lane; i < slab * chunks; i += warp_size) {
       const int row = i / chunks, col = i % chunks * 8;
@@ -54,6 +55,7 @@ BARACUDA_D void syrk_finish(float* ring, const Tile& tile, const SyrkMmaParams& 
       store(at, x);
     }
     __syncwarp();
+    // Store above the diagonal.
 #pragma unroll 1
     for (int i = lane; i < Tile::warp_cols * octets; i += warp_size) {
       const int col = i / octets, row = i % octets * 8;
@@ -70,10 +72,11 @@ BARACUDA_D void syrk_finish(float* ring, const Tile& tile, const SyrkMmaParams& 
 template <class T, class U, bool A_K, int SIZE> BARACUDA_D void syrk_mma(const SyrkMmaParams& p) {
   using Tile = MmaTile<T, A_K, A_K, false, SIZE>;
   BARACUDA_DYNAMIC_SMEM(T, ring);
+  // Multiply; alpha 0 leaves a unread.
   Tile tile;
-  if (p.alpha() != 0.0) {  // 0 leaves a unread
+  if (p.alpha() != 0.0) {
     const SyrkTask<Tile> task(p, blockIdx.x);
-    const SyrkOffsets begin(p, task.item);
+    const SyrkOffsets begin(p, task.batch);
     const i64* const step = p.strides[syrk_matrix::a];
     const T* const matrix = static_cast<const T*>(p.a) + begin.at[0];
     const typename Tile::Left a(matrix, step[0], step[1], task.m0, p.n, p.wide & 1);

@@ -34,9 +34,10 @@ BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* c
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   const i64 m0 = at.m0, n0 = at.n0;
 
-  A sum[RIGHT][4][4] = {}, total[RIGHT][4][4] = {};
+  A acc[RIGHT][4][4] = {}, total[RIGHT][4][4] = {};
   const i64 terms = multiplies ? p.k : 0;
   for (i64 k0 = 0; k0 < terms; k0 += depth) {
+    // Copy a slice; what does not exist is zeros.
 #pragma unroll
     for (int i = 0; i < tile * depth / threads; ++i) {
       const int e = i * threads + threadIdx.x;
@@ -51,6 +52,7 @@ BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* c
       }
     }
     __syncthreads();
+    // Multiply it.
     const int left = static_cast<int>(min<i64>(depth, p.k - k0));  // without padding: adding 0 * 0 would turn -0 into 0
     for (int k = 0; k < left; ++k) {
       A ra[4];
@@ -64,7 +66,7 @@ BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* c
 #pragma unroll
         for (int i = 0; i < 4; ++i)
 #pragma unroll
-          for (int j = 0; j < 4; ++j) sum[r][i][j] = math::fma(ra[i], rb[j], sum[r][i][j]);
+          for (int j = 0; j < 4; ++j) acc[r][i][j] = math::fma(ra[i], rb[j], acc[r][i][j]);
       }
     }
     __syncthreads();
@@ -74,9 +76,10 @@ BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* c
 #pragma unroll
         for (int i = 0; i < 4; ++i)
 #pragma unroll
-          for (int j = 0; j < 4; ++j) total[r][i][j] += sum[r][i][j], sum[r][i][j] = A(0);
+          for (int j = 0; j < 4; ++j) total[r][i][j] += acc[r][i][j], acc[r][i][j] = A(0);
     }
   }
+  // Epilogue.
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -85,7 +88,7 @@ BARACUDA_D void gemm_tile(const P& p, const GemmTile& at, const T* a, const T* c
       if (m >= p.m || n >= p.n) continue;
       A sums[RIGHT];
 #pragma unroll
-      for (int r = 0; r < RIGHT; ++r) sums[r] = PIECE == 0 ? sum[r][i][j] : total[r][i][j];
+      for (int r = 0; r < RIGHT; ++r) sums[r] = PIECE == 0 ? acc[r][i][j] : total[r][i][j];
       sink(m, n, sums);
     }
   }

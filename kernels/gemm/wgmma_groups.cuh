@@ -8,7 +8,7 @@
 
 namespace baracuda::gemm {
 
-// By the producer's warp. rows: what gemm/group_walk.cuh reads. The item of a tile is its group, -1 for rows in none,
+// By the producer's warp. rows: what gemm/group_walk.cuh reads. The batch index of a tile is its group, -1 for rows in none,
 // which have no products.
 template <class Product, class Rows> BARACUDA_D void send_groups(const Product& product, const Rows& rows) {
   const bool sends = lane_id() == 0;

@@ -8,10 +8,10 @@ namespace baracuda {
 // and exponents of doubles: a result that A holds does not pass through one that it does not. `over`: the result of
 // finite factors is beyond A.
 template <class A> BARACUDA_D A with_scales(A sum, A factor, A alpha, A a, A b, bool& over) {
-  const A part = sum * factor;
-  A x = part * b;
+  const A scaled = sum * factor;
+  A x = scaled * b;
   over = false;
-  if (!(math::lost(part) || math::lost(x) || math::lost(factor))) return x;
+  if (!(math::lost(scaled) || math::lost(x) || math::lost(factor))) return x;
   if constexpr (is_same<A, float>) {
     const double whole = static_cast<double>(sum) * alpha * (static_cast<double>(a) * b);
     x = static_cast<float>(whole), over = math::isinf(x) && math::isfinite(whole);

@@ -7,9 +7,10 @@
 // the run 32 q … 32 q + 31 of the four rows of W g + 8 i. Two products take eight of each run, the first 0, 4, 1, 5, the
 // second 2, 6, 3, 7, as chunk_decode.cuh pairs them; x is read 16 bytes a lane and brought into that order.
 //
-// k may be summed in `parts`, of so many chunks `each` but the last, that are items of y for block_gemm_sums. The half of
-// a part that a group has is one chain in the order of k, and the two halves are added: the order depends on k and the
-// parts alone. W's codes lie in whole units, its groups in whole runs and in order; k may end within a chunk.
+// k may be cut into splits (`parts`), of so many chunks `each` but the last, whose partial sums are matrices of y for
+// block_gemm_sums. The half of a split that a group has is one chain in the order of k, and the two halves are added: the
+// order depends on k and the splits alone. W's codes lie in whole units, its groups in whole runs and in order; k may end
+// within a chunk.
 #include "quant_gemm/block_gemm.cuh"
 #include "quant_gemm/block_sums.cuh"
 #include "quant_gemm/chunk_decode.cuh"
@@ -36,39 +37,39 @@ template <class F, class T> struct BlockGemmMid {
   const Stored stored;
   u8* const shared;
   const int warp, g, q;
-  int m0, n0, item, left_m;  // the tile, its item of y, and its rows of x that are there
-  int first, last;           // chunks of the group
-  const T* x_from;           // the thread's piece of x's row of chunk 0 that it copies first
-  u8* x_to;                  // and where to
-  const u8* x_own;           // the lane's first 16 bytes of a chunk of x, but for the order of the pieces of its row
-  const u8* x_now;           // the same of the chunk that is read
-  int to = 0, at = 0;        // places of the stages that are copied to next, and read
-  float sums[MT][NT][4];
+  int m0, n0, split, left_m;  // the tile, the split of its matrix, and its rows of x that are there
+  int first, last;            // chunks of the group
+  const T* x_from;            // the thread's piece of x's row of chunk 0 that it copies first
+  u8* x_to;                   // and where to
+  const u8* x_own;            // the lane's first 16 bytes of a chunk of x, but for the order of the pieces of its row
+  const u8* x_now;            // the same of the chunk that is read
+  int to = 0, at = 0;         // places of the stages that are copied to next, and read
+  float acc[MT][NT][4];
 
   // Of eight rows of x, 16-byte pieces 4 q + n lie so that neither the copies nor lanes that read one n meet in a bank.
   static BARACUDA_D int place(int row, int q) { return (q ^ row % 2 * 4) * 16; }
-  static BARACUDA_D int turn(int n) { return (4 * n ^ (n & 2)) * 16; }
+  static BARACUDA_D int twist(int n) { return (4 * n ^ (n & 2)) * 16; }
 
   BARACUDA_D BlockGemmMid(const P& p, u8* shared)
       : p(p), stored(p), shared(shared), warp(static_cast<int>(threadIdx.x) / warp_size), g(lane_id() / 4),
         q(lane_id() % 4) {
     const BlockGemmTile<rows, columns> tile(p, blockIdx.x);
-    m0 = static_cast<int>(tile.m0), n0 = static_cast<int>(tile.n0), item = static_cast<int>(tile.batch);
+    m0 = static_cast<int>(tile.m0), n0 = static_cast<int>(tile.n0), split = static_cast<int>(tile.batch);
     left_m = min(rows, static_cast<int>(p.m) - m0);
     const int chunks = static_cast<int>(div_up(p.k, static_cast<i64>(chunk_k)));
-    const int begin = item % p.parts * p.each, end = min(chunks, begin + p.each);
+    const int begin = split % p.parts * p.each, end = min(chunks, begin + p.each);
     const int middle = begin + (end - begin + 1) / 2;
     first = group() == 0 ? begin : middle, last = group() == 0 ? middle : end;
     u8* const ring = shared + group() * (stages * x_bytes);
     const int row = copied_row(), piece = copied_piece();
     x_from = static_cast<const T*>(p.x) + matrix() * p.x_steps[0] + (tile.m0 + row) * p.x_steps[1] + 8 * piece;
-    x_to = ring + row * row_bytes + (place(row, piece / 4) ^ turn(piece % 4));
+    x_to = ring + row * row_bytes + (place(row, piece / 4) ^ twist(piece % 4));
     x_own = ring + g * row_bytes;
 #pragma unroll
-    for (int e = 0; e < MT * NT * 4; ++e) sums[e / 4 / NT][e / 4 % NT][e % 4] = 0.0f;
+    for (int e = 0; e < MT * NT * 4; ++e) acc[e / 4 / NT][e / 4 % NT][e % 4] = 0.0f;
   }
   static BARACUDA_D int group() { return static_cast<int>(threadIdx.x) / group_threads; }
-  BARACUDA_D i64 matrix() const { return item / p.parts; }  // of W and x
+  BARACUDA_D i64 matrix() const { return split / p.parts; }  // of W and x
   static BARACUDA_D int copied_row() { return static_cast<int>(threadIdx.x) % group_threads / 16; }
   static BARACUDA_D int copied_piece() { return static_cast<int>(threadIdx.x) % 16; }
 
@@ -103,13 +104,13 @@ template <class F, class T> struct BlockGemmMid {
   }
   // Eight of k of each run of the lines from `from` on, by those of x.
   template <int COUNT> BARACUDA_D void multiply(int from, const u32 (&pairs)[COUNT][4], int n) {
-    const u8* const here = x_now + (place(g, q) ^ turn(n));
+    const u8* const here = x_now + (place(g, q) ^ twist(n));
 #pragma unroll
     for (int quad = 0; quad < NT / 4; ++quad) {
       if (quad != 0 && 32 * quad >= left_m) break;
 #pragma unroll
       for (int t = 4 * quad; t < 4 * quad + 4; ++t) {
-        multiply_pairs<T>(sums, from, t, pairs, *reinterpret_cast<const uint4*>(here + t * eight_bytes));
+        multiply_pairs<T>(acc, from, t, pairs, *reinterpret_cast<const uint4*>(here + t * eight_bytes));
       }
     }
   }
@@ -150,6 +151,7 @@ template <class F, class T> struct BlockGemmMid {
 #pragma unroll 1
     for (int chunk = first; chunk < last; ++chunk) {
       if (chunk < end) numbers.put();
+      // Wait for the stage, and issue the copies of a later chunk.
       next_x();
       copy(chunk + stages - 1);
       if (chunk >= end) {
@@ -157,6 +159,7 @@ template <class F, class T> struct BlockGemmMid {
         continue;
       }
       if (chunk + 1 < end) numbers.load();
+      // Decode and multiply.
       typename Ring::Words words[lines];
       ring.take(words);
       decode(words, numbers, [&](int n, const u32(&pairs)[lines][4]) { multiply(0, pairs, n); });
@@ -180,9 +183,11 @@ template <class F, class T> struct BlockGemmMid {
     }
 #pragma unroll 1
     for (int chunk = first; chunk < last; ++chunk) {
+      // Wait for the stage, and issue the copies of a later chunk.
       next_x();
       copy_x(chunk + stages - 1);
       cp_async_commit();
+      // Decode and multiply.
       if (chunk >= end) {
         by_parts(chunk);
         continue;
@@ -195,24 +200,26 @@ template <class F, class T> struct BlockGemmMid {
     }
   }
 
-  // ---- the end ----
+  // ---- the epilogue ----
 
-  // A group's sums into shared memory, or to those of the other that are there.
+  // A group's accumulators into shared memory, or to those of the other that are there.
   BARACUDA_D void put(float* out, bool add) const {
 #pragma unroll
     for (int e = 0; e < MT * NT * 4; ++e) {
       const int i = e / 4 / NT, t = e / 4 % NT;
       float* const to = out + (8 * t + 2 * q + e % 2) * pitch + warp % 4 * width + 16 * i + e % 4 / 2 * 8 + g;
-      *to = add ? *to + sums[i][t][e % 4] : sums[i][t][e % 4];
+      *to = add ? *to + acc[i][t][e % 4] : acc[i][t][e % 4];
     }
   }
   BARACUDA_D void finish() const {
     float* const out = reinterpret_cast<float*>(shared);
     __syncthreads();  // all are done with x
+    // The sums of both groups meet.
     if (group() == 0) put(out, false);
     __syncthreads();
     if (group() == 1) put(out, true);
     __syncthreads();
+    // Store.
     const int n = static_cast<int>(threadIdx.x) % 16 * 8, left = static_cast<int>(p.n) - n0 - n;
     if (left <= 0) return;
     Vec<float, 8> bias{};
@@ -225,7 +232,7 @@ template <class F, class T> struct BlockGemmMid {
       auto all = load<8>(out + row * pitch + n);
 #pragma unroll
       for (int j = 0; j < 8; ++j) all[j] += bias[j];
-      put_sums<T>(p, item, m0 + row, n0 + n, all);
+      put_sums<T>(p, split, m0 + row, n0 + n, all);
     }
   }
   BARACUDA_D void run() {

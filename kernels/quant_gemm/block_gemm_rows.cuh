@@ -32,17 +32,17 @@ template <int NT, int SPLITS> using BlockGemmRowsTile = BlockGemmTile<8 * NT, bl
 template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
   static constexpr int splits = SPLITS, ranges = block_gemm_ranges / splits;  // warps that share k, and ranges of each
   static constexpr int columns = block_gemm_columns(SPLITS), rows = 8 * NT;
-  static constexpr int MT = 2, lines = 2 * MT, width = 16 * MT, parts = MT * NT * 4;
+  static constexpr int MT = 2, lines = 2 * MT, width = 16 * MT, own_sums = MT * NT * 4;
   static_assert(ranges <= 2, "a warp keeps the sums of one range beside those it makes");
 
   const P& p;
   const BlockGemmRowsTile<NT, SPLITS>& tile;
   const Stored& stored;
-  float* totals;  // [warp][part of a lane's sums][lane]
+  float* totals;  // [warp][number of a lane's sum][lane]
   int warp, q, left_m, left_n, tiles;
   const T* x;
   u32 x_row[NT];
-  float sums[MT][NT][4];
+  float acc[MT][NT][4];
 
   // Of rows that are not there others are read: nobody takes their sums.
   BARACUDA_D StoredRow stored_row(int r) const {
@@ -60,11 +60,11 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
 
   // ---- products ----
 
-  // Part e of the lane's sums among the totals.
-  BARACUDA_D float& own_total(int e) const { return totals[(warp * parts + e) * warp_size + lane_id()]; }
+  // The lane's sum number e among the totals.
+  BARACUDA_D float& own_total(int e) const { return totals[(warp * own_sums + e) * warp_size + lane_id()]; }
   BARACUDA_D void clear() {
 #pragma unroll
-    for (int e = 0; e < parts; ++e) sums[e / 4 / NT][e / 4 % NT][e % 4] = 0.0f;
+    for (int e = 0; e < own_sums; ++e) acc[e / 4 / NT][e / 4 % NT][e % 4] = 0.0f;
   }
   // Eight of k of each tile of x, as the fragments of two products.
   struct Eights {
@@ -84,7 +84,7 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
 #pragma unroll
     for (int t = 0; t < NT; ++t) {
       if (NT > 2 && t >= tiles) continue;
-      multiply_pairs<T>(sums, first, t, pairs, by.of[t]);
+      multiply_pairs<T>(acc, first, t, pairs, by.of[t]);
     }
   }
   // What a lane has of x of a chunk.
@@ -104,12 +104,12 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
   BARACUDA_D void by_parts(int chunk) {
     const i64 k = static_cast<i64>(chunk) * chunk_k;
 #pragma unroll 1
-    for (int part = 0; part < format_run; part += format_part) {
-      const bool there = k + format_run * q + part < p.k;
-      const Eights of_x = load_x(x + k + part, there);
+    for (int eight = 0; eight < format_run; eight += format_part) {
+      const bool there = k + format_run * q + eight < p.k;
+      const Eights of_x = load_x(x + k + eight, there);
       u32 pairs[lines][4] = {};
       const auto decode = [&](int line, float(&values)[format_part]) {
-        F::decode(stored, stored_row(lane_id() / 4 + 8 * line), k + format_run * q + part, values);
+        F::decode(stored, stored_row(lane_id() / 4 + 8 * line), k + format_run * q + eight, values);
       };
       decode_eights<T>(there, decode, pairs);
       multiply(0, pairs, of_x);
@@ -118,7 +118,7 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
   // The end of the first of two ranges.
   BARACUDA_D void keep() {
 #pragma unroll
-    for (int e = 0; e < parts; ++e) own_total(e) = sums[e / 4 / NT][e / 4 % NT][e % 4];
+    for (int e = 0; e < own_sums; ++e) own_total(e) = acc[e / 4 / NT][e / 4 % NT][e % 4];
     clear();
   }
 
@@ -228,8 +228,9 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
     const int range = warp % splits * ranges;
     const int first = begin(range), middle = begin(range + 1), last = begin(range + ranges);
     if constexpr (ranges == 2) keep();
+    // Whole chunks by what the format allows.
     int chunk = first;
-    u8* const shared = reinterpret_cast<u8*>(totals + block_gemm_warps * parts * warp_size);
+    u8* const shared = reinterpret_cast<u8*>(totals + block_gemm_warps * own_sums * warp_size);
     if constexpr (is_grouped<F>) {
       const bool runs = stored.whole && stored.index == nullptr && stored.group % format_run == 0;
       if (runs) chunk = by_copies(first, middle, min(last, whole), shared);
@@ -239,26 +240,28 @@ template <class F, class T, int NT, int SPLITS, class P> struct BlockGemmRows {
     } else {
       if (stored.whole) chunk = by_runs(first, middle, min(last, whole));
     }
+    // The others, eight of k at a time.
 #pragma unroll 1
     for (; chunk < last; ++chunk) {
       if (ranges == 2 && chunk == middle) keep();
       by_parts(chunk);
     }
 #pragma unroll
-    for (int e = 0; e < parts; ++e) {
-      const float sum = sums[e / 4 / NT][e / 4 % NT][e % 4];
+    for (int e = 0; e < own_sums; ++e) {
+      const float sum = acc[e / 4 / NT][e / 4 % NT][e % 4];
       own_total(e) = ranges == 2 ? own_total(e) + sum : sum;
     }
     __syncthreads();
+    // Epilogue: add the ranges as a tree.
     for (int e = threadIdx.x; e < rows * columns; e += block_gemm_threads) {
       const int column = e % columns, row = e / columns;
       if (row >= left_m || column >= left_n) continue;
-      const int quad = column % width / 16 * NT + row / 8, part = quad * 4 + column % 16 / 8 * 2 + row % 2;
+      const int quad = column % width / 16 * NT + row / 8, number = quad * 4 + column % 16 / 8 * 2 + row % 2;
       const float* const from =
-          totals + (column / width * splits * parts + part) * warp_size + column % 8 * 4 + row % 8 / 2;
+          totals + (column / width * splits * own_sums + number) * warp_size + column % 8 * 4 + row % 8 / 2;
       Vec<float, splits> all;
 #pragma unroll
-      for (int i = 0; i < splits; ++i) all[i] = from[i * parts * warp_size];
+      for (int i = 0; i < splits; ++i) all[i] = from[i * own_sums * warp_size];
       put_sum<T>(p, tile.batch, tile.m0 + row, tile.n0 + column, tree_reduce<Sum>(all));
     }
   }

@@ -24,7 +24,7 @@ template <class Body, class Line> BARACUDA_D void by_eights(const Body& body, co
 }
 // Adds eight of k of the lines from `first` on, pairs (j, j + 4), times those of tile t of x, which lie in order.
 template <class T, int COUNT, int MT, int NT>
-BARACUDA_D void multiply_pairs(float (&sums)[MT][NT][4], int first, int t, const u32 (&pairs)[COUNT][4],
+BARACUDA_D void multiply_pairs(float (&acc)[MT][NT][4], int first, int t, const u32 (&pairs)[COUNT][4],
                                const uint4& of) {
   const u32 of_x[2][2] = {{__byte_perm(of.x, of.z, 0x5410), __byte_perm(of.x, of.z, 0x7632)},
                           {__byte_perm(of.y, of.w, 0x5410), __byte_perm(of.y, of.w, 0x7632)}};
@@ -33,7 +33,7 @@ BARACUDA_D void multiply_pairs(float (&sums)[MT][NT][4], int first, int t, const
 #pragma unroll
     for (int i = 0; i < COUNT; i += 2) {
       const u32 of_w[4] = {pairs[i][2 * j], pairs[i + 1][2 * j], pairs[i][2 * j + 1], pairs[i + 1][2 * j + 1]};
-      mma_m16n8k16<T>(sums[(first + i) / 2][t], of_w, of_x[j]);
+      mma_m16n8k16<T>(acc[(first + i) / 2][t], of_w, of_x[j]);
     }
   }
 }

@@ -27,10 +27,10 @@ enum { a, b, y, scale_a, scale_b, zero_a, zero_b, bias, scale_y, zero_y, count }
 }
 enum class IntGemm { sums, scaled, requantized, grouped };
 
-// Where the matrices of the batch's item begin, in elements.
+// Where the matrices of a batch index begin, in elements.
 struct IntOffsets {
-  i64 item, at[int_matrix::count];
-  template <class P> BARACUDA_D IntOffsets(const P& p, i64 batch) : item(batch) {
+  i64 batch, at[int_matrix::count];
+  template <class P> BARACUDA_D IntOffsets(const P& p, i64 batch) : batch(batch) {
     offsets<i64, int_matrix::count>(batch, p.batch_rank, p.batch_shape, p.batch, at);
   }
 };
@@ -40,8 +40,8 @@ template <IntGemm KIND, class P> struct IntEpilogue {
   const IntOffsets begin;
   const double alpha;
 
-  BARACUDA_D IntEpilogue(const P& p, i64 item)
-      : p(p), begin(p, item), alpha(KIND == IntGemm::sums ? 1.0 : static_cast<double>(p.alpha())) {}
+  BARACUDA_D IntEpilogue(const P& p, i64 batch)
+      : p(p), begin(p, batch), alpha(KIND == IntGemm::sums ? 1.0 : static_cast<double>(p.alpha())) {}
 
   BARACUDA_D i64 place(int which, i64 row, i64 column) const {
     return begin.at[which] + row * p.strides[which][0] + column * p.strides[which][1];
@@ -52,8 +52,8 @@ template <IntGemm KIND, class P> struct IntEpilogue {
   // Σ (a - zero_a) (b - zero_b) over group g, `terms` of k, of Σ a b.
   BARACUDA_D i64 centred(i64 sum, i64 m, i64 n, i64 g, i64 terms) const {
     const i64 left = zero(int_matrix::zero_a, p.zero_a, m, g, 0), right = zero(int_matrix::zero_b, p.zero_b, g, n, 1);
-    if (right != 0) sum -= right * static_cast<const i64*>(p.row_sums)[(begin.item * p.m + m) * p.groups + g];
-    if (left != 0) sum -= left * static_cast<const i64*>(p.column_sums)[(begin.item * p.n + n) * p.groups + g];
+    if (right != 0) sum -= right * static_cast<const i64*>(p.row_sums)[(begin.batch * p.m + m) * p.groups + g];
+    if (left != 0) sum -= left * static_cast<const i64*>(p.column_sums)[(begin.batch * p.n + n) * p.groups + g];
     return sum + terms * left * right;
   }
   BARACUDA_D bool centres() const { return p.zero_a != nullptr || p.zero_b != nullptr; }

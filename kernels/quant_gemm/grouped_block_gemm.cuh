@@ -2,7 +2,7 @@
 // grouped_block_gemm   products of the rows of experts by their stored weights, as block_gemm.cuh has one of a batch.
 //
 // x is [total, k], the stored weights [experts, n, k], y [total, n] in the element of x. P has n, k, chunk_bytes, x, bias
-// and y, x_steps and y_steps as block_gemm.cuh, whose steps from item to item are 0 here, bias_steps of experts and n,
+// and y, x_steps and y_steps as block_gemm.cuh, whose steps along the batch are 0 here, bias_steps of experts and n,
 // wide_out, and what quant_gemm/experts.cuh and `Stored` read.
 #include "quant_gemm/block_gemm.cuh"
 #include "quant_gemm/experts.cuh"

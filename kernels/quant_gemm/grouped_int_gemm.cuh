@@ -1,7 +1,7 @@
 #pragma once
 // grouped_int_gemm   products of the rows of experts, integers of 8 bits, as quant_gemm/epilogue.cuh has those of a batch.
 //
-// The batch's items are the experts: b, scale_b and bias step from one to the next; a, scale_a and y do not, as an
+// The batch is of experts: b, scale_b and bias step from one to the next; a, scale_a and y do not, as an
 // expert's rows are some of all. P is that of epilogue.cuh, with what quant_gemm/experts.cuh reads.
 #include "quant_gemm/epilogue.cuh"
 #include "quant_gemm/experts.cuh"

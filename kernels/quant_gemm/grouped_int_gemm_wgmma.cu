@@ -17,18 +17,18 @@ template <IntGemm KIND, int COLUMNS, class P> struct IntRowsOfExperts : IntRows<
   using Base::p, Base::Base;
   static constexpr int lead = 2;  // slices, as dense products have
 
-  BARACUDA_D void consume(int group) const {
+  BARACUDA_D void finish_tile(const SentTile& tile, typename Base::Accumulator& acc, int consumer) const {
+    const int m = this->row_of_warp(tile, consumer);
+    if (m >= tile.end) return;
+    if (tile.batch >= 0) return this->finish(acc, m, tile.n, tile.end, tile.batch, consumer);
+    put_no_integers<16, COLUMNS>(p, GroupTile{-1, m, tile.n, tile.end}, lane_id(), warp_size);
+  }
+  BARACUDA_D void consume(int consumer) const {
     this->template receive<lead>(
-        group, [](const SentTile&, u32, int) {},
-        [&](const SentTile& tile, typename Base::Sums& d) {
-          const int m = this->row_of_warp(tile, group);
-          if (m >= tile.end) return;
-          if (tile.item >= 0) return this->finish(d, m, tile.n, tile.end, tile.item, group);
-          put_no_integers<16, COLUMNS>(p, GroupTile{-1, m, tile.n, tile.end}, lane_id(), warp_size);
-        });
+        consumer, [&](const SentTile& tile, typename Base::Accumulator& acc) { finish_tile(tile, acc, consumer); });
   }
   BARACUDA_D void run() const {
-    Base::template run<40, 232>([&] { send_groups(*this, ExpertRows(p)); }, [&](int group) { consume(group); });
+    Base::template run<40, 232>([&] { send_groups(*this, ExpertRows(p)); }, [&](int consumer) { consume(consumer); });
   }
 };
 

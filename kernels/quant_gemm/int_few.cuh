@@ -42,7 +42,7 @@ template <class TA, class TB, class Sink>
 BARACUDA_D void int_few_tile(const ByteRows& a, const ByteRows& b, i64 length, const Sink& sink) {
   constexpr int rows = int_few_rows, columns = int_few_columns, warps = int_few_threads / warp_size, ahead = 4;
   constexpr int depth = 64 * ahead;
-  __shared__ int parts[warps][rows][columns];
+  __shared__ int partials[warps][rows][columns];
   const int warp = static_cast<int>(threadIdx.x) / warp_size, g = lane_id() / 4, t = lane_id() % 4;
   const u8* const low = a.line(g) + 16 * t;
   const u8* const high = a.line(g + 8) + 16 * t;
@@ -69,7 +69,7 @@ BARACUDA_D void int_few_tile(const ByteRows& a, const ByteRows& b, i64 length, c
     }
   }
 #pragma unroll
-  for (int e = 0; e < 4; ++e) parts[warp][g + e / 2 * 8][2 * t + e % 2] = sum[e];
+  for (int e = 0; e < 4; ++e) partials[warp][g + e / 2 * 8][2 * t + e % 2] = sum[e];
   __syncthreads();
   const int row = static_cast<int>(threadIdx.x);
   if (row >= rows || row >= a.count) return;
@@ -77,7 +77,7 @@ BARACUDA_D void int_few_tile(const ByteRows& a, const ByteRows& b, i64 length, c
 #pragma unroll
   for (int w = 0; w < warps; ++w)
 #pragma unroll
-    for (int c = 0; c < columns; ++c) all[c] += parts[w][row][c];
+    for (int c = 0; c < columns; ++c) all[c] += partials[w][row][c];
   sink(row, all);
 }
 

@@ -1,6 +1,6 @@
 // line_sums  sums of integers of 8 bits along k, of every line (row of a or column of b) and group of k:
 //
-//   sums[item, line, g] = Σ over k of group g   x[item, line, k]
+//   sums[batch, line, g] = Σ over k of group g   x[batch, line, k]
 //
 // in 64 bits. A warp takes a line and a group, its lanes along k, 16 bytes at a time where lines lie so; or, ACROSS, 32
 // neighbouring lines and a group, a lane each, where they are what is dense in memory. Integers have no order of sums.
@@ -19,9 +19,9 @@ BARACUDA_D void line_sums(const LineSumsParams& p) {
   const i64 each = blocks * p.groups, warps = thread_count<i64>() / warp_size;
   const bool is_unsigned = p.is_unsigned;
   for (i64 w = thread_index<i64>() / warp_size; w < each * p.items; w += warps) {
-    const i64 item = w / each, block = w % each / p.groups, g = w % p.groups;
+    const i64 batch = w / each, block = w % each / p.groups, g = w % p.groups;
     i64 begin[1];
-    offsets<i64, 1>(item, p.batch_rank, p.batch_shape, p.batch, begin);
+    offsets<i64, 1>(batch, p.batch_rank, p.batch_shape, p.batch, begin);
     const i64 first = g * p.group, last = min(first + p.group, p.k);
     const i64 line = p.across ? block * warp_size + lane_id() : block;
     const u8* const from = static_cast<const u8*>(p.x) + begin[0] + line * p.line_step;
@@ -43,7 +43,7 @@ BARACUDA_D void line_sums(const LineSumsParams& p) {
     }
     if (!p.across) sum = warp_reduce<Sum>(sum);
     if (p.across ? line < p.lines : lane_id() == 0) {
-      static_cast<i64*>(p.sums)[(item * p.lines + line) * p.groups + g] = sum;
+      static_cast<i64*>(p.sums)[(batch * p.lines + line) * p.groups + g] = sum;
     }
   }
 }

@@ -35,28 +35,29 @@ template <int SIZE> struct RightBytes<Ternary, SIZE> {
 
 template <class K, class U, int SIZE> BARACUDA_D void packed_gemm(const PackedGemmParams& p) {
   using namespace quant;
-  constexpr int MT = warp_rows<SIZE> / 16, NT = warp_cols / 8;
+  using Warps = EightWarps<SIZE>;
+  constexpr int MT = Warps::MT, NT = Warps::NT;
   using Left = Lines<u8, SIZE, 128>;
   using Right = Lines<u8, SIZE, K::SLICE_B>;
-  constexpr int stage = Left::size + Right::size;
+  constexpr int stage_bytes = Left::size + Right::size;
   BARACUDA_DYNAMIC_SMEM(u8, shared);
   const Raster at(blockIdx.x, div_up(p.m, SIZE), div_up(p.n, SIZE));
   const i64 m0 = at.m * SIZE, n0 = at.n * SIZE, bytes_a = K::bytes_a(p.k), bytes_b = K::bytes_b(p.k);
   Left a(LineSource(p.a, p.a_strides[0], p.a_strides[1], m0, p.m, SIZE, p.wide & 1));
   Right b(LineSource(p.b, p.b_strides[0], p.b_strides[1], n0, p.n, SIZE, p.wide & 2));
-  const Fragments<u8, true, true, SIZE, 128> left(shared, warp_row<SIZE>());
-  const RightBytes<K, SIZE> right(shared + Left::size, warp_col<SIZE>());
-  int sums[MT][NT][4] = {};
-  ring(
+  const Fragments<u8, true, true, SIZE, 128> left(shared, Warps::warp_row());
+  const RightBytes<K, SIZE> right(shared + Left::size, Warps::warp_col());
+  int acc[MT][NT][4] = {};
+  for_slices<stages>(
       static_cast<int>(div_up(bytes_a, 128)),
-      [&](int to, int slice) {
-        a.copy(shared + to * stage, bytes_a - static_cast<i64>(slice) * 128);
-        b.copy(shared + to * stage + Left::size, bytes_b - static_cast<i64>(slice) * K::SLICE_B);
+      [&](int stage, int slice) {
+        a.copy(shared + stage * stage_bytes, bytes_a - static_cast<i64>(slice) * 128);
+        b.copy(shared + stage * stage_bytes + Left::size, bytes_b - static_cast<i64>(slice) * K::SLICE_B);
       },
-      [&](int now, int) {
+      [&](int stage, int) {
 #pragma unroll
         for (int step = 0; step < 4; ++step) {
-          const u32 offset = static_cast<u32>(now * stage);
+          const u32 offset = static_cast<u32>(stage * stage_bytes);
           u32 fb[NT][2];
           right.read(fb, step, offset);
 #pragma unroll
@@ -64,15 +65,15 @@ template <class K, class U, int SIZE> BARACUDA_D void packed_gemm(const PackedGe
             u32 fa[4];
             left.read(fa, 16 * m, step, offset);
 #pragma unroll
-            for (int n = 0; n < NT; ++n) K::multiply(sums[m][n], fa, fb[n]);
+            for (int n = 0; n < NT; ++n) K::multiply(acc[m][n], fa, fb[n]);
           }
         }
       });
-  put_tile<SIZE, false>(shared, sums, [&](int row, int column, const Vec<int, 8>& x) {
+  put_warp_tile(shared, acc, [&](int row, int column, const Vec<int, 8>& x) {
     Vec<int, 8> y;
 #pragma unroll
     for (int k = 0; k < 8; ++k) y[k] = K::finish(x[k], p.k);
-    put_packed<U>(p, m0 + row, n0 + column, y);
+    put_packed<U>(p, m0 + Warps::warp_row() + row, n0 + Warps::warp_col() + column, y);
   });
 }
 

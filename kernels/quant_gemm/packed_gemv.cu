@@ -36,7 +36,7 @@ template <bool WIDE, int N> BARACUDA_D void line_words(u32 (&words)[N], const u8
 }
 
 template <class K, bool WIDE, int ROWS, int COLS, class P>
-BARACUDA_D void line_sums(int (&sums)[ROWS][COLS], const P& p, i64 m0, i64 n0) {
+BARACUDA_D void line_sums(int (&acc)[ROWS][COLS], const P& p, i64 m0, i64 n0) {
   const i64 bytes_a = K::bytes_a(p.k), bytes_b = K::bytes_b(p.k), pieces = div_up(bytes_b, 16);
 #pragma unroll 1
   for (i64 piece = lane_id(); piece < pieces; piece += warp_size) {
@@ -55,7 +55,7 @@ BARACUDA_D void line_sums(int (&sums)[ROWS][COLS], const P& p, i64 m0, i64 n0) {
       const u8* const line = static_cast<const u8*>(p.a) + (m0 + r) * p.a_strides[0];
       line_words<WIDE>(a, line + K::A_BYTES * piece * p.a_strides[1], p.a_strides[1], bytes_a - K::A_BYTES * piece);
 #pragma unroll
-      for (int c = 0; c < COLS; ++c) sums[r][c] = K::dot(sums[r][c], a, b[c]);
+      for (int c = 0; c < COLS; ++c) acc[r][c] = K::dot(acc[r][c], a, b[c]);
     }
   }
 }
@@ -67,14 +67,14 @@ template <class K, class U> BARACUDA_D void packed_gemv(const PackedGemmParams& 
   const i64 warp = static_cast<i64>(blockIdx.x) * (blockDim.x / warp_size) + threadIdx.x / warp_size;
   const i64 n0 = warp * COLS, m0 = static_cast<i64>(blockIdx.y) * ROWS;
   if (n0 >= p.n) return;
-  int sums[ROWS][COLS] = {};
-  if ((p.wide & 3) == 3) quant::line_sums<K, true>(sums, p, m0, n0);
-  else quant::line_sums<K, false>(sums, p, m0, n0);
+  int acc[ROWS][COLS] = {};
+  if ((p.wide & 3) == 3) quant::line_sums<K, true>(acc, p, m0, n0);
+  else quant::line_sums<K, false>(acc, p, m0, n0);
 #pragma unroll
   for (int r = 0; r < ROWS; ++r)
 #pragma unroll
     for (int c = 0; c < COLS; ++c) {
-      const int sum = warp_reduce<Sum>(sums[r][c]);
+      const int sum = warp_reduce<Sum>(acc[r][c]);
       const i64 m = m0 + r, n = n0 + c;
       if (lane_id() != r * COLS + c || m >= p.m || n >= p.n) continue;
       static_cast<U*>(p.y)[m * p.y_strides[0] + n * p.y_strides[1]] =

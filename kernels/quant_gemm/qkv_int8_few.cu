@@ -51,8 +51,8 @@ BARACUDA_D void load_run(const i8* w, i64 along_k, const i64 (&column)[4], int l
 }
 
 template <class T, int NT, class P> BARACUDA_D void qkv_int8_few(const P& p) {
-  constexpr int rows = 8 * NT, parts = 2 * NT * 4;
-  BARACUDA_DYNAMIC_SMEM(float, totals);  // [warp][part of a lane's sums][lane]
+  constexpr int rows = 8 * NT, own_sums = 2 * NT * 4;
+  BARACUDA_DYNAMIC_SMEM(float, totals);  // [warp][number of a lane's sum][lane]
   const u32 block = blockIdx.x, tiles_m = div_up(p.m, i64(rows));
   const int i = (block >= p.first[1]) + (block >= p.first[2]);
   const u32 tile = block - static_cast<u32>(p.first[i]);
@@ -69,14 +69,14 @@ template <class T, int NT, class P> BARACUDA_D void qkv_int8_few(const P& p) {
   for (int c = 0; c < 4; ++c) column[c] = (n0 + min(4 * g + c, left_n - 1)) * p.w_steps[i][1];
 #pragma unroll
   for (int t = 0; t < NT; ++t) x_row[t] = min(8 * t + g, left_m - 1) * p.x_steps[0];
-  float sums[2][NT][4] = {};
-  float* const own = totals + warp * parts * warp_size + lane;
+  float acc[2][NT][4] = {};
+  float* const own = totals + warp * own_sums * warp_size + lane;
 #pragma unroll
-  for (int e = 0; e < parts; ++e) own[e * warp_size] = 0.0f;
+  for (int e = 0; e < own_sums; ++e) own[e * warp_size] = 0.0f;
   const auto fold = [&] {
 #pragma unroll
-    for (int e = 0; e < parts; ++e) {
-      float& sum = sums[e / 4 / NT][e / 4 % NT][e % 4];
+    for (int e = 0; e < own_sums; ++e) {
+      float& sum = acc[e / 4 / NT][e / 4 % NT][e % 4];
       own[e * warp_size] += sum;
       sum = 0.0f;
     }
@@ -118,7 +118,7 @@ template <class T, int NT, class P> BARACUDA_D void qkv_int8_few(const P& p) {
         for (int j = 0; j < 2; ++j) {
           const u32 both[2] = {right[2 * j], right[2 * j + 1]};
 #pragma unroll
-          for (int s = 0; s < 2; ++s) mma_m16n8k16<T>(sums[s][t], of_w[j][s], both);
+          for (int s = 0; s < 2; ++s) mma_m16n8k16<T>(acc[s][t], of_w[j][s], both);
         }
       }
     }
@@ -130,8 +130,8 @@ template <class T, int NT, class P> BARACUDA_D void qkv_int8_few(const P& p) {
       constexpr Int8Layout LAYOUT = decltype(layout)::value;
       if (LAYOUT == Int8Layout::any || chunk >= whole) return;
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
-        const i64 k = chunk * int8_chunk + 32 * part;
+      for (int sector = 0; sector < 2; ++sector) {
+        const i64 k = chunk * int8_chunk + 32 * sector;
         if constexpr (LAYOUT == Int8Layout::along_n) prefetch_l2(w + (k + lane) * along_k + n0);
         else prefetch_l2(w + k + (n0 + min(lane, left_n - 1)) * p.w_steps[i][1]);
       }
@@ -165,7 +165,7 @@ template <class T, int NT, class P> BARACUDA_D void qkv_int8_few(const P& p) {
     const int place = (c / 2 % 2 * NT + row / 8) * 4 + c % 2 * 2 + row % 2, from = c / 4 * 4 + row % 8 / 2;
     Vec<float, int8_warps> all;
 #pragma unroll
-    for (int k = 0; k < int8_warps; ++k) all[k] = totals[(k * parts + place) * warp_size + from];
+    for (int k = 0; k < int8_warps; ++k) all[k] = totals[(k * own_sums + place) * warp_size + from];
     float sum = tree_reduce<Sum>(all) * scale;
     if (scales != nullptr) sum *= scales[(n0 + c) * p.scale_steps[i]];
     if (bias != nullptr) sum += to_acc(bias[(n0 + c) * p.bias_steps[i]]);

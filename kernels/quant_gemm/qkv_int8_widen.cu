@@ -17,15 +17,15 @@ template <class T> BARACUDA_D void qkv_int8_widen(const QkvInt8WidenParams& p) {
   const float* const scales = static_cast<const float*>(p.scales) + row * p.scale_steps[0];
   const float scale = p.scaled ? static_cast<float>(p.scale()) : 1.0f;
 #pragma unroll
-  for (int part = 0; part < count; part += 8) {
+  for (int octet = 0; octet < count; octet += 8) {
     Vec<T, 8> y;
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      float value = static_cast<float>(w[part + j]) * scale;
-      if (p.scales != nullptr) value *= scales[min<i64>(col + part + j, p.cols - 1) * p.scale_steps[1]];
+      float value = static_cast<float>(w[octet + j]) * scale;
+      if (p.scales != nullptr) value *= scales[min<i64>(col + octet + j, p.cols - 1) * p.scale_steps[1]];
       y[j] = from_acc<T>(value);
     }
-    store_vec<T, 8, true>(to + part, y, left - part);
+    store_vec<T, 8, true>(to + octet, y, left - octet);
   }
 }
 

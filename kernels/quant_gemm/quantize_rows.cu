@@ -50,7 +50,7 @@ template <class T> struct RowToQuantize {
 };
 
 template <class T> BARACUDA_D void quantize_rows(const QuantizeRowsParams& p) {
-  __shared__ float parts[8];
+  __shared__ float maxima[8];
   const bool alone = p.cols <= p.short_cols;  // a warp has a row
   const int thread = static_cast<int>(threadIdx.x), lane = lane_id(), warp = thread / warp_size;
   const i64 stride = static_cast<i64>(gridDim.x) * (alone ? 8 : 1);
@@ -63,11 +63,11 @@ template <class T> BARACUDA_D void quantize_rows(const QuantizeRowsParams& p) {
     if (!p.is_static) {
       float most = warp_reduce<Max>(row.most());
       if (!alone) {
-        if (lane == 0) parts[warp] = most;
+        if (lane == 0) maxima[warp] = most;
         __syncthreads();
-        most = parts[0];
+        most = maxima[0];
 #pragma unroll
-        for (int w = 1; w < 8; ++w) most = math::maximum(most, parts[w]);
+        for (int w = 1; w < 8; ++w) most = math::maximum(most, maxima[w]);
         __syncthreads();  // before the next row's
       }
       scale = quantize::scale_of(most, 127.0f);

@@ -50,12 +50,13 @@ template <class T, int BYTES> BARACUDA_D u32 read_metadata(const u8* rows, int s
 template <class T, int SIZE> BARACUDA_D void sparse24_gemm(const Sparse24GemmParams& p) {
   using namespace quant;
   using S = conditional<is_half<T>, float, int>;
-  constexpr int MT = warp_rows<SIZE> / 16, NT = warp_cols / 8, WIDTH = static_cast<int>(sizeof(T));
+  using Warps = EightWarps<SIZE>;
+  constexpr int MT = Warps::MT, NT = Warps::NT, WIDTH = static_cast<int>(sizeof(T));
   constexpr int DEPTH = 128 / WIDTH, BYTES = DEPTH / 8;  // of k, and of metadata, in a slice
   using Values = Lines<T, SIZE, 64>;
   using Places = Metadata<SIZE, BYTES>;
   using Right = Lines<T, SIZE, 128>;
-  constexpr int stage = Values::size + Right::size + Places::size;
+  constexpr int stage_bytes = Values::size + Right::size + Places::size;
   BARACUDA_DYNAMIC_SMEM(u8, shared);
   const Raster at(blockIdx.x, div_up(p.n, SIZE), div_up(p.m, SIZE));
   const i64 n0 = at.m * SIZE, m0 = at.n * SIZE;
@@ -65,21 +66,21 @@ template <class T, int SIZE> BARACUDA_D void sparse24_gemm(const Sparse24GemmPar
   Values values(source(p.values, p.values_strides, WIDTH, n0, p.n, 0));
   Places metadata(source(p.metadata, p.metadata_strides, 1, n0, p.n, 1));
   Right x(source(p.x, p.x_strides, WIDTH, m0, p.m, 2));
-  const Fragments<u8, true, true, SIZE, 64> left(shared, warp_row<SIZE>());
-  const Fragments<u8, false, true, SIZE, 128> right(shared + Values::size, warp_col<SIZE>());
-  const u8* const places = shared + Values::size + Right::size + warp_row<SIZE>() * BYTES;
-  S sums[MT][NT][4] = {};
-  ring(
+  const Fragments<u8, true, true, SIZE, 64> left(shared, Warps::warp_row());
+  const Fragments<u8, false, true, SIZE, 128> right(shared + Values::size, Warps::warp_col());
+  const u8* const places = shared + Values::size + Right::size + Warps::warp_row() * BYTES;
+  S acc[MT][NT][4] = {};
+  for_slices<stages>(
       static_cast<int>(div_up(p.k, DEPTH)),
-      [&](int to, int slice) {
+      [&](int stage, int slice) {
         const i64 rest = p.k - static_cast<i64>(slice) * DEPTH;
-        u8* const here = shared + to * stage;
+        u8* const here = shared + stage * stage_bytes;
         values.copy(here, rest / 2 * WIDTH);
         x.copy(here + Values::size, rest * WIDTH);
         metadata.copy(here + Values::size + Right::size, div_up(rest, 8));
       },
-      [&](int now, int) {
-        const u32 offset = static_cast<u32>(now * stage);
+      [&](int stage, int) {
+        const u32 offset = static_cast<u32>(stage * stage_bytes);
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
           u32 low[NT][2], high[NT][2];
@@ -93,13 +94,13 @@ template <class T, int SIZE> BARACUDA_D void sparse24_gemm(const Sparse24GemmPar
 #pragma unroll
             for (int n = 0; n < NT; ++n) {
               const u32 b[4] = {low[n][0], low[n][1], high[n][0], high[n][1]};
-              mma_sparse<T>(sums[m][n], a, b, e);
+              mma_sparse<T>(acc[m][n], a, b, e);
             }
           }
         }
       });
   using U = conditional<is_half<T>, T, int>;
-  put_tile<SIZE, true>(shared, sums, [&](int row, int column, const Vec<S, 8>& sum) {
+  put_transposed_tile<SIZE>(shared, acc, [&](int row, int column, const Vec<S, 8>& sum) {
     const i64 m = m0 + row, n = n0 + column, left_over = p.n - n;
     if (m >= p.m || n >= p.n) return;
     Vec<U, 8> y;

@@ -1,7 +1,7 @@
 // turn_bytes     lines (rows of a, columns of b) of bytes in any strides, copied to rows along k of `pitch` bytes, a
 //                multiple of 16:
 //
-//   y[item, line, k] = x[item, line, k]     and zeros from k on
+//   y[batch, line, k] = x[batch, line, k]     and zeros from k on
 //
 // A block copies 64 lines by 64 bytes through shared memory; it reads along the axis that is dense, 16 bytes at a time
 // where that are neighbouring lines in aligned rows (`wide`), and writes 16 bytes along k.
@@ -14,8 +14,8 @@ BARACUDA_D void turn_bytes(const TurnBytesParams& p) {
   constexpr int side = 64, pitch = side + 4, threads = 256, each = side * side / threads;
   __shared__ __align__(16) u8 tile[side][pitch];  // [k][line]
   const i64 across = div_up(p.pitch, side), down = div_up(p.lines, side), block = blockIdx.x;
-  const i64 item = block / (across * down), line0 = block / across % down * side, k0 = block % across * side;
-  const u8* const from = static_cast<const u8*>(p.x) + item * p.item_step + line0 * p.line_step + k0 * p.k_step;
+  const i64 batch = block / (across * down), line0 = block / across % down * side, k0 = block % across * side;
+  const u8* const from = static_cast<const u8*>(p.x) + batch * p.item_step + line0 * p.line_step + k0 * p.k_step;
   const i64 lines = p.lines - line0, depth = p.k - k0;  // that exist
   const int own = static_cast<int>(threadIdx.x);
   if (p.wide) {
@@ -38,7 +38,7 @@ BARACUDA_D void turn_bytes(const TurnBytesParams& p) {
   Vec<u8, each> bytes;
 #pragma unroll
   for (int e = 0; e < each; ++e) bytes[e] = tile[k + e][line];
-  store(static_cast<u8*>(p.y) + ((item * p.lines + line0 + line) * p.pitch + k0 + k), bytes);
+  store(static_cast<u8*>(p.y) + ((batch * p.lines + line0 + line) * p.pitch + k0 + k), bytes);
 }
 
 }  // namespace baracuda

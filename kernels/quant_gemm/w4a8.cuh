@@ -41,18 +41,18 @@ template <int BYTES> BARACUDA_D void load_row(u32* to, const u8* from, i64 step,
   uint4 all;
   if (whole && left >= BYTES) {
     const auto word = __ldg(reinterpret_cast<const Word<BYTES>*>(from));
-    const u32* const part = reinterpret_cast<const u32*>(&word);
+    const u32* const words = reinterpret_cast<const u32*>(&word);
 #pragma unroll
-    for (int i = 0; i < BYTES / 4; ++i) to[i] = part[i];
+    for (int i = 0; i < BYTES / 4; ++i) to[i] = words[i];
   } else {
     all = loose_bytes(from, step, min<i64>(left, BYTES));
-    const u32 part[4] = {all.x, all.y, all.z, all.w};
+    const u32 words[4] = {all.x, all.y, all.z, all.w};
 #pragma unroll
-    for (int i = 0; i < BYTES / 4; ++i) to[i] = part[i];
+    for (int i = 0; i < BYTES / 4; ++i) to[i] = words[i];
   }
 }
 
-// Where the scales and zero points of an item's rows of weights stand.
+// Where the scales and zero points of a batch index's rows of weights stand.
 template <class P> struct GroupsOfRows {
   const P& p;
   i64 scale, zero;

@@ -25,7 +25,7 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
   constexpr int threads = warps * warp_size, pitch = columns + 4;  // which keeps a warp's stores off each other's banks
   constexpr int outputs = rows * columns, own = (outputs + threads - 1) / threads, depth = w4a8_chunk / pieces;
   using Chunk = W4A8Chunk<MT, pieces>;
-  __shared__ int parts[warps * pieces][rows][pitch];
+  __shared__ int partials[warps * pieces][rows][pitch];
   __shared__ float by[warps * pieces][columns];
   const i64 blocks = div_up(p.n, columns), n0 = blockIdx.x % blocks * columns, batch = blockIdx.x / blocks;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / warp_size, lane = lane_id(), g = lane / 4,
@@ -93,7 +93,7 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
         }
       }
   };
-  int sums[MT][NT][4] = {};
+  int acc[MT][NT][4] = {};
   const auto put_sums = [&](int piece) {
 #pragma unroll
     for (int i = 0; i < MT; ++i)
@@ -101,8 +101,8 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
       for (int j = 0; j < NT; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          parts[warp * pieces + piece][8 * j + 2 * t + e % 2][16 * i + g + e / 2 * 8] = sums[i][j][e];
-          sums[i][j][e] = 0;
+          partials[warp * pieces + piece][8 * j + 2 * t + e % 2][16 * i + g + e / 2 * 8] = acc[i][j][e];
+          acc[i][j][e] = 0;
         }
   };
   int of_group[own] = {};
@@ -111,7 +111,7 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
   const int all = static_cast<int>(div_up(p.k, depth)),
             in_group = single ? warps * pieces : static_cast<int>(group / depth);
   const auto add_round = [&](int round) {
-    constexpr int batch = 8;  // of them are read together
+    constexpr int flight = 8;  // pieces that are read together
     const int first = round * warps * pieces, count = single ? warps * pieces : min(warps * pieces, all - first);
     const int begun = single ? 0 : first % in_group;  // pieces of the group that earlier rounds had
 #pragma unroll
@@ -120,15 +120,15 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
       if (row >= rows || row >= p.m) continue;
       int left = in_group - begun;
 #pragma unroll 1
-      for (int u = 0; u < count; u += batch) {
-        int part[batch];
-        float scale[batch];
+      for (int u = 0; u < count; u += flight) {
+        int partial[flight];
+        float scale[flight];
 #pragma unroll
-        for (int b = 0; b < batch; ++b) part[b] = parts[u + b][row][column], scale[b] = by[u + b][column];
+        for (int b = 0; b < flight; ++b) partial[b] = partials[u + b][row][column], scale[b] = by[u + b][column];
 #pragma unroll
-        for (int b = 0; b < batch; ++b) {
+        for (int b = 0; b < flight; ++b) {
           if (u + b >= count) break;
-          of_group[i] += part[b];
+          of_group[i] += partial[b];
           if (--left != 0) continue;
           total[i] = with_group(total[i], of_group[i], scale[b]);
           of_group[i] = 0, left = in_group;
@@ -140,11 +140,13 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
   if (rounds > 0) load_chunk(next, warp);
 #pragma unroll 1
   for (int round = 0; round < rounds; ++round) {
+    // Read x, and codes of the next round.
     const Chunk now = next;
     const bool last = round + 1 == rounds;
     u32 of_x[NT][8];
     load_x(of_x, round * warps + warp);
     if (!last) load_chunk(next, (round + 1) * warps + warp);
+    // Multiply.
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       constexpr int each = FINE ? 1 : 4;  // steps of a piece
@@ -162,11 +164,12 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
         const u32 left[4] = {nibbles(low, zero_low), nibbles(high, zero_high), nibbles(low >> 4, zero_low),
                              nibbles(high >> 4, zero_high)};
 #pragma unroll
-        for (int j = 0; j < NT; ++j) mma_int8<i8, i8>(sums[i][j], left, right[j]);
+        for (int j = 0; j < NT; ++j) mma_int8<i8, i8>(acc[i][j], left, right[j]);
       }
       if constexpr (FINE) put_sums(step);
     }
     if (single && !last) continue;
+    // Exchange the warps' sums and scales, and add them.
     if constexpr (!FINE) put_sums(0);
     with_number(p.scale_code, [&](const auto& number) {
 #pragma unroll
@@ -179,6 +182,7 @@ template <class T, int NT, bool FINE> BARACUDA_D void w4a8_few(const W4A8Params&
     add_round(round);
     __syncthreads();
   }
+  // Store.
   const W4A8Output<W4A8Params> output{p, batch};
 #pragma unroll
   for (int i = 0; i < own; ++i) {

@@ -3,7 +3,7 @@
 // A block of eight warps has a tile of SIZE x SIZE, of which a warp has 32 columns, and 64 rows or 16; tiles are taken in
 // the order of gemm/raster.cuh. Slices of 128 of k go through a ring in shared memory, x as bytes and weights as they are
 // stored, which are made bytes on the way into fragments. Scales and zero points of a group are read a group ahead.
-#include "gemm/mma_fp8.cuh"
+#include "gemm/byte_tile.cuh"
 #include "gemm/raster.cuh"
 #include "quant_gemm/run_numbers.cuh"
 #include "quant_gemm/w4a8.cuh"
@@ -11,7 +11,7 @@
 
 namespace baracuda {
 
-// A thread's part in copying slices of 128 of k of EXTENT rows of weights, 64 bytes each. Pieces of 16 bytes stand where
+// What a thread copies of slices of 128 of k of EXTENT rows of weights, 64 bytes each. Pieces of 16 bytes stand where
 // eight neighbouring rows have theirs in different banks.
 template <int EXTENT> class PackedLines {
   static constexpr int pieces = 4, each = EXTENT * pieces / 256;
@@ -41,25 +41,24 @@ template <int EXTENT> class PackedLines {
   }
 };
 
-template <class T, int SIZE> struct W4A8Tile {
-  static constexpr int depth = w4a8_tile_depth, stages = w4a8_tile_stages, stage = SIZE * (depth + depth / 2);
-  static constexpr int warp_rows = SIZE == 128 ? 64 : 16, warp_cols = 32, side = SIZE / warp_cols;
-  static constexpr int MT = warp_rows / 16, NT = warp_cols / 8;
+template <class T, int SIZE> struct W4A8Tile : EightWarps<SIZE> {
+  using Warps = EightWarps<SIZE>;
+  using Warps::MT, Warps::NT;
+  static constexpr int depth = w4a8_tile_depth, stages = w4a8_tile_stages, stage_bytes = SIZE * (depth + depth / 2);
   const W4A8Params& p;
   const GroupsOfRows<W4A8Params> groups;
   const i64 m0, n0, batch;
   const int row, column;  // the warp's first ones in the tile
-  float sums[MT][NT][4];
-  int part[MT][NT][4];
+  float acc[MT][NT][4];
+  int partial[MT][NT][4];  // of the group
   // Scales of the columns whose sums the thread has, and zero points of those whose weights it has; those that are read
   // ahead as bits, so that nothing waits for them.
   u32 by[NT][2], zero[NT], zero_ahead[NT];
 
   BARACUDA_D W4A8Tile(const W4A8Params& p, const Raster& at)
-      : p(p), groups(p, at.batch), m0(at.m * SIZE), n0(at.n * SIZE), batch(at.batch),
-        row(static_cast<int>(threadIdx.x) / warp_size / side * warp_rows),
-        column(static_cast<int>(threadIdx.x) / warp_size % side * warp_cols) {
-    clear_sums(sums), clear_sums(part);
+      : p(p), groups(p, at.batch), m0(at.m * SIZE), n0(at.n * SIZE), batch(at.batch), row(Warps::warp_row()),
+        column(Warps::warp_col()) {
+    clear_accumulators(acc), clear_accumulators(partial);
   }
 
   BARACUDA_D i64 column_of(int c) const { return min(n0 + column + c, p.n - 1); }
@@ -81,7 +80,7 @@ template <class T, int SIZE> struct W4A8Tile {
 #pragma unroll
     for (int n = 0; n < NT; ++n) zero[n] = groups.zero_of(zero_ahead[n]);
   }
-  // Adds group g, and turns to the next.
+  // Scales the sums of group g and adds them, and begins the next group.
   BARACUDA_D void end_group(i64 g) {
     float scale[NT][2];
     with_number(p.scale_code, [&](const auto& number) {
@@ -96,8 +95,8 @@ template <class T, int SIZE> struct W4A8Tile {
       for (int n = 0; n < NT; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          sums[m][n][e] = with_group(sums[m][n][e], part[m][n][e], scale[n][e % 2]);
-          part[m][n][e] = 0;
+          acc[m][n][e] = with_group(acc[m][n][e], partial[m][n][e], scale[n][e % 2]);
+          partial[m][n][e] = 0;
         }
     take_zeros();
     read_scales(g + 1), read_zeros(g + 2);
@@ -121,57 +120,47 @@ template <class T, int SIZE> struct W4A8Tile {
       u32 rows[4];
       left.read(rows, 16 * m, step, offset);
 #pragma unroll
-      for (int n = 0; n < NT; ++n) mma_int8<i8, i8>(part[m][n], rows, right[n]);
+      for (int n = 0; n < NT; ++n) mma_int8<i8, i8>(partial[m][n], rows, right[n]);
     }
   }
 
   // The sums over all groups. On return the ring is free.
   BARACUDA_D void add(u8* ring) {
     const i64* const step = p.x_steps;
-    gemm::Lines<SIZE, 256> x(static_cast<const u8*>(p.x) + batch * step[0], step[1], step[2], m0, p.m, p.wide);
+    gemm::Lines<u8, SIZE, depth> x(static_cast<const u8*>(p.x) + batch * step[0], step[1], step[2], m0, p.m, p.wide);
     PackedLines<SIZE> codes(static_cast<const u8*>(p.codes) + batch * p.code_steps[0], p.code_steps[1], n0, p.n,
                             p.whole);
     const int slices = static_cast<int>(div_up(p.k, depth));
-    const auto fetch = [&](int to, int s) {
-      if (s < slices) {
-        const i64 left = p.k - static_cast<i64>(s) * depth;
-        x.copy(ring + to * stage, left);
-        codes.copy(ring + to * stage + SIZE * depth, left);
-      }
-      cp_async_commit();
-    };
-#pragma unroll
-    for (int n = 0; n < stages - 1; ++n) fetch(n, n);
     const Fragments<u8, true, true, SIZE, depth> left(ring, row);
     const Nibbles nibbles(p.is_signed);
-    read_scales(0), read_zeros(0), take_zeros(), read_zeros(1);
     // Steps of 32 of k that a group has; where there is one group it ends with k, whatever that is.
     const int of_group = p.groups == 1 ? slices * (depth / 32) : static_cast<int>(p.group / 32);
-    int now = 0, ahead = of_group;  // the stage that is read; steps until the group ends
+    int ahead = of_group;  // steps until the group ends
     i64 g = 0;
-#pragma unroll 1
-    for (int s = 0; s < slices; ++s) {
-      cp_async_wait<stages - 2>();
-      __syncthreads();  // the slice is there, and all warps are done with the one before, whose stage is filled again
-      fetch(now == 0 ? stages - 1 : now - 1, s + stages - 1);
-      const u8* const weights = ring + now * stage + SIZE * depth + 64 * column;
+    for_slices<stages>(
+        slices,
+        [&](int stage, int s) {
+          const i64 rest = p.k - static_cast<i64>(s) * depth;
+          x.copy(ring + stage * stage_bytes, rest);
+          codes.copy(ring + stage * stage_bytes + SIZE * depth, rest);
+        },
+        [&](int stage, int) {
+          const u8* const weights = ring + stage * stage_bytes + SIZE * depth + 64 * column;
 #pragma unroll
-      for (int step = 0; step < depth / 32; ++step) {
-        multiply(left, nibbles, weights, step, static_cast<u32>(now * stage));
-        if (--ahead != 0 || g == p.groups) continue;
-        end_group(g++);
-        ahead = of_group;
-      }
-      now = now + 1 == stages ? 0 : now + 1;
-    }
-    cp_async_wait<0>();
-    __syncthreads();
+          for (int step = 0; step < depth / 32; ++step) {
+            multiply(left, nibbles, weights, step, static_cast<u32>(stage * stage_bytes));
+            if (--ahead != 0 || g == p.groups) continue;
+            end_group(g++);
+            ahead = of_group;
+          }
+        },
+        [&] { read_scales(0), read_zeros(0), take_zeros(), read_zeros(1); });
   }
 
   // Writes y, eight columns at a time, through the ring's memory, of which each warp has its own part.
   BARACUDA_D void finish(u8* ring) const {
     const W4A8Output<W4A8Params> output{p, batch};
-    put_sums_of_warp(ring, sums, [&](int own_row, int own_column, const auto& sum) {
+    put_warp_tile(ring, acc, [&](int own_row, int own_column, const auto& sum) {
       const i64 m = m0 + row + own_row, n = n0 + column + own_column;
       if (m < p.m && n < p.n) output.template put<T>(sum, output.scale(m), m, n);
     });

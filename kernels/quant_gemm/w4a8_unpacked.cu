@@ -23,14 +23,16 @@ template <class T, class P> struct W4A8Unpacked : W4A8Sums<T, 128, 2, w4a8_unpac
       const int n = this->row_of(tile), own = n / tile_rows;
 #pragma unroll 1
       for (int s = 0; s < slices; ++s, at.advance()) {
+        // Wait until the stage is empty.
         const u32 stage = at.index();
         Barrier& full = memory.full[stage];
         memory.empty[stage].wait(at.empty_parity());
+        // Issue TMA; the full barrier counts its bytes.
         arrive_expecting(full, bytes);
-        tensor_load(memory.a(stage), p.w_map, full, s * Base::DEPTH, n, tile.item);
-        this->load_x(stage, s * Base::DEPTH, tile.n * 128, tile.item * p.x_step);
+        tensor_load(memory.a(stage), p.w_map, full, s * Base::DEPTH, n, tile.batch);
+        this->load_x(stage, s * Base::DEPTH, tile.n * 128, tile.batch * p.x_step);
         tensor_load(scales + stage * w4a8_scales, p.scales_map, full, 0,
-                    ((tile.item * slices + s) * p.tiles + own) * p.each);
+                    ((tile.batch * slices + s) * p.tiles + own) * p.each);
       }
     });
   }
@@ -39,7 +41,7 @@ template <class T, class P> struct W4A8Unpacked : W4A8Sums<T, 128, 2, w4a8_unpac
         [&] {
           if (threadIdx.x == 0) produce();
         },
-        [&](int group) { this->consume(group); });
+        [&](int consumer) { this->consume(consumer); });
   }
 };
 

@@ -1,8 +1,9 @@
 // w4a8_wgmma products of int8 by weights of 4 bits in groups, on sm_90a, of weights that are decoded beside the products:
 //            quant_gemm/w4a8_sums.cuh.
 //
-// TMA loads x into a stage and codes of W, some slices ahead, into a ring of their own; warpgroups make them
-// bytes in their place in the stage. That is a chain of waits for one slice, so two of them have slices in turn.
+// TMA loads x into a stage and codes of W, some slices ahead, into a ring of their own; decoders, warpgroups beside the
+// consumers, make them bytes in their place in the stage. That is a chain of waits for one slice, so two of them have
+// slices alternately.
 #include "quant_gemm/run_numbers.cuh"
 #include "quant_gemm/w4a8_sums.cuh"
 
@@ -17,20 +18,20 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
   static constexpr int CLUSTER = w4a8_cluster<COLUMNS>, AHEAD = w4a8_ahead, DECODERS = w4a8_decoders;
   using Base = W4A8Sums<T, COLUMNS, CLUSTER, w4a8_stages, false, P>;
   using Ring = typename Base::Ring;
-  using Base::memory, Base::p, Base::rank, Base::scales, Base::slices;
+  using Base::memory, Base::p, Base::scales, Base::slices;
   static constexpr int DEPTH = Base::DEPTH, RUN = Base::RUN, RUNS = 4;  // runs of a thread, in four rows
   static constexpr int CODES = tile_rows * DEPTH / 2;                   // bytes of a slice
   unsigned char* const codes;                                           // [AHEAD][row of W in the tile][64 bytes]
-  Barrier *const loaded, *const spent;                                  // of the slices of codes
+  Barrier *const full_codes, *const empty_codes;                        // of the ring of codes
 
   BARACUDA_D W4A8Product(const P& p, unsigned char* shared)
       : Base(p, shared), codes(reinterpret_cast<unsigned char*>(scales + w4a8_stages * w4a8_scales)),
-        loaded(memory.led + 1), spent(loaded + AHEAD) {
+        full_codes(memory.led + 1), empty_codes(full_codes + AHEAD) {
     static_assert(AHEAD % DECODERS == 0, "a warpgroup has slots of its own");
     static_assert((2 * w4a8_stages + 1 + 2 * AHEAD) * sizeof(Barrier) <= w4a8_barriers, "they fit");
   }
 
-  // ---- warpgroups that decode ----
+  // ---- the producers: warpgroups that decode ----
 
   // The thread's runs of a tile: run number `run` of each slice, of the rows `row` and 32, 64 and 96 further on. What it
   // holds of the group that the next slice's are in is bits, so that nothing waits for them until then.
@@ -41,8 +42,8 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
     i64 rows[RUNS];  // of W: of those that are not there the last, whose sums nobody takes
     u32 group, scale[RUNS], zero[RUNS];
 
-    BARACUDA_D Runs(const P& p, i64 item, i64 n)
-        : p(p), groups(p, item), run(static_cast<int>(threadIdx.x) % 4), row(static_cast<int>(threadIdx.x) % 128 / 4),
+    BARACUDA_D Runs(const P& p, i64 batch, i64 n)
+        : p(p), groups(p, batch), run(static_cast<int>(threadIdx.x) % 4), row(static_cast<int>(threadIdx.x) % 128 / 4),
           group(~0u) {
 #pragma unroll
       for (int j = 0; j < RUNS; ++j) rows[j] = min(n + row + 32 * j, p.n - 1);
@@ -60,41 +61,41 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
     }
   };
 
-  // One thread's of each: which slice of codes, of all tiles in turn, TMA is to bring next.
+  // One thread's of each: which slice of codes, of all tiles one after the other, TMA is to bring next.
   struct Next {
     u32 tile;
-    int slice, row, item;
+    int slice, row, batch;
   };
   BARACUDA_D void enter(Next& next) const {  // the tile where the slice is
     for (; next.slice >= slices; next.slice -= slices) next.tile += gridDim.x / CLUSTER;
     if (next.tile >= static_cast<u32>(p.total)) return;
     const Tile tile(p, next.tile);
-    next.row = this->row_of(tile), next.item = tile.item;
+    next.row = this->row_of(tile), next.batch = tile.batch;
   }
   BARACUDA_D void fetch(Next& next, u32 slot) const {
     if (next.tile >= static_cast<u32>(p.total)) return;
-    arrive_expecting(loaded[slot], CODES);
-    tensor_load(codes + slot * CODES, p.codes_map, loaded[slot], next.slice * (DEPTH / 2), next.row, next.item);
+    arrive_expecting(full_codes[slot], CODES);
+    tensor_load(codes + slot * CODES, p.codes_map, full_codes[slot], next.slice * (DEPTH / 2), next.row, next.batch);
     if ((next.slice += DECODERS) >= slices) enter(next);
   }
-  // Waits until the stage is free, and has TMA load the rows of x from m on.
-  BARACUDA_D void begin(Stage<Ring::stages> at, int k, int m, int item) const {
+  // Waits until the stage is empty, and has TMA load the rows of x from m on.
+  BARACUDA_D void begin_stage(Stage<Ring::stages> at, int k, int m, int batch) const {
     const u32 stage = at.index();
     memory.empty[stage].wait(at.empty_parity());
     if (static_cast<int>(threadIdx.x) % 128 != 0) return;
     arrive_expecting(memory.full[stage], Ring::b_bytes);
-    this->load_x(stage, k, m, item);
+    this->load_x(stage, k, m, batch);
   }
   // The codes of the thread's runs, whose place is free then.
   BARACUDA_D void read_codes(uint4 (&held)[RUNS], const Runs& runs, Stage<AHEAD> from) const {
     const u32 slot = from.index();
-    loaded[slot].wait(from.full_parity());
+    full_codes[slot].wait(from.full_parity());
 #pragma unroll
     for (int j = 0; j < RUNS; ++j) {
       held[j] =
           *reinterpret_cast<const uint4*>(codes + slot * CODES + (runs.row + 32 * j) * (DEPTH / 2) + 16 * runs.run);
     }
-    spent[slot].arrive_as_warp();
+    empty_codes[slot].arrive_as_warp();
   }
   // The thread's runs into the stage, which has the 128-byte swizzle, and what scales them; s: the next slice.
   BARACUDA_D void decode(Runs& runs, const uint4 (&held)[RUNS], const Nibbles& nibbles, u32 stage, int s) const {
@@ -133,20 +134,23 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
     Stage<Ring::stages> at{static_cast<u32>(decoder)};
     int s = decoder;
     this->for_tiles([&](const Tile& tile) {
-      Runs runs(p, tile.item, this->row_of(tile));
+      Runs runs(p, tile.batch, this->row_of(tile));
       if (s < slices) runs.load_numbers(s);
 #pragma unroll 1
       for (; s < slices; s += DECODERS, at.count += DECODERS) {
+        // Wait for the codes.
         uint4 held[RUNS];
         read_codes(held, runs, Stage<AHEAD>{at.count});
-        // Into the place of its slice before, which all its warps have read by now, or soon.
+        // Issue TMA: codes of a later slice, in the place of this decoder's slice before, which all its warps have read by
+        // now, or soon.
         if (fetches && at.count >= DECODERS) {
           const Stage<AHEAD> last{at.count - DECODERS};
-          spent[last.index()].wait(last.full_parity());
+          empty_codes[last.index()].wait(last.full_parity());
           fetch(next, last.index());
         }
-        begin(at, s * DEPTH, tile.n * COLUMNS, tile.item * p.x_step);
+        begin_stage(at, s * DEPTH, tile.n * COLUMNS, tile.batch * p.x_step);
         decode(runs, held, nibbles, at.index(), s + DECODERS);
+        // Arrive: this warp's rows of W are in the stage.
         wgmma_publish();
         memory.full[at.index()].arrive_as_warp();
       }
@@ -155,16 +159,16 @@ struct W4A8Product : W4A8Sums<T, COLUMNS, w4a8_cluster<COLUMNS>, w4a8_stages, fa
   }
 
   BARACUDA_D void init() const {
-    for (int n = 0; n < AHEAD; ++n) loaded[n].init(1), spent[n].init(4);
+    for (int n = 0; n < AHEAD; ++n) full_codes[n].init(1), empty_codes[n].init(4);
     memory.init(1 + 4);  // the thread that loads x, and the warps that decode
   }
   BARACUDA_D void run() const {
     constexpr int few = COLUMNS == 128 ? 88 : 104, all = 256;  // registers of two threads, of which decoders have few
-    const auto consumer = [&](int group) {
-      this->consume(group);
+    const auto consumes = [&](int consumer) {
+      this->consume(consumer);
       __syncwarp();  // whose lanes part where y ends
     };
-    run_in_roles<CLUSTER, DECODERS, few, all - few>([&] { init(); }, [&](int decoder) { produce(decoder); }, consumer);
+    run_in_roles<CLUSTER, DECODERS, few, all - few>([&] { init(); }, [&](int decoder) { produce(decoder); }, consumes);
   }
 };
 
