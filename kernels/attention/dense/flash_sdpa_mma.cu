@@ -115,7 +115,7 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
                 value_at = stage * VALUES * static_cast<u32>(sizeof(T));
       const int left = key_len - k0, from = span.low - k0 + row0, past = span.high - k0 + row0;
       begin(k0);
-      score<T, D, MT, KEYS>(r.s, query, key, at);
+      score<T, D, MT, KEYS>(r.scores, query, key, at);
       middle(k0);
       bool cut = span.template cuts<KEYS>(k0);
       if constexpr (TERMS == 1) {

@@ -77,11 +77,11 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
   u32 held[QUERIES_IN_REGISTERS ? D / 16 : 1][4];  // the warp's queries
   const auto start_scores = [&](int slot) {
     if constexpr (QUERIES_IN_REGISTERS) {
-      products.start_scores(r.s[0], held, slot);
+      products.start_scores(r.scores[0], held, slot);
     } else {
       auto now = products;
       now.query = forgotten(now.query);  // or the descriptor of every d is kept, in local memory
-      now.start_scores(r.s[0], 0, slot);
+      now.start_scores(r.scores[0], 0, slot);
     }
   };
   const auto start_outputs = [&](int slot) { products.start_outputs(r.acc[0], r.weights[0], slot); };
@@ -120,11 +120,11 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     start_outputs(slot ^ 1);
     beside();
     wgmma_wait<1>();
-    hold(r.s[0]);
+    hold(r.scores[0]);
     hold(held);
   };
   const auto end_outputs = [&] {  // behind a branch: the assembler of 13.0 moves a wait up to the last one before it
-    hold(r.s[0]);
+    hold(r.scores[0]);
     if (r.moved) {
       wgmma_wait<0>();
       hold(r.acc[0]);
@@ -162,7 +162,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
     wgmma_fence();
     start_scores(0);
     wgmma_wait<0>();
-    hold(r.s[0]);
+    hold(r.scores[0]);
     weigh(start);
     r.pack();
     int k0 = start - KEYS, slot = 1;
@@ -248,7 +248,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
         wgmma_fence();
         start_scores(0);
         wgmma_wait<0>();
-        hold(r.s[0]);
+        hold(r.scores[0]);
         r.add(terms, i0, k0);
         r.add_mask(terms, i0, k0, careful);
         cut(k0);
@@ -290,7 +290,7 @@ BARACUDA_D void flash_sdpa_wgmma(const P& p) {
         wgmma_fence();
         start_scores(0);
         wgmma_wait<0>();
-        hold(r.s[0]);
+        hold(r.scores[0]);
         if constexpr (TERMS != 0) r.add(terms, i0, k0);
         cut(k0);
         r.template weigh<Scores::exact>(c);

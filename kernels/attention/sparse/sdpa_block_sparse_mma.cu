@@ -126,7 +126,7 @@ BARACUDA_D void sdpa_block_sparse_mma(const P& p) {
         __syncthreads();
       };
       if (busy) {
-        score<T, D, MT, KEYS>(r.s, query, key, at);
+        score<T, D, MT, KEYS>(r.scores, query, key, at);
         middle();
         if constexpr (CUTS) r.hide(bits);
         else if (limited) r.mask(left, from, past);
