@@ -1,6 +1,7 @@
 #pragma once
 // flash_sdpa_careful    products of one warp by mma.sync, of operands in global memory: for the rows that
-//                       flash_sdpa_pipelined computes again with care. Lanes have rows and columns as in Rows (flash.cuh).
+//                       flash_sdpa_pipelined computes again with care. A lane's rows and columns are as in Rows
+//                       (flash.cuh).
 #include "attention/flash.cuh"
 
 namespace baracuda {

@@ -1,7 +1,6 @@
 #pragma once
-// flash_sdpa_consumer    a consumer warpgroup of flash_sdpa_pipelined: the scores, the online softmax and the outputs of
-//                        64 queries of a work tile, from stages that the producer fills. The schedule stands in the
-//                        kernel.
+// flash_sdpa_consumer    a consumer warpgroup of flash_sdpa_pipelined: the scores, the online softmax and the outputs
+//                        of 64 queries of a work tile, from stages that the producer fills.
 #include "attention/dense/flash_sdpa_careful.cuh"
 #include "attention/dense/flash_sdpa_pipeline.cuh"
 
@@ -265,8 +264,8 @@ template <class T, int D, class Shape, bool WIDE, class Where, int TERMS, class 
       for (int e = 0; e < 4; ++e) rows.scores[0][n][e] = score[e];
     }
   }
-  // The walk of one warp by itself: weights come from differences of scores, and values that are not finite are left out
-  // of the product and then added key by key.
+  // The walk of one warp by itself, from global memory: weights come from differences of scores, and values that are
+  // not finite are left out of the product and then added key by key.
   BARACUDA_D void walk_with_care(const Tile& now) {
     const int key_len = now.tile.key_len, low = now.tile.low, high = now.tile.high;
     const int query_count = now.tile.row_count, start = now.tile.start;

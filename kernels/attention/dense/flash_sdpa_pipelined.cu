@@ -8,9 +8,9 @@
 // in shared memory with the keys that each consumer sees of it. A consumer starts the scores of a tile before the
 // product with the values of the tile before, so that its softmax overlaps that product. With two stages of queries the
 // first scores of the next queries overlap the last product, and outputs are stored during both. Up to head_dim 128
-// consumers take turns at starting products (ping-pong, by order barriers), so that the softmax of one overlaps the products of the other.
-// Tiles are walked from the last one that a query sees to the first: the highest scores of ALiBi come first, and only
-// the first tile walked may be partial. A consumer skips tiles that none of its own queries sees.
+// consumers take turns at starting products (ping-pong, by order barriers), so that the softmax of one overlaps the
+// products of the other. Tiles are walked from the last one that a query sees to the first: the highest scores of ALiBi
+// come first, and only the first tile walked may be partial. A consumer skips tiles that none of its own queries sees.
 //
 // 0 times an infinite or NaN value is NaN, but a masked value must add nothing: a warp whose sums look odd, or
 // overflowed, computes its rows again by walk_with_care.
@@ -30,21 +30,21 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
   BARACUDA_DYNAMIC_SMEM(T, shared);
   const PipelineBuffers<T, D, Shape> buffers(shared);
   __shared__ PipelineBarriers<Shape> barriers;
-  __shared__ WorkTile<Shape> tiles[Shape::WORK_TILES];  // work tile n of the block stands at n % WORK_TILES
+  __shared__ WorkTile<Shape> tiles[Shape::WORK_TILES];
+  const auto tile = [&](u32 n) -> WorkTile<Shape>& { return tiles[n % Shape::WORK_TILES]; };
   if (threadIdx.x == 0) barriers.init();
   __syncthreads();
 
   if (warpgroup() == 0) {
     release_registers<Shape::PRODUCER_REGISTERS>();
     Producer<T, D, Shape, WIDE, Where, P> producer(p, buffers, barriers);
-    producer.find_next(tiles[0]);
+    producer.find_next(tile(0));
     producer.meet();
-    if (Shape::AHEAD) producer.load_queries(tiles[0]);
+    if (Shape::AHEAD) producer.load_queries(tile(0));
     u32 n = 0;
 #pragma unroll 1
-    for (; tiles[n % Shape::WORK_TILES].work.query_len != 0; ++n)
-      producer.load_tile(tiles[n % Shape::WORK_TILES], tiles[(n + 1) % Shape::WORK_TILES]);
-    if (!Shape::AHEAD) producer.load_queries(tiles[n % Shape::WORK_TILES]);  // tells consumers that there are no more
+    for (; tile(n).work.query_len != 0; ++n) producer.load_tile(tile(n), tile(n + 1));
+    if (!Shape::AHEAD) producer.load_queries(tile(n));  // tells consumers that there are no more
     cp_async_commit();
     cp_async_wait<0>();
     return;
@@ -63,8 +63,8 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
     query_stage.advance();
     const bool begun = consumer.has_begun();
     if (!begun) consumer.await(barriers.queries, queries);
-    if (tiles[n % Shape::WORK_TILES].work.query_len == 0) break;
-    typename Computes::Tile now(p, tiles[n % Shape::WORK_TILES], queries, consumer.group, consumer.row0);
+    if (tile(n).work.query_len == 0) break;
+    typename Computes::Tile now(p, tile(n), queries, consumer.group, consumer.row0);
     consumer.begin(now);
     if (!now.seen) {
       consumer.finish_unseen(now);
@@ -78,7 +78,7 @@ BARACUDA_D void flash_sdpa_pipelined(const P& p) {
 
     // Store the outputs, beside the first scores of work tile n + 1 where there is a stage for its queries.
     consumer.start_outputs(now);
-    if constexpr (Shape::AHEAD) consumer.finish_ahead(now, query_stage, tiles[(n + 1) % Shape::WORK_TILES]);
+    if constexpr (Shape::AHEAD) consumer.finish_ahead(now, query_stage, tile(n + 1));
     else consumer.finish(now);
     consumer.skip_tiles(now, now.first);
 

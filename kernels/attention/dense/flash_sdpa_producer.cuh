@@ -1,6 +1,6 @@
 #pragma once
-// flash_sdpa_producer    the producer warpgroup of flash_sdpa_pipelined: finds work tiles, and copies their queries, keys
-//                        and values into stages. It never waits for a copy: full barriers count arrivals of copies.
+// flash_sdpa_producer    the producer warpgroup of flash_sdpa_pipelined: it finds work tiles, and copies their queries,
+//                        keys and values into stages. It never waits for a copy, as full barriers count copies.
 #include "attention/dense/flash_sdpa_pipeline.cuh"
 
 namespace baracuda {
