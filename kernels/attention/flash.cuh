@@ -26,7 +26,7 @@ enum class Scores { plain, apart, exact };
 // mma.sync's accumulators has rows g and g + 8 ("half" 0 and 1) of each 16. RUNS: keys are permuted as in tile::Runs.
 template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   static_assert(KEYS <= 128, "add_nonfinite keeps two words of bits a row");
-  float acc[MT][D / 8][4], s[MT][KEYS / 8][4], sum[MT][2];
+  float acc[MT][D / 8][4], scores[MT][KEYS / 8][4], row_sum[MT][2];
   float base[MT][2], limit[MT][2];  // a score above `limit` moves the base; -inf where the row has seen no key
   float factor[MT][2];              // rescales what was summed before, if a base of the warp has `moved`
   float offset[MT][2];              // of a row's scores in this tile, for Scores::apart
@@ -48,7 +48,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
       limit[m][0] = limit[m][1] = -numeric<float>::infinity();
-      base[m][0] = base[m][1] = sum[m][0] = sum[m][1] = 0.0f;
+      base[m][0] = base[m][1] = row_sum[m][0] = row_sum[m][1] = 0.0f;
     }
   }
 
@@ -63,7 +63,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) f(s[m][n][e], 16 * m + e / 2 * 8, further(n, e));
+        for (int e = 0; e < 4; ++e) f(scores[m][n][e], 16 * m + e / 2 * 8, further(n, e));
       }
     }
   }
@@ -94,8 +94,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     for (int m = 0; m < MT; ++m) {
       limit[m][0] = limit[m][1] = terms.sink + slack / terms.c;
       base[m][0] = base[m][1] = exact ? terms.sink : terms.sink * terms.c;
-      sum[m][0] = sum[m][1] = lane_id() % 4 == 0 ? terms.sink_weight() : 0.0f;
-      if (!exact && math::abs(base[m][0]) >= coarse<float>) sum[m][0] = sum[m][1] = numeric<float>::infinity();
+      row_sum[m][0] = row_sum[m][1] = lane_id() % 4 == 0 ? terms.sink_weight() : 0.0f;
+      if (!exact && math::abs(base[m][0]) >= coarse<float>) row_sum[m][0] = row_sum[m][1] = numeric<float>::infinity();
     }
   }
 
@@ -158,7 +158,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   }
   // Score k of the lane's run in a row.
   BARACUDA_D auto run(int m, int half) {
-    return [this, m, half](int k) -> float& { return s[m][k / 2][2 * half + k % 2]; };
+    return [this, m, half](int k) -> float& { return scores[m][k / 2][2 * half + k % 2]; };
   }
   // Calls f(m, half, row). The row's origin is hidden from the compiler, which else keeps what it computes from it, in
   // local memory.
@@ -176,12 +176,12 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   // which NaN values never make it.
   BARACUDA_D bool lost_base() const {
     bool found = false;
-    each_half([&](int m, int half) { found |= sum[m][half] == numeric<float>::infinity(); });
+    each_half([&](int m, int half) { found |= row_sum[m][half] == numeric<float>::infinity(); });
     return found;
   }
   BARACUDA_D bool nonfinite_sums() const {
     bool found = false;
-    each_half([&](int m, int half) { found |= !(sum[m][half] < numeric<float>::infinity()); });
+    each_half([&](int m, int half) { found |= !(row_sum[m][half] < numeric<float>::infinity()); });
     return found;
   }
   BARACUDA_D bool nonfinite_outputs() const {  // also where infinite outputs cancel: an addition is cheaper than a test
@@ -205,8 +205,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       const int row = 16 * m + 8 * half + lane_id() / 4, end = min(left, past + row) - own_key();
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) {
-        if (further(n, 0) >= end) s[m][n][2 * half] = -numeric<float>::infinity();
-        if (further(n, 1) >= end) s[m][n][2 * half + 1] = -numeric<float>::infinity();
+        if (further(n, 0) >= end) scores[m][n][2 * half] = -numeric<float>::infinity();
+        if (further(n, 1) >= end) scores[m][n][2 * half + 1] = -numeric<float>::infinity();
       }
     });
     if (from + 16 * MT <= 1) return;
@@ -214,8 +214,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       const int begin = from + 16 * m + 8 * half + lane_id() / 4 - own_key();
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) {
-        if (further(n, 0) < begin) s[m][n][2 * half] = -numeric<float>::infinity();
-        if (further(n, 1) < begin) s[m][n][2 * half + 1] = -numeric<float>::infinity();
+        if (further(n, 0) < begin) scores[m][n][2 * half] = -numeric<float>::infinity();
+        if (further(n, 1) < begin) scores[m][n][2 * half + 1] = -numeric<float>::infinity();
       }
     });
   }
@@ -230,8 +230,8 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
         const u64 mine = seen[m][half] >> (lane_id() % 4 * 2);
 #pragma unroll
         for (int n = 0; n < KEYS / 8; ++n) {
-          if (!(mine >> (8 * n) & 1)) s[m][n][2 * half] = -numeric<float>::infinity();
-          if (!(mine >> (8 * n + 1) & 1)) s[m][n][2 * half + 1] = -numeric<float>::infinity();
+          if (!(mine >> (8 * n) & 1)) scores[m][n][2 * half] = -numeric<float>::infinity();
+          if (!(mine >> (8 * n + 1) & 1)) scores[m][n][2 * half + 1] = -numeric<float>::infinity();
         }
       }
     }
@@ -240,7 +240,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   // Turns scores into weights 2^(s c - base), in place, and adds them to the sums.
   template <Scores KIND = Scores::plain> BARACUDA_D void weigh(float c) {
     raise<KIND>(c);
-    each_half([&](int m, int half) { sum[m][half] += power<KIND>(m, half, c); });
+    each_half([&](int m, int half) { row_sum[m][half] += power<KIND>(m, half, c); });
   }
   // The same, but the base of a row is that of the first scores it sees, and no maximum is taken of later ones: the
   // base stays until weights exceed `headroom`, which their sums show (`shrink`). Beyond 2^127 weights become infinite
@@ -262,7 +262,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     bool above = false;
     each_half([&](int m, int half) { above |= !(part[m][half] <= headroom<T>); });
     if (__any_sync(all_lanes, above)) shrink(part, c);
-    each_half([&](int m, int half) { sum[m][half] += part[m][half]; });
+    each_half([&](int m, int half) { row_sum[m][half] += part[m][half]; });
   }
   // Raises bases to the highest scores of rows where those exceed their limit; `only_new`: only of rows that have no
   // base yet.
@@ -292,9 +292,9 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       factor[m][half] = moved ? factor[m][half] * by : by;
       base[m][half] += up;
       limit[m][half] += up * math::fast_rcp(c);
-      sum[m][half] *= by, part[m][half] *= by;
+      row_sum[m][half] *= by, part[m][half] *= by;
 #pragma unroll
-      for (int n = 0; n < KEYS / 8; ++n) s[m][n][2 * half] *= by, s[m][n][2 * half + 1] *= by;
+      for (int n = 0; n < KEYS / 8; ++n) scores[m][n][2 * half] *= by, scores[m][n][2 * half + 1] *= by;
     });
     moved = true;
   }
@@ -345,11 +345,11 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     for (int m = 0; m < MT; ++m) f(m, 0), f(m, 1);
   }
   BARACUDA_D float highest(int m, int half) const {  // of the lane's scores in a row
-    float high[2] = {s[m][0][2 * half], s[m][0][2 * half + 1]};
+    float high[2] = {scores[m][0][2 * half], scores[m][0][2 * half + 1]};
 #pragma unroll
     for (int n = 1; n < KEYS / 8; ++n) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) high[e] = fmaxf(high[e], s[m][n][2 * half + e]);
+      for (int e = 0; e < 2; ++e) high[e] = fmaxf(high[e], scores[m][n][2 * half + e]);
     }
     return fmaxf(high[0], high[1]);
   }
@@ -357,9 +357,9 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     float part = 0.0f;
 #pragma unroll
     for (int n = 0; n < KEYS / 8; ++n) {
-      s[m][n][2 * half] = exp2_fast(power(s[m][n][2 * half]));
-      s[m][n][2 * half + 1] = exp2_fast(power(s[m][n][2 * half + 1]));
-      part += s[m][n][2 * half] + s[m][n][2 * half + 1];
+      scores[m][n][2 * half] = exp2_fast(power(scores[m][n][2 * half]));
+      scores[m][n][2 * half + 1] = exp2_fast(power(scores[m][n][2 * half + 1]));
+      part += scores[m][n][2 * half] + scores[m][n][2 * half + 1];
     }
     return part;
   }
@@ -378,7 +378,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
         factor[m][half] = limit[m][half] == -numeric<float>::infinity() ? 0.0f : exp2_fast(EXACT ? step * c : step);
         base[m][half] = next;
         limit[m][half] = most + slack * math::fast_rcp(c);
-        float& total = sum[m][half];
+        float& total = row_sum[m][half];
         // see lost_base()
         const bool lost = !EXACT && (total == numeric<float>::infinity() || math::abs(next) >= coarse<float>);
         total = lost ? numeric<float>::infinity() : total * factor[m][half];
@@ -392,7 +392,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       for (int n = 0; n < KEYS / 8; ++n) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          weights[m][n / 2][n % 2 * 2 + half] = pack_pair<T>(s[m][n][2 * half], s[m][n][2 * half + 1]);
+          weights[m][n / 2][n % 2 * 2 + half] = pack_pair<T>(scores[m][n][2 * half], scores[m][n][2 * half + 1]);
         }
       }
     }
@@ -446,10 +446,10 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
 
   // Completes the sums over whole rows; factors: what outputs are multiplied by.
   BARACUDA_D void close(float (&factors)[MT][2], float again) {
-    each_half([&](int m, int half) { sum[m][half] += __shfl_xor_sync(all_lanes, sum[m][half], 1); });
-    each_half([&](int m, int half) { sum[m][half] += __shfl_xor_sync(all_lanes, sum[m][half], 2); });
+    each_half([&](int m, int half) { row_sum[m][half] += __shfl_xor_sync(all_lanes, row_sum[m][half], 1); });
+    each_half([&](int m, int half) { row_sum[m][half] += __shfl_xor_sync(all_lanes, row_sum[m][half], 2); });
     each_half([&](int m, int half) {
-      factors[m][half] = sum[m][half] == 0.0f ? 0.0f : again * math::fast_rcp(sum[m][half]);
+      factors[m][half] = row_sum[m][half] == 0.0f ? 0.0f : again * math::fast_rcp(row_sum[m][half]);
     });
   }
   // After close(), writes the lse of each row to lse[r] for r < rows, if lse is not null. `unit` is that of the bases:
@@ -459,7 +459,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     if (lse == nullptr || half > 1) return;
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
-      const float total = half == 0 ? sum[m][0] : sum[m][1], from = half == 0 ? base[m][0] : base[m][1];
+      const float total = half == 0 ? row_sum[m][0] : row_sum[m][1], from = half == 0 ? base[m][0] : base[m][1];
       const int r = 16 * m + 8 * half + lane_id() / 4;
       if (r < rows) lse[r] = total == 0.0f ? -numeric<float>::infinity() : math::fma(from, unit, math::log(total));
     }
