@@ -150,10 +150,14 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     const u64 rows = query + stage * (TILE / 8), ds_rows = score + set * (SCORES / 8);
     T* const ds_tile = scores + set * SCORES;
     [[maybe_unused]] T* const p_tile = ds_tile + KEYS * QUERIES;
+
+    // Scores and dP
     wgmma_fence();
     start_scores<T, D, KEYS, QUERIES>(s, mine, rows + i0 * 8);
     start_scores<T, D, KEYS, QUERIES>(ds, mine + to_values, rows + to_grads + i0 * 8);
     if (STAGES == 2 && before.at >= 0) load_ahead();  // during the products
+
+    // Masks and dropout, during the products; weights; dv
     [[maybe_unused]] const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2;
     [[maybe_unused]] u32 kept = 0;
     if constexpr (TERMS == 2) {
@@ -189,6 +193,8 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       for (int n = 0; n < SLAB / 16; ++n) put_fragment<64>(p_tile, key0, i0 + 16 * n, p16[n]);
       wgmma_wait<0>();
     }
+
+    // ds = weights (dP - delta); dk
     hold(ds);
     if constexpr (TERMS != 0) {
       make_ds<T>(ds, ds16, s, kept, stat, i0, key0, mask, terms, i, j);
@@ -225,6 +231,8 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       cp_async_wait<0>();
       wgmma_publish();
     };
+
+    // dq, of which the groups take turns at units of columns; with SPLIT 2 dv and dk before
     const int after = stage + 1 == STAGES ? 0 : stage + 1;
     wgmma_fence();
     if constexpr (SPLIT == 2) {
@@ -269,6 +277,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     if (SETS == 2) set ^= 1;
   }
 
+  // Store dk and dv by way of keys and values
   wgmma_wait<0>();
 #pragma unroll
   for (int w = 0; w < OWN; ++w) {
