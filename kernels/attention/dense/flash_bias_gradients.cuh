@@ -74,6 +74,65 @@ template <class A> BARACUDA_D void add_ds(A& sum, A weight, A dy_v, A delta) {
   if (!is_hidden(weight)) sum = math::fma(weight, dy_v - delta, sum);
 }
 
+// Walks a block's share without tensor cores: ds of every pair that is seen is added to `gradient`, which says of what.
+// A score is chains of fma over 32 columns, added in order. `gradient` has
+//
+//   LEVEL                              of the pairs' terms
+//   keep(pairs, n, e, weight, x, i, j) takes what it needs of the thread's pair (n, e), query i and key j, whose product
+//                                      is x, and may change the weight
+//   add(pairs, n, e, weight, x, i, j)  adds ds = weight x of that pair
+template <class T, class Gradient, class P>
+BARACUDA_D void walk_scores(const P& p, const Share& share, acc_t<T>* staging, Gradient& gradient) {
+  using A = acc_t<T>;
+  constexpr int D = 32;  // columns are staged in chunks, whatever head_dim is
+  using B = BackwardTile<A, D>;
+  constexpr int R = B::R;
+  Pairs<Gradient::LEVEL, A, P> pairs(p);
+  ScoreTile<B::rows> at;
+#pragma unroll 1
+  for (i64 step = share.step; at.find(p, share, step); ++step) {
+    const T* const q = at.template queries<T>(p.q, p.stride[0]);
+    const T* const k = at.template keys<T>(p.k, p.stride[1]);
+    const T* const v = at.template keys<T>(p.v, p.stride[2]);
+    const T* const dy = at.template queries<T>(p.dy, p.stride[3]);
+    const A* const delta = static_cast<const A*>(p.delta) + at.row(p);
+    const int i0 = at.q0 + thread_row(), j0 = at.k0 + thread_col();
+    pairs.enter(at.b, at.h);
+
+    // Weights
+    A weight[R][4], s[R][4];
+    Operands<T> operands{q, p.stride[0][2], at.rows, p.wide & 1, k, p.stride[1][2], at.left, p.wide & 2, p.d_k};
+    product<D, true>(s, staging, operands);
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int r = thread_row() + 8 * i;
+      const auto base = r < at.rows ? RowBase<A>::of(p, at.row(p) + r) : RowBase<A>{};
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        A through;
+        pairs.weight(weight[i][j], through, s[i][j], i0 + 8 * i, j0 + 16 * j, base);
+        if (r >= at.rows || !at.sees(r, thread_col() + 16 * j)) weight[i][j] = A(-0.0);
+        gradient.keep(pairs, i, j, weight[i][j], s[i][j], i0 + 8 * i, j0 + 16 * j);
+      }
+    }
+
+    // dP, and ds = weight (dP - delta)
+    operands = {dy, p.stride[3][2], at.rows, p.wide & 8, v, p.stride[2][2], at.left, p.wide & 4, p.d_v};
+    product<D, true>(s, staging, operands);
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const int r = thread_row() + 8 * i;
+      const A own = r < at.rows ? delta[r] : A(0);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (is_hidden(weight[i][j])) continue;
+        if (pairs.drops()) s[i][j] *= pairs.kept(i0 + 8 * i, j0 + 16 * j) ? pairs.again : A(0);
+        gradient.add(pairs, i, j, weight[i][j], s[i][j] - own, i0 + 8 * i, j0 + 16 * j);
+      }
+    }
+  }
+}
+
 // Offset of element (i, j) of head (b, h) in the gradient.
 template <class P> BARACUDA_D i64 place(const P& p, u64 b, u64 h, i64 i, i64 j) {
   return static_cast<i64>(b) * p.out_stride[0] + static_cast<i64>(h) * p.out_stride[1] + i * p.out_stride[2] +

@@ -30,6 +30,22 @@ struct Walk {
     if (head == 0) at += tile.up ? 1 : -1;
   }
 };
+// Address of row `row` of the step's tile of queries in q or dy.
+template <class T, int QUERIES, class P>
+BARACUDA_D const T* query_rows(const P& p, const void* x, const i64 (&stride)[3], const KeyTile& key, const Walk& step,
+                               int row = 0) {
+  const i64 q0 = static_cast<i64>(step.at) * QUERIES;
+  return rows_of<T>(x, stride, key.b, key.kv * p.group + step.head, key.of.query_row + q0 + row);
+}
+// Address of row `row` of a tile of keys in k, v, dk or dv.
+template <class T, int KEYS>
+BARACUDA_D T* key_rows(const void* x, const i64 (&stride)[3], const KeyTile& key, int row = 0) {
+  return rows_of<T>(x, stride, key.b, key.kv, key.of.key_row + static_cast<i64>(key.tile) * KEYS + row);
+}
+// Rows that the step's tile of queries has.
+template <int QUERIES> BARACUDA_D int rows_at(const KeyTile& key, const Walk& step) {
+  return inside<QUERIES>(key.of.query_len, static_cast<i64>(step.at) * QUERIES);
+}
 // Moves a walk forward to the first step whose tile of scores has a set block of the pattern.
 template <int QUERIES, int KEYS, class Where, class P>
 BARACUDA_D void skip_unset(const P& p, const KeyTile& key, Search& search, Walk& walk) {
@@ -62,10 +78,26 @@ template <int QUERIES, int KEYS, class P> BARACUDA_D u32 turn_at(const P& p, con
   return turn_at<QUERIES, KEYS>(p, static_cast<const KeyTile&>(key), step);
 }
 
+// Waits for that turn, and passes it on to the next block; by one thread.
+template <int QUERIES, int KEYS, class P>
+BARACUDA_D void await_turn_at(const P& p, const KeyTile& key, const Walk& step) {
+  await_turn(counter_at(p, key, step), turn_at<QUERIES, KEYS>(p, key, step));
+}
+template <int QUERIES, int KEYS, class P>
+BARACUDA_D void pass_turn_at(const P& p, const KeyTile& key, const Walk& step) {
+  pass_turn(counter_at(p, key, step), turn_at<QUERIES, KEYS>(p, key, step) + 1);
+}
+
 // Of two queries: lse log2(e), or far_row(), and delta = sum of y dy.
 struct alignas(16) Stats {
   float2 lse, delta;
 };
+// Those of the step's tile of queries.
+template <int QUERIES, class P> BARACUDA_D const Stats* stats_at(const P& p, const KeyTile& key, const Walk& step) {
+  const u32 h = key.kv * p.group + step.head;
+  const i64 row = (key.b * p.num_heads + h) * p.padded + (key.of.before + step.at) * QUERIES;
+  return static_cast<const Stats*>(p.stats) + row / 2;
+}
 // Address of a row's lse; its delta stands two floats further.
 BARACUDA_D float* stats_of(void* stats, i64 row) { return static_cast<float*>(stats) + row / 2 * 4 + row % 2; }
 // The lse that padding rows past the last query have, which no real row has: it makes their weights 0.

@@ -62,6 +62,39 @@ BARACUDA_D void add_rows(float (&acc)[MT][N][4], const u32 (&a)[MT][4], const ti
   }
 }
 
+// acc += x y for all fragments of a slab, of queries from i0: x are transposed weights or ds, y is q or dy.
+template <class T, int D, int MT, int N, int M>
+BARACUDA_D void add_slab(float (&acc)[MT][N][4], const u32 (&x)[MT][M][4], const tile::Reader<D, false>& y, int i0,
+                         u32 at) {
+#pragma unroll
+  for (int n = 0; n < M; ++n) {
+    u32 a[MT][4];
+#pragma unroll
+    for (int m = 0; m < MT; ++m) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) a[m][e] = x[m][n][e];
+    }
+    add_rows<T>(acc, a, y, i0 + 16 * n, 0, at);
+  }
+}
+// dq = ds k over KEYS keys: 16 MQ queries from row0, 8 N columns from col0.
+template <class T, int D, int KEYS, int QUERIES, int MQ, int N>
+BARACUDA_D void multiply_keys(float (&dq)[MQ][N][4], const tile::Reader<QUERIES, true>& ds,
+                              const tile::Reader<D, false>& keys, int row0, int col0) {
+#pragma unroll
+  for (int m = 0; m < MQ; ++m) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) dq[m][n][0] = dq[m][n][1] = dq[m][n][2] = dq[m][n][3] = 0.0f;
+  }
+#pragma unroll
+  for (int j = 0; j < KEYS; j += 16) {
+    u32 a[MQ][4];
+#pragma unroll
+    for (int m = 0; m < MQ; ++m) ldmatrix_x4_trans(a[m], ds.block(0, row0 + 16 * m) + 2 * j * QUERIES);
+    add_rows<T>(dq, a, keys, j, col0, 0);
+  }
+}
+
 }  // namespace attention
 
 template <class T, int D, int WARPS, int MT, int SPLIT, int QUERIES, int SLAB, int STAGES, int ACROSS, class Where,
@@ -112,8 +145,8 @@ BARACUDA_D void flash_gradients(const P& p) {
   };
 
   const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
-  const int key0 = warp % KEY_WARPS * MT * 16, part = warp / KEY_WARPS;
-  const int row0 = warp % ACROSS * MQ * 16, col0 = warp / ACROSS * DQ_COLS;  // the warp's part of dq
+  const int key0 = warp % KEY_WARPS * MT * 16, split = warp / KEY_WARPS;
+  const int row0 = warp % ACROSS * MQ * 16, col0 = warp / ACROSS * DQ_COLS;  // the warp's share of dq
   const tile::Reader<D, false> mine(keys + key0 * D), key(keys), query(queries);
   const tile::Reader<D, true> query_row(queries);
   const tile::Reader<QUERIES, true> score(scores);
@@ -148,6 +181,7 @@ BARACUDA_D void flash_gradients(const P& p) {
     __syncthreads();  // this tile is loaded, and all have read the one before
     if (STAGES == 2 && next.at >= block.first) load(next, stage ^ 1);
 
+    // What of the tile is masked, and whether the warp's keys see any of it
     const u32 here = stage * TILE * SIZE;
     const Mask mask = mask_at<QUERIES, KEYS>(p, block, now);
     const Stats* const stat = stats + stage * (QUERIES / 2);
@@ -172,10 +206,13 @@ BARACUDA_D void flash_gradients(const P& p) {
 #pragma unroll
     for (int slab = 0; slab < QUERIES / SPLIT; slab += SLAB) {
       if (!busy) break;
-      const int i0 = part * (QUERIES / SPLIT) + slab;
+      const int i0 = split * (QUERIES / SPLIT) + slab;
+      // Scores and dP
       float s[MT][SLAB / 8][4], ds[MT][SLAB / 8][4];
       multiply_rows<T>(s, mine, 0, query_row, i0, here);
       multiply_rows<T>(ds, mine, to_values, query_row, i0, here + to_grads);
+
+      // Weights, and ds = weights (dP - delta)
       u32 p16[MT][SLAB / 16][4], ds16[MT][SLAB / 16][4];
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
@@ -202,64 +239,34 @@ BARACUDA_D void flash_gradients(const P& p) {
           if (SPLIT == 2) put_fragment<QUERIES>(weights, key0 + 16 * m, i0 + 16 * n, p16[m][n]);
         }
       }
-      if (SPLIT == 1) {
-#pragma unroll
-        for (int n = 0; n < SLAB / 16; ++n) {
-          u32 a[MT][4];
-#pragma unroll
-          for (int m = 0; m < MT; ++m) {
-#pragma unroll
-            for (int e = 0; e < 4; ++e) a[m][e] = p16[m][n][e];
-          }
-          add_rows<T>(dv, a, query, i0 + 16 * n, 0, here + to_grads);
-        }
-#pragma unroll
-        for (int n = 0; n < SLAB / 16; ++n) {
-          u32 a[MT][4];
-#pragma unroll
-          for (int m = 0; m < MT; ++m) {
-#pragma unroll
-            for (int e = 0; e < 4; ++e) a[m][e] = ds16[m][n][e];
-          }
-          add_rows<T>(dk, a, query, i0 + 16 * n, 0, here);
-        }
+      if (SPLIT == 1) {  // dv and dk
+        add_slab<T>(dv, p16, query, i0, here + to_grads);
+        add_slab<T>(dk, ds16, query, i0, here);
       }
     }
 
+    // Pass on the last step's turn at dq, and wait for this step's
     if (ordered && threadIdx.x == 0) {
-      if (before.at >= 0) {
-        pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
-      }
+      if (before.at >= 0) pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
       await_turn(counter_at(p, block, now), turn_at<QUERIES, KEYS>(p, block, now));
     }
-    __syncthreads();  // ds is written
-    if (SPLIT == 2 && busy) {
+    __syncthreads();           // ds is written
+    if (SPLIT == 2 && busy) {  // dv and dk
       const tile::Reader<QUERIES, false> weight(weights + key0 * QUERIES), own(scores + key0 * QUERIES);
 #pragma unroll
       for (int i = 0; i < QUERIES; i += 16) {
         u32 a[MT][4];
 #pragma unroll
         for (int m = 0; m < MT; ++m) weight.read(a[m], 16 * m, i);
-        add_rows<T>(dv, a, query, i, part * COLS, here + to_grads);
+        add_rows<T>(dv, a, query, i, split * COLS, here + to_grads);
 #pragma unroll
         for (int m = 0; m < MT; ++m) own.read(a[m], 16 * m, i);
-        add_rows<T>(dk, a, query, i, part * COLS, here);
+        add_rows<T>(dk, a, query, i, split * COLS, here);
       }
     }
-    if (EVERY && p.dq != nullptr) {
+    if (EVERY && p.dq != nullptr) {  // dq
       float dq[MQ][DQ_COLS / 8][4];
-#pragma unroll
-      for (int m = 0; m < MQ; ++m) {
-#pragma unroll
-        for (int n = 0; n < DQ_COLS / 8; ++n) dq[m][n][0] = dq[m][n][1] = dq[m][n][2] = dq[m][n][3] = 0.0f;
-      }
-#pragma unroll
-      for (int j = 0; j < KEYS; j += 16) {
-        u32 a[MQ][4];
-#pragma unroll
-        for (int m = 0; m < MQ; ++m) ldmatrix_x4_trans(a[m], score.block(0, row0 + 16 * m) + 2 * j * QUERIES);
-        add_rows<T>(dq, a, key, j, col0, 0);
-      }
+      multiply_keys<T, D, KEYS, QUERIES>(dq, score, key, row0, col0);
 #pragma unroll
       for (int m = 0; m < MQ; ++m) add_to_dq<T, D, QUERIES, KEYS>(p, block, now, row0 + 16 * m, col0, dq[m]);
     }
@@ -269,6 +276,7 @@ BARACUDA_D void flash_gradients(const P& p) {
     now = next;
   }
 
+  // Store dk and dv by way of k and v
   cp_async_wait<0>();
   __syncthreads();  // all have read k and v
   if (ordered && before.at >= 0 && threadIdx.x == 0) {
@@ -278,8 +286,8 @@ BARACUDA_D void flash_gradients(const P& p) {
   for (int m = 0; m < MT; ++m) {
 #pragma unroll
     for (int n = 0; n < COLS / 8; ++n) {
-      tile::put<D>(keys, key0 + 16 * m, part * COLS + 8 * n, dk[m][n], scale, scale);
-      tile::put<D>(values, key0 + 16 * m, part * COLS + 8 * n, dv[m][n], terms.again, terms.again);
+      tile::put<D>(keys, key0 + 16 * m, split * COLS + 8 * n, dk[m][n], scale, scale);
+      tile::put<D>(values, key0 + 16 * m, split * COLS + 8 * n, dv[m][n], terms.again, terms.again);
     }
   }
   __syncthreads();

@@ -1,17 +1,19 @@
 #pragma once
 // flash_sdpa_backward_server.cuh    what the backward kernels with one producer and two consumer warpgroups share: a
-//   block's work item (a tile of keys) and its turns at the sums of dq.
+//   block's work tile (a tile of keys), its turns at the sums of dq, and the order barrier of the consumers.
+#include "attention/dense/flash_sdpa_backward_products.cuh"
 #include "attention/dense/flash_sdpa_backward_terms.cuh"
 #include <baracuda/pipeline.cuh>
 
 namespace baracuda {
 namespace attention {
 
-// A tile of keys, and the first and last tile of queries that no mask cuts (all its queries see all its keys).
-template <class Tile> struct Item : Tile {
-  int clear[2];
+// A tile of keys, and the first and last tile of queries that no limit cuts (all its queries see all its keys).
+template <class Tile> struct WorkTile : Tile {
+  int uncut[2];
 
-  // Claims the next ticket's item; left < 0 says that there is none. Called by one thread.
+  BARACUDA_D bool is_cut(int at) const { return at < uncut[0] || at > uncut[1]; }
+  // Claims the next ticket's tile; left < 0 says that there is none. Called by one thread.
   template <int QUERIES, int KEYS, class Where, class P> BARACUDA_D void claim(const P& p) {
     const u32 ticket = atomicAdd(static_cast<u32*>(p.turns), 1u), heads = static_cast<u32>(p.heads) / p.group;
     this->left = -1;
@@ -23,8 +25,8 @@ template <class Tile> struct Item : Tile {
     }
     const i64 k0 = static_cast<i64>(this->tile) * KEYS - this->of.shift, most = numeric<int>::max();
     const i64 low = k0 + KEYS - 1 - p.right, high = min<i64>(k0 + 1 + p.left, this->of.query_len) - QUERIES;
-    clear[0] = static_cast<int>(min<i64>(most, max<i64>(0, (low + QUERIES - 1) / QUERIES)));
-    clear[1] = this->left < KEYS || high < 0 ? -1 : static_cast<int>(min<i64>(most, high / QUERIES));
+    uncut[0] = static_cast<int>(min<i64>(most, max<i64>(0, (low + QUERIES - 1) / QUERIES)));
+    uncut[1] = this->left < KEYS || high < 0 ? -1 : static_cast<int>(min<i64>(most, high / QUERIES));
   }
 };
 
@@ -57,6 +59,16 @@ template <int QUERIES, int KEYS, int TILE, class P, class Tile> struct Turn {
     }
     __syncwarp();
   }
+};
+
+// The order barrier (ping-pong): the two consumer warpgroups take turns at starting products, so that the exponentials
+// of one overlap the products of the other. The second waits before it starts; in the end each has waited as often as
+// the other has passed. Named barriers FIRST and FIRST + 1.
+template <int FIRST> struct OrderBarrier {
+  int group;
+
+  BARACUDA_D void wait() const { sync_threads<256>(FIRST + group); }
+  BARACUDA_D void pass() const { arrive_threads<256>(FIRST + (group ^ 1)); }
 };
 
 }  // namespace attention

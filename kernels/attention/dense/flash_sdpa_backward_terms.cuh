@@ -259,6 +259,36 @@ BARACUDA_D void make_ds(float (&ds)[N][4], u32 (&ds16)[N / 2][4], const float (&
 // 2^-22.
 constexpr float weight_unit = 256.0f, log2_weight_unit = 8.0f;
 
+// Weights of 64 queries in that unit: p16 for dv, and w16 for ds. of: the Stats of the thread's first two queries.
+template <class T>
+BARACUDA_D void weigh_apart(u32 (&p16)[4][4], u32 (&w16)[4][4], const float (&s)[8][4], const Stats* of, float c) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    const float2 lse = of[4 * n].lse;
+    float w[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) w[e] = exp2_fast(math::fma(s[n][e], c, log2_weight_unit - (e % 2 ? lse.y : lse.x)));
+    put_pairs<T>(p16, n, w), put_pairs<f16>(w16, n, w);
+  }
+}
+// ds of the n-th 16 of 64 queries, from their weights w16 in that unit and dp = dy v.
+template <class T>
+BARACUDA_D void make_ds_of(u32 (&ds16)[4][4], int n, uint4 w16, const float (&dp)[8][4], const Stats* of) {
+  const u32 pairs[4] = {w16.x, w16.y, w16.z, w16.w};
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const float2 delta = of[4 * (2 * n + k)].delta;
+    const float low = delta.x * (1 / weight_unit), high = delta.y * (1 / weight_unit);
+    float ds[4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float2 w = __half22float2(*reinterpret_cast<const __half2*>(&pairs[2 * k + half]));
+      ds[2 * half] = w.x * math::fma(dp[2 * n + k][2 * half], 1 / weight_unit, -low);
+      ds[2 * half + 1] = w.y * math::fma(dp[2 * n + k][2 * half + 1], 1 / weight_unit, -high);
+    }
+    put_pairs<T>(ds16, 2 * n + k, ds);
+  }
+}
 // Weights of 64 queries under a soft cap and ALiBi, in that unit: p16 for dv, and w16, times the soft cap's derivative,
 // for ds. of, far and ahead are those of weigh_and_make_ds.
 template <class T, bool CAPPED, class Terms, class Far>

@@ -15,25 +15,26 @@
 //
 // Order of sums: that of flash_sdpa_backward_mma, by this kernel's tiles. Measurements:
 // docs/design/attention-backward.md.
+#include "attention/dense/flash_sdpa_backward_products.cuh"
 #include "attention/dense/flash_sdpa_backward_terms.cuh"
-#include <baracuda/wgmma.cuh>
 
 namespace baracuda {
 namespace attention {
 
-// in a wgmma descriptor: from 16 elements of k to the next, along rows and across them
-constexpr u64 k_within = 32 >> 4, k_across = 2048 >> 4;
-
-// d = x y^T over D columns: 64 rows of x (panels of X_ROWS), 8 N rows of y (panels of Y_ROWS).
-template <class T, int D, int X_ROWS, int Y_ROWS, int N> BARACUDA_D void start_scores(float (&d)[N][4], u64 x, u64 y) {
+// Starts dv += p dy and dk += ds q for OWN panels of columns from `rows` on, p and ds in shared memory.
+template <class T, int QUERIES, int OWN>
+BARACUDA_D void add_shared_products(float (&dv)[OWN][8][4], float (&dk)[OWN][8][4], u64 weights, u64 ds, u64 rows,
+                                    u64 to_grads) {
 #pragma unroll
-  for (int k = 0; k < D; k += 16) {
-    const u64 step = k % 64 / 16 * k_within;
-    wgmma<T, false, false>(d, x + k / 64 * (X_ROWS * 8) + step, y + k / 64 * (Y_ROWS * 8) + step, k != 0);
+  for (int i = 0; i < QUERIES; i += 16) {
+#pragma unroll
+    for (int w = 0; w < OWN; ++w) {
+      const u64 from = rows + w * (QUERIES * 8) + i / 16 * k_across;
+      wgmma<T, false, true>(dv[w], weights + i / 16 * k_within, from + to_grads, 1);
+      wgmma<T, false, true>(dk[w], ds + i / 16 * k_within, from, 1);
+    }
   }
-  wgmma_commit();
 }
-
 }  // namespace attention
 
 template <class T, int D, int SPLIT, int STAGES, class Where, int TERMS, class P>
@@ -149,10 +150,14 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     const u64 rows = query + stage * (TILE / 8), ds_rows = score + set * (SCORES / 8);
     T* const ds_tile = scores + set * SCORES;
     [[maybe_unused]] T* const p_tile = ds_tile + KEYS * QUERIES;
+
+    // Scores and dP
     wgmma_fence();
     start_scores<T, D, KEYS, QUERIES>(s, mine, rows + i0 * 8);
     start_scores<T, D, KEYS, QUERIES>(ds, mine + to_values, rows + to_grads + i0 * 8);
     if (STAGES == 2 && before.at >= 0) load_ahead();  // during the products
+
+    // Masks and dropout, during the products; weights; dv
     [[maybe_unused]] const int i = now.at * QUERIES + i0 + lane_id() % 4 * 2;
     [[maybe_unused]] u32 kept = 0;
     if constexpr (TERMS == 2) {
@@ -188,6 +193,8 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       for (int n = 0; n < SLAB / 16; ++n) put_fragment<64>(p_tile, key0, i0 + 16 * n, p16[n]);
       wgmma_wait<0>();
     }
+
+    // ds = weights (dP - delta); dk
     hold(ds);
     if constexpr (TERMS != 0) {
       make_ds<T>(ds, ds16, s, kept, stat, i0, key0, mask, terms, i, j);
@@ -224,30 +231,19 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
       cp_async_wait<0>();
       wgmma_publish();
     };
+
+    // dq, of which the groups take turns at units of columns; with SPLIT 2 dv and dk before
     const int after = stage + 1 == STAGES ? 0 : stage + 1;
     wgmma_fence();
     if constexpr (SPLIT == 2) {
-      const u64 p_rows = ds_rows + KEYS * QUERIES / 8;
-#pragma unroll
-      for (int i = 0; i < QUERIES; i += 16) {
-#pragma unroll
-        for (int w = 0; w < OWN; ++w) {
-          const u64 from = rows + (panel0 + w) * (QUERIES * 8) + i / 16 * k_across;
-          wgmma<T, false, true>(dv[w], p_rows + i / 16 * k_within, from + to_grads, 1);
-          wgmma<T, false, true>(dk[w], ds_rows + i / 16 * k_within, from, 1);
-        }
-      }
+      add_shared_products<T, QUERIES>(dv, dk, ds_rows + KEYS * QUERIES / 8, ds_rows, rows + panel0 * (QUERIES * 8),
+                                      to_grads);
     }
     if (p.dq != nullptr) {
 #pragma unroll
       for (int unit = 0; unit < UNITS; unit += 2) {
         float dq[WIDTH / 8][4];
-        const u64 part = WIDTH == 32 ? group * 4 : (unit + group) * (KEYS * 8);
-#pragma unroll
-        for (int j = 0; j < KEYS; j += 16) {
-          wgmma<T, true, true>(dq, ds_rows + j / 16 * k_across, key + part + j / 16 * k_across, j != 0);
-        }
-        wgmma_commit();
+        start_dq<T, KEYS>(dq, ds_rows, key + (WIDTH == 32 ? group * 4 : (unit + group) * (KEYS * 8)));
         if (ordered && unit == 0) {
           if (threadIdx.x == 128 && before.at >= 0) {
             pass_turn(counter_at(p, block, before), turn_at<QUERIES, KEYS>(p, block, before) + 1);
@@ -281,6 +277,7 @@ BARACUDA_D void flash_gradients_wgmma(const P& p) {
     if (SETS == 2) set ^= 1;
   }
 
+  // Store dk and dv by way of keys and values
   wgmma_wait<0>();
 #pragma unroll
   for (int w = 0; w < OWN; ++w) {
