@@ -2,11 +2,12 @@
 // flash      the registers of a warp in the tensor-core attention kernels, and the online softmax on them
 //            (Milakov and Gimelshein 2018).
 //
-// c = |scale| log2(e); a weight is 2^(s c - base), one fma and one exp2. base is about the row's maximum times c. It
-// follows the maximum only when that is more than `slack` above it (as in FlashAttention-4), so weights stay below
-// 2^slack, and most tiles need neither the maximum of whole rows nor a rescale of the outputs; weigh_lazily moves it
-// even later. base cancels in y, and lse adds it back. Rows whose base is `coarse` (attention.cuh), so that its
-// rounding exceeds a power of 2, are computed again from differences of scores (Scores::exact).
+// scale_log2 = |scale| log2(e); a weight is 2^(s scale_log2 - base), one fma and one exp2. base is about the row's
+// maximum times scale_log2. It follows the maximum only when that is more than `slack` above it (as in
+// FlashAttention-4), so weights stay below 2^slack, and most tiles need neither the maximum of whole rows nor a
+// rescale of the outputs; weigh_lazily moves it even later. base cancels in y, and lse adds it back. Rows whose base is
+// `coarse` (attention.cuh), so that its rounding exceeds a power of 2, are computed again from differences of scores
+// (Scores::exact).
 #include "attention/attention.cuh"
 #include "attention/flash_tiles.cuh"
 #include <baracuda/opaque.cuh>
@@ -18,8 +19,8 @@ constexpr float slack = 8.0f;  // of the 16 powers of 2 that f16 has
 // of the sum of a lane's weights in a row of a tile
 template <class T> constexpr float headroom = is_same<T, f16> ? 0x1p15f : 0x1p24f;
 
-// What weights are computed from. apart: s lacks its row's offset. exact: 2^((s - base) c), base in the unit of scores,
-// for scores so large that the rounding of s c matters.
+// What weights are computed from. apart: s lacks its row's offset. exact: 2^((s - base) scale_log2), base in the unit
+// of scores, for scores so large that the rounding of s scale_log2 matters.
 enum class Scores { plain, apart, exact };
 
 // The registers of a warp: 16 MT rows of scores or weights and of outputs, and each row's base and sum. Lane (g, t) of
@@ -237,36 +238,36 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     }
   }
 
-  // Turns scores into weights 2^(s c - base), in place, and adds them to the sums.
-  template <Scores KIND = Scores::plain> BARACUDA_D void weigh(float c) {
-    raise<KIND>(c);
-    each_half([&](int m, int half) { row_sum[m][half] += power<KIND>(m, half, c); });
+  // Turns scores into weights 2^(s scale_log2 - base), in place, and adds them to the sums.
+  template <Scores KIND = Scores::plain> BARACUDA_D void weigh(float scale_log2) {
+    raise<KIND>(scale_log2);
+    each_half([&](int m, int half) { row_sum[m][half] += power<KIND>(m, half, scale_log2); });
   }
   // The same, but the base of a row is that of the first scores it sees, and no maximum is taken of later ones: the
   // base stays until weights exceed `headroom`, which their sums show (`shrink`). Beyond 2^127 weights become infinite
   // and stay so (`lost_base`). This saves the maximum, a sixth of a tile's instructions
   // (docs/design/attention-forward.md).
-  template <Scores KIND = Scores::plain> BARACUDA_D void weigh_lazily(float c) {
+  template <Scores KIND = Scores::plain> BARACUDA_D void weigh_lazily(float scale_log2) {
     moved = false;
     if (!has_bases) {
-      raise<KIND>(c, has_scores);
+      raise<KIND>(scale_log2, has_scores);
       bool none = false;
       each_half([&](int m, int half) { none |= limit[m][half] == -numeric<float>::infinity(); });
       has_scores = true, has_bases = !__any_sync(all_lanes, none);
     }
-    float part[MT][2];
-    each_half([&](int m, int half) { part[m][half] = power<KIND>(m, half, c); });
-    add_sums(part, c);
+    float tile_sum[MT][2];
+    each_half([&](int m, int half) { tile_sum[m][half] = power<KIND>(m, half, scale_log2); });
+    add_sums(tile_sum, scale_log2);
   }
-  BARACUDA_D void add_sums(float (&part)[MT][2], float c) {
+  BARACUDA_D void add_sums(float (&tile_sum)[MT][2], float scale_log2) {
     bool above = false;
-    each_half([&](int m, int half) { above |= !(part[m][half] <= headroom<T>); });
-    if (__any_sync(all_lanes, above)) shrink(part, c);
-    each_half([&](int m, int half) { row_sum[m][half] += part[m][half]; });
+    each_half([&](int m, int half) { above |= !(tile_sum[m][half] <= headroom<T>); });
+    if (__any_sync(all_lanes, above)) shrink(tile_sum, scale_log2);
+    each_half([&](int m, int half) { row_sum[m][half] += tile_sum[m][half]; });
   }
   // Raises bases to the highest scores of rows where those exceed their limit; `only_new`: only of rows that have no
   // base yet.
-  template <Scores KIND> BARACUDA_D void raise(float c, bool only_new = false) {
+  template <Scores KIND> BARACUDA_D void raise(float scale_log2, bool only_new = false) {
     float high[MT][2];
     bool above = false;
     each_half([&](int m, int half) {
@@ -276,12 +277,12 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       above |= high[m][half] > limit[m][half];
     });
     moved = __any_sync(all_lanes, above);
-    if (moved) move<KIND == Scores::exact>(high, c);
+    if (moved) move<KIND == Scores::exact>(high, scale_log2);
   }
   // Scales rows whose weights have grown too large, and their sums, down by a power of 2, and raises their bases by it.
-  BARACUDA_D void shrink(float (&part)[MT][2], float c) {
+  BARACUDA_D void shrink(float (&tile_sum)[MT][2], float scale_log2) {
     each_half([&](int m, int half) {
-      float most = part[m][half];
+      float most = tile_sum[m][half];
       most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
       most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
       const bool grown = most > headroom<T> && most < numeric<float>::infinity();
@@ -291,17 +292,19 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
                   up = static_cast<float>(static_cast<int>(exponent) - 127);
       factor[m][half] = moved ? factor[m][half] * by : by;
       base[m][half] += up;
-      limit[m][half] += up * math::fast_rcp(c);
-      row_sum[m][half] *= by, part[m][half] *= by;
+      limit[m][half] += up * math::fast_rcp(scale_log2);
+      row_sum[m][half] *= by, tile_sum[m][half] *= by;
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) scores[m][n][2 * half] *= by, scores[m][n][2 * half + 1] *= by;
     });
     moved = true;
   }
-  template <Scores KIND> BARACUDA_D float power(int m, int half, float c) {
+  template <Scores KIND> BARACUDA_D float power(int m, int half, float scale_log2) {
     float from = base[m][half];
-    if constexpr (KIND == Scores::apart) from = math::fma(-offset[m][half], c, from);
-    return power_up(m, half, [&](float x) { return KIND == Scores::exact ? (x - from) * c : math::fma(x, c, -from); });
+    if constexpr (KIND == Scores::apart) from = math::fma(-offset[m][half], scale_log2, from);
+    return power_up(m, half, [&](float x) {
+      return KIND == Scores::exact ? (x - from) * scale_log2 : math::fma(x, scale_log2, -from);
+    });
   }
   // weigh_lazily for masked products q k with a soft cap and no other term but sinks. Where no score is large the cap
   // is a polynomial (`soft_cap` in schedules/attention/score_terms.py); most often the sum of a lane's squares proves
@@ -311,7 +314,7 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     const auto& far = terms.p.far;
     if (has_bases && terms.sink == -numeric<float>::infinity()) {  // with a sink, a base need not be that of a key
       moved = false;
-      float part[MT][2], squares[4] = {};
+      float tile_sum[MT][2], squares[4] = {};
       each([&](float x, int r, int c) {
         float& sum = squares[r / 8 % 2 * 2 + c % 2];
         sum = math::fma(x, x, sum);
@@ -319,21 +322,21 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
       const float size = (squares[0] + squares[1]) + (squares[2] + squares[3]);
       if (__all_sync(all_lanes, size <= near[2] * math::abs(near[2]))) {
         each_half([&](int m, int half) {
-          part[m][half] = power_up(
+          tile_sum[m][half] = power_up(
               m, half, [&](float x) { return math::fma(x, math::fma(x * x, near[1], near[0]), -base[m][half]); });
         });
-        return add_sums(part, terms.c);
+        return add_sums(tile_sum, terms.c);
       }
       bool above = false;
       each_half([&](int m, int half) { above |= !(highest(m, half) <= far[3]) || base[m][half] < far[4]; });
       if (!__any_sync(all_lanes, above)) {
         each_half([&](int m, int half) {
-          part[m][half] = power_up(m, half, [&](float x) {
+          tile_sum[m][half] = power_up(m, half, [&](float x) {
             const float t = x * x;
             return math::fma(x, math::fma(t, math::fma(t, far[2], far[1]), far[0]), -base[m][half]);
           });
         });
-        return add_sums(part, terms.c);
+        return add_sums(tile_sum, terms.c);
       }
     }
     // hidden keys stay hidden
@@ -354,17 +357,17 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
     return fmaxf(high[0], high[1]);
   }
   template <class F> BARACUDA_D float power_up(int m, int half, const F& power) {
-    float part = 0.0f;
+    float tile_sum = 0.0f;
 #pragma unroll
     for (int n = 0; n < KEYS / 8; ++n) {
       scores[m][n][2 * half] = exp2_fast(power(scores[m][n][2 * half]));
       scores[m][n][2 * half + 1] = exp2_fast(power(scores[m][n][2 * half + 1]));
-      part += scores[m][n][2 * half] + scores[m][n][2 * half + 1];
+      tile_sum += scores[m][n][2 * half] + scores[m][n][2 * half + 1];
     }
-    return part;
+    return tile_sum;
   }
   // Sets new bases for rows whose highest scores, given for each lane's own, are above their limit.
-  template <bool EXACT> BARACUDA_D void move(float (&high)[MT][2], float c) {
+  template <bool EXACT> BARACUDA_D void move(float (&high)[MT][2], float scale_log2) {
 #pragma unroll
     for (int m = 0; m < MT; ++m) {
 #pragma unroll
@@ -374,10 +377,11 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
         most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
         factor[m][half] = 1.0f;
         if (!(most > limit[m][half])) continue;
-        const float next = EXACT ? most : most * c, step = base[m][half] - next;
-        factor[m][half] = limit[m][half] == -numeric<float>::infinity() ? 0.0f : exp2_fast(EXACT ? step * c : step);
+        const float next = EXACT ? most : most * scale_log2, step = base[m][half] - next;
+        factor[m][half] =
+            limit[m][half] == -numeric<float>::infinity() ? 0.0f : exp2_fast(EXACT ? step * scale_log2 : step);
         base[m][half] = next;
-        limit[m][half] = most + slack * math::fast_rcp(c);
+        limit[m][half] = most + slack * math::fast_rcp(scale_log2);
         float& total = row_sum[m][half];
         // see lost_base()
         const bool lost = !EXACT && (total == numeric<float>::infinity() || math::abs(next) >= coarse<float>);

@@ -107,8 +107,8 @@ template <int TERMS, bool WIDE, class P, class F> BARACUDA_D void with_kind_of(c
   }
 }
 
-// Online softmax: turns a warp's scores of the tile of keys at `key` into weights. cut() hides keys that a query does not
-// see; the warp's first query is `query`.
+// Online softmax: turns a warp's scores of the tile of keys at `key` into weights. cut() hides keys that a query does
+// not see; the warp's first query is `query`.
 template <class Kind, class Rows, class Terms, class Cut>
 BARACUDA_D void online_softmax(Rows& rows, const Terms& terms, float scale_log2, int query, int key, const Cut& cut) {
   if constexpr (Kind::sloped) rows.template add_apart<Kind::capped>(terms, query, key);

@@ -300,10 +300,10 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   const A* parts = static_cast<const A*>(p.parts) + head * p.splits * p.d_v;
   const int lane = lane_id(), warp = threadIdx.x / warp_size;
 
-  A top = -numeric<A>::infinity();
-  for (i64 n = threadIdx.x; n < splits; n += threads) top = math::maximum(top, stats[2 * n]);
-  top = block_reduce<Max, threads>(top);
-  const A base = base_of(top);
+  A row_max = -numeric<A>::infinity();
+  for (i64 n = threadIdx.x; n < splits; n += threads) row_max = math::maximum(row_max, stats[2 * n]);
+  row_max = block_reduce<Max, threads>(row_max);
+  const A base = base_of(row_max);
   A acc[wide], sum = A(0);
 #pragma unroll
   for (int j = 0; j < wide; ++j) acc[j] = A(0);
@@ -335,11 +335,11 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   if constexpr (KEEP) {
     if (threadIdx.x == 0) {
       A* const finals = static_cast<A*>(p.finals) + 2 * head;
-      finals[0] = top, finals[1] = total;
+      finals[0] = row_max, finals[1] = total;
     }
   }
   if (p.lse != nullptr && threadIdx.x == 0) {
-    const A lse = math::fma(top, static_cast<A>(p.scale), math::log(total));
+    const A lse = math::fma(row_max, static_cast<A>(p.scale), math::log(total));
     static_cast<A*>(p.lse)[head] = total == A(0) ? -numeric<A>::infinity() : lse;
   }
 }

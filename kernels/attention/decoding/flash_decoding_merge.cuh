@@ -1,6 +1,6 @@
 #pragma once
-// flash_decoding_merge    adds the outputs of flash_decoding_mma's splits: the size of splits, how two parts are
-// folded, the sum.
+// flash_decoding_merge    adds the outputs of flash_decoding_mma's splits: the size of splits, how two partials
+// are folded, the sum.
 #include <baracuda/mma.cuh>
 #include "attention/decoding/flash_decoding.cuh"
 
@@ -22,13 +22,13 @@ template <class Cache, class P> BARACUDA_D i64 keys_of(const P& p, i64 length) {
   return max<i64>(Cache::split, div_up(length, i64(step * most_splits)) * step);
 }
 
-// The factors of two parts' sums when they are added under the larger of their maxima.
+// The factors of two partials when they are added under the larger of their maxima.
 struct Fold {
-  float top, old, next;
-  BARACUDA_D Fold(float old_top, float next_top, float c) : top(fmaxf(old_top, next_top)) {
-    const float base = base_of(top);
-    old = exp2_fast((old_top - base) * c);
-    next = exp2_fast((next_top - base) * c);
+  float row_max, old, next;
+  BARACUDA_D Fold(float old_max, float next_max, float c) : row_max(fmaxf(old_max, next_max)) {
+    const float base = base_of(row_max);
+    old = exp2_fast((old_max - base) * c);
+    next = exp2_fast((next_max - base) * c);
   }
   BARACUDA_D float add(float x, float y) const { return math::fma(y, next, x * old); }
   BARACUDA_D float4 add(const float4& x, const float4& y) const {
@@ -51,7 +51,7 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   const i64 head = blockIdx.x;
   const int lane = lane_id(), warp = threadIdx.x / warp_size, pitch = round_up(p.d_v, 4);
   const int runs = static_cast<int>(p.runs), run = static_cast<int>(p.run);
-  const int single = run == 1 ? fold : 1;  // parts of a group of four
+  const int single = run == 1 ? fold : 1;  // partials of a group of four splits
   const float* parts = static_cast<const float*>(p.parts) + head * runs * pitch + 4 * lane;
   float2 stat = {-numeric<float>::infinity(), 0.0f};
   if (lane < runs) stat = static_cast<const float2*>(p.stats)[head * runs + lane];
@@ -61,10 +61,10 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
     for (int n = 0; n < FOURS; ++n) {
 #pragma unroll
       for (int j = 0; j < fold; ++j) {
-        const int part = (warp + warps * n) * single + j;
+        const int split = (warp + warps * n) * single + j;
         x[n][j] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-        if (j < single && part < runs && column + 4 * lane < pitch) {
-          x[n][j] = *reinterpret_cast<const float4*>(parts + part * pitch + column);
+        if (j < single && split < runs && column + 4 * lane < pitch) {
+          x[n][j] = *reinterpret_cast<const float4*>(parts + split * pitch + column);
         }
       }
     }
@@ -72,14 +72,15 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   fetch(0);
   const Cache cache(p, b);
   const i64 length = cache.length;
-  const int live = __popc(__ballot_sync(all_lanes, lane * run * keys_of<Cache>(p, length) < length));  // parts written
+  const int live =
+      __popc(__ballot_sync(all_lanes, lane * run * keys_of<Cache>(p, length) < length));  // partials written
   if (lane >= live) stat = {-numeric<float>::infinity(), 0.0f};
 
   const i64 kv = h / static_cast<u32>(p.group);
   const double scale = cache.scale(p, kv);
   const float c = static_cast<float>(scale * 1.4426950408889634), value_scale = cache.value_scale(p, kv);
-  const float top = warp_reduce<Max>(stat.x);
-  const float base = base_of(top);
+  const float row_max = warp_reduce<Max>(stat.x);
+  const float base = base_of(row_max);
   T* const y = static_cast<T*>(p.y) + b * p.y_stride[0] + h * p.y_stride[1];
 #pragma unroll 1
   for (int column = 0; column < pitch; column += 4 * warp_size) {
@@ -91,18 +92,18 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
     float sum = 0.0f;
 #pragma unroll
     for (int n = 0; n < FOURS; ++n) {
-      const int part = (warp + warps * n) * single;
+      const int split = (warp + warps * n) * single;
       float4 four = x[n][0];
-      float2 now = {__shfl_sync(all_lanes, stat.x, part), __shfl_sync(all_lanes, stat.y, part)};
+      float2 now = {__shfl_sync(all_lanes, stat.x, split), __shfl_sync(all_lanes, stat.y, split)};
 #pragma unroll
       for (int j = 1; j < fold; ++j) {
-        const float2 next = {__shfl_sync(all_lanes, stat.x, part + j), __shfl_sync(all_lanes, stat.y, part + j)};
-        if (j >= single || part + j >= live) continue;
+        const float2 next = {__shfl_sync(all_lanes, stat.x, split + j), __shfl_sync(all_lanes, stat.y, split + j)};
+        if (j >= single || split + j >= live) continue;
         const Fold both(now.x, next.x, c);
-        now = float2{both.top, both.add(now.y, next.y)};
+        now = float2{both.row_max, both.add(now.y, next.y)};
         four = both.add(four, x[n][j]);
       }
-      if (part >= live) continue;
+      if (split >= live) continue;
       const float weight = exp2_fast((now.x - base) * c);  // 0 where its maximum is -inf
       sum = math::fma(weight, now.y, sum);
       acc.x = math::fma(weight, four.x, acc.x), acc.y = math::fma(weight, four.y, acc.y);
@@ -112,19 +113,19 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
     if (lane == 0) totals[warp] = sum;
     __syncthreads();
     const float total = totals[0] + totals[1] + totals[2] + totals[3];
-    const float* part = reinterpret_cast<const float*>(partial) + threadIdx.x;
+    const float* of_warp = reinterpret_cast<const float*>(partial) + threadIdx.x;
     const int d = column + threadIdx.x;
     if (d < p.d_v) {
-      float all = part[0];
+      float all = of_warp[0];
 #pragma unroll
-      for (int w = 1; w < warps; ++w) all += part[w * 4 * warp_size];
+      for (int w = 1; w < warps; ++w) all += of_warp[w * 4 * warp_size];
       y[d] = from_acc<T>(total == 0.0f ? 0.0f : all * (value_scale / total));
     }
     if constexpr (KEEP) {
-      if (column == 0 && threadIdx.x == 0) static_cast<float2*>(p.finals)[head] = float2{top, total};
+      if (column == 0 && threadIdx.x == 0) static_cast<float2*>(p.finals)[head] = float2{row_max, total};
     }
     if (column == 0 && p.lse != nullptr && threadIdx.x == 0) {
-      const float lse = math::fma(top, static_cast<float>(scale), math::log(total));
+      const float lse = math::fma(row_max, static_cast<float>(scale), math::log(total));
       static_cast<float*>(p.lse)[head] = total == 0.0f ? -numeric<float>::infinity() : lse;
     }
   }

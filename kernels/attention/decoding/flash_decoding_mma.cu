@@ -274,7 +274,7 @@ template <class Shape, class P> struct SplitEnd {
     if (split > 0) {
       const float2 old = folded_before(split, eight)[threadIdx.x];
       const Fold both(old.x, stat.x, c);
-      stat = float2{both.top, both.add(old.y, stat.y)};
+      stat = float2{both.row_max, both.add(old.y, stat.y)};
     }
     if (last) static_cast<float2*>(p.stats)[row_of(eight) + threadIdx.x * p.runs] = stat;
     else buffers.folded[split % 2 * HEADS + 8 * eight + threadIdx.x] = stat;

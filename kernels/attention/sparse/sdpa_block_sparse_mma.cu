@@ -1,5 +1,5 @@
-// sdpa_block_sparse_mma    y[i] = sum_j softmax_j(scale q[i] k[j]) v[j] over the keys j whose block of the pattern is set;
-//   lse[i] = log sum_j exp(scale q[i] k[j])
+// sdpa_block_sparse_mma    y[i] = sum_j softmax_j(scale q[i] k[j]) v[j] over the keys j whose block of the pattern is
+//   set;   lse[i] = log sum_j exp(scale q[i] k[j])
 //
 // As flash_sdpa_mma.cu: a block has a tile of queries of one head, both products are mma.sync, a warp has 16 MT rows of
 // the tile. Only tiles of keys with a set block are loaded. A warp skips a tile that none of its rows sees; blocks that
