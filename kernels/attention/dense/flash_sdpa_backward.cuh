@@ -338,8 +338,8 @@ BARACUDA_D void put_dq(const P& p, const Sequence& of, u32 b, u32 h, i64 r0, int
   }
 }
 
-// Adds a warp's part of dq at a tile of queries, rows from row0 and columns from col0, to the sums, which stand in the
-// order of the warp's lanes. The last tile of keys adds the sums to its own part and writes dq. With p.any_order all
+// Adds a warp's share of dq at a tile of queries, rows from row0 and columns from col0, to the sums, which stand in the
+// order of the warp's lanes. The last tile of keys adds the sums to its own share and writes dq. With p.any_order all
 // add, and flash_finish writes dq.
 template <class T, int D, int QUERIES, int KEYS, int N, class P>
 BARACUDA_D void add_to_dq(const P& p, const KeyTile& key, const Walk& step, int row0, int col0, float (&x)[N][4]) {

@@ -62,6 +62,29 @@ BARACUDA_D void add_rows(float (&acc)[MT][N][4], const u32 (&a)[MT][4], const ti
   }
 }
 
+// Turns scores of 16 keys (transposed) by 8 N queries from i0 into weights and dP into ds, both packed. (i, j): query
+// and key of the thread's first score. Where pattern blocks CUT tiles, only the queries `seen` by keys g and g + 8 count.
+template <class T, int TERMS, bool CUTS, int N, class Far, class Terms>
+BARACUDA_D void weigh_and_make_ds(u32 (&p16)[N / 2][4], u32 (&ds16)[N / 2][4], float (&s)[N][4], float (&dp)[N][4],
+                                  const Far& far, int i0, int key0, const Mask& mask, const Terms& terms, int i, int j,
+                                  const u64 (&seen)[2], float c, float scale) {
+  if constexpr (TERMS != 0) {
+    const Direct<Terms> biases{terms, i, j};
+    const u32 kept = terms.drops() ? terms.traded_by_columns(terms.template made_by_columns<N>(i, j)) : 0;
+    const float ahead = static_cast<float>(i + terms.shift - j);
+    weigh<T>(s, p16, kept, far, i0, key0, mask, terms, biases, ahead);
+    make_ds<T>(dp, ds16, s, kept, far.stats, i0, key0, mask, terms, i, j);
+  } else {
+    far.lower(s, i0, scale);
+    weigh(s, far.stats, i0, key0, mask, c);
+    if constexpr (CUTS) keep(s, i0, seen);
+    to_fragments<T>(p16, s);
+    far.template spare<T>(s);
+    make_ds(dp, s, far.stats, i0, key0, mask);
+    if constexpr (CUTS) keep(dp, i0, seen);
+    to_fragments<T>(ds16, dp);
+  }
+}
 // acc += x y for all fragments of a slab, of queries from i0: x are transposed weights or ds, y is q or dy.
 template <class T, int D, int MT, int N, int M>
 BARACUDA_D void add_slab(float (&acc)[MT][N][4], const u32 (&x)[MT][M][4], const tile::Reader<D, false>& y, int i0,
@@ -216,23 +239,9 @@ BARACUDA_D void flash_gradients(const P& p) {
       u32 p16[MT][SLAB / 16][4], ds16[MT][SLAB / 16][4];
 #pragma unroll
       for (int m = 0; m < MT; ++m) {
-        if constexpr (TERMS != 0) {
-          const int i = now.at * QUERIES + i0 + lane % 4 * 2, j = static_cast<int>(k0) + key0 + 16 * m + lane / 4;
-          const Direct<decltype(terms)> biases{terms, i, j};
-          const u32 kept = terms.drops() ? terms.traded_by_columns(terms.template made_by_columns<SLAB / 8>(i, j)) : 0;
-          const float ahead = static_cast<float>(i + terms.shift - j);
-          weigh<T>(s[m], p16[m], kept, far, i0, key0 + 16 * m, mask, terms, biases, ahead);
-          make_ds<T>(ds[m], ds16[m], s[m], kept, stat, i0, key0 + 16 * m, mask, terms, i, j);
-        } else {
-          far.lower(s[m], i0, scale);
-          weigh(s[m], stat, i0, key0 + 16 * m, mask, c);
-          if constexpr (CUTS) keep(s[m], i0, seen[m]);
-          to_fragments<T>(p16[m], s[m]);
-          far.template spare<T>(s[m]);
-          make_ds(ds[m], s[m], stat, i0, key0 + 16 * m, mask);
-          if constexpr (CUTS) keep(ds[m], i0, seen[m]);
-          to_fragments<T>(ds16[m], ds[m]);
-        }
+        const int i = now.at * QUERIES + i0 + lane % 4 * 2, j = static_cast<int>(k0) + key0 + 16 * m + lane / 4;
+        weigh_and_make_ds<T, TERMS, CUTS>(p16[m], ds16[m], s[m], ds[m], far, i0, key0 + 16 * m, mask, terms, i, j,
+                                          seen[m], c, scale);
 #pragma unroll
         for (int n = 0; n < SLAB / 16; ++n) {
           if (EVERY || SPLIT == 2) put_fragment<QUERIES>(scores, key0 + 16 * m, i0 + 16 * n, ds16[m][n]);
@@ -291,14 +300,13 @@ BARACUDA_D void flash_gradients(const P& p) {
     }
   }
   __syncthreads();
-  if (p.dk != nullptr) {
-    T* const out = rows_of<T>(p.dk, p.stride[5], block.b, block.kv, key_row);
-    tile::copy_out<KEYS, D, THREADS>(out, p.stride[5][2], keys, threadIdx.x, block.left, p.d_k, p.wide & 32);
-  }
-  if (p.dv != nullptr) {
-    T* const out = rows_of<T>(p.dv, p.stride[6], block.b, block.kv, key_row);
-    tile::copy_out<KEYS, D, THREADS>(out, p.stride[6][2], values, threadIdx.x, block.left, p.d_v, p.wide & 64);
-  }
+  const auto store = [&](void* out, const i64(&stride)[3], const T* tile, int cols, bool wide) {
+    if (out == nullptr) return;
+    tile::copy_out<KEYS, D, THREADS>(rows_of<T>(out, stride, block.b, block.kv, key_row), stride[2], tile, threadIdx.x,
+                                     block.left, cols, wide);
+  };
+  store(p.dk, p.stride[5], keys, p.d_k, p.wide & 32);
+  store(p.dv, p.stride[6], values, p.d_v, p.wide & 64);
 }
 
 }  // namespace baracuda

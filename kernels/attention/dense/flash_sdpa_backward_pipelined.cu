@@ -22,7 +22,7 @@
 namespace baracuda {
 namespace attention {
 
-// 16 rows of dk or dv, from key `first` of the block on, by a warp: products times a factor. Where rows are whole
+// 16 rows of dk or dv, from key `first` of the work tile on, by a warp: products times a factor. Where rows are whole
 // 16-byte pieces (`wide`), put writes them to two places in shared memory, 8 rows of 8 N elements each, and store
 // starts their bulk copies, after a bulk_fence and a __syncwarp; else put writes to global memory and store does
 // nothing.
