@@ -19,7 +19,7 @@ from .row_groups import BLOCK, GROUPS, LONG, group_of, group_params, group_rows,
 _THREADS = 512  # registers for so many threads a multiprocessor: a row's terms are held in the accumulator's element
 
 
-def term_params(operands: int) -> dict[str, str]:
+def term_params(operands: int) -> dict[str, Any]:
     """Params fields for so many operands."""
     return {**group_params(operands), "wide": "i32"}
 

@@ -324,7 +324,9 @@ def _ordinary(array: np.ndarray, element: ElementKind) -> bool:
     return bool(array.size) and element.is_inexact and element.bits >= 16
 
 
-def _with_specials(values: Any, element: ElementKind, rng: np.random.Generator, normal: bool = False) -> Any:
+def _with_specials(
+    values: Any, element: ElementKind, rng: np.random.Generator, normal: bool = False
+) -> np.ndarray:  # fmt: skip
     """A few elements replaced by what kernels get wrong: signed zeros, subnormals (numbers of half their exponent where
     only normal ones are meant), half the time infinities and NaN."""
     if element.is_complex:

@@ -127,7 +127,8 @@ template <class T, int SIZE> struct W4A8Tile : EightWarps<SIZE> {
   // The sums over all groups. On return the ring is free.
   BARACUDA_D void add(u8* ring) {
     const i64* const step = p.x_steps;
-    gemm::Lines<u8, SIZE, depth, 256> x(static_cast<const u8*>(p.x) + batch * step[0], step[1], step[2], m0, p.m, p.wide);
+    gemm::Lines<u8, SIZE, depth, 256> x(static_cast<const u8*>(p.x) + batch * step[0], step[1], step[2], m0, p.m,
+                                        p.wide);
     PackedLines<SIZE> codes(static_cast<const u8*>(p.codes) + batch * p.code_steps[0], p.code_steps[1], n0, p.n,
                             p.whole);
     const int slices = static_cast<int>(div_up(p.k, depth));
