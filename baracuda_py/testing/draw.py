@@ -331,7 +331,8 @@ def _with_specials(
     only normal ones are meant), half the time infinities and NaN."""
     if element.is_complex:
         parts = (_with_specials(cast(x, element.part), element.part, rng, normal) for x in (values.real, values.imag))
-        return joined(*parts)
+        both: np.ndarray = joined(*parts)
+        return both
     least = 2.0 ** (element.limits.min_exponent // (2 if normal else 1))
     tiny = least / 2 if normal else element.limits.tiny
     choices = [0.0, -0.0, tiny, -3 * tiny, least]
