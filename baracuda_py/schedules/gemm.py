@@ -34,7 +34,7 @@ MMA_TILE = {
 # A tile of elements of a byte on tensor cores: threads of a block, bytes of k in a stage, stages.
 BYTE_THREADS, BYTE_DEPTH, BYTE_STAGES = 256, 128, 3
 BYTE_TILE = {"byte_tile_threads": BYTE_THREADS, "byte_tile_depth": BYTE_DEPTH, "byte_tile_stages": BYTE_STAGES}
-"""Params fields of kernels that include such a tile: `kernels/gemm/mma_fp8.cuh`, `kernels/quant_gemm/int8_tile.cuh`."""
+"""Params fields of kernels that include such a tile, `kernels/gemm/byte_tile.cuh`."""
 
 
 def gemm_params(name: str, **more: str | int) -> Params:

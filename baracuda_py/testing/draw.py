@@ -198,6 +198,7 @@ def fill(
             defaults[spec.name] = default
     arrays.update(numbers or {})
     plan.complete(desc, arrays)
+    arrays.update(numbers or {})
     possible = possible_outputs(plan, desc, arrays)
     wanted = {name for name in possible if present.get(name, True)}
     if not wanted and all(arrays.get(s.name) is None for s in arrays_of(plan.args) if s.role == "inout"):

@@ -22,7 +22,8 @@ _COMPARES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=
              "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # fmt: skip
 _COMBINES = {"and": "&&", "or": "||", "xor": "!="}
 _WORDS = {"and": "and_", "or": "or_", "xor": "xor_", "not": "not_"}  # that C++ keeps for itself
-_KINDS = {"shl": ("", "u32"), "shr": ("", "u32"), "bfi": ("", "", "u32", "u32")}  # of operands that differ
+_KINDS = {"shl": ("", "u32"), "shr": ("", "u32"), "bfi": ("", "", "u32", "u32"),
+          "bfe": ("", "u32", "u32")}  # of operands that differ  # fmt: skip
 _POLLS = {"acquire", "relaxed", "volatile"}
 _ATOMS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas")
 

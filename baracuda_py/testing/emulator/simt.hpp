@@ -247,6 +247,14 @@ template <class T> T bfi(T a, T b, u32 at, u32 count) {
   for (u32 n = 0; n < count && at + n < 8 * sizeof(T); ++n) b = (b & ~(T(1) << (at + n))) | (a >> n & 1) << (at + n);
   return b;
 }
+template <class T> T bfe(T a, u32 at, u32 count) {
+  at &= 255, count &= 255;
+  constexpr u32 top = 8 * sizeof(T) - 1;
+  const bool sign = is_signed<T> && count > 0 && (a >> (at + count - 1 < top ? at + count - 1 : top) & 1);
+  T b = 0;
+  for (u32 n = 0; n <= top; ++n) b |= (n < count && at + n <= top ? a >> (at + n) & 1 : T(sign)) << n;
+  return b;
+}
 u32 prmt(u32 a, u32 b, u32 selector);
 inline u64 joined(u32 low, u32 high) { return static_cast<u64>(high) << 32 | low; }
 inline u32 shf_l(u32 low, u32 high, u32 n) { return static_cast<u32>(joined(low, high) << (n & 31) >> 32); }
