@@ -176,7 +176,7 @@ def steps(swapped=(), keys=8, without=(), group=1, pad=False, **facts):
         arrays[name] = None if name in without else pointer_view(array)
     plan = SdpaPlan.select(desc, device=fake_device(9.0))
     args = SdpaArgs(**arrays)
-    with mock.patch.object(products, "_PARTS", 0):  # no workspace for the library
+    with mock.patch.object(products, "_PARTIALS", 0):  # no workspace for the library
         variant, geometry, _ = plan.plan_layout(args)
     assert variant.name == "cublas"
     names = [

@@ -123,7 +123,7 @@ def steps(wanted, **facts):
         for name, shape in shapes.items()
     }
     plan = SdpaBackwardPlan.select(desc, device=fake_device(9.0))
-    with mock.patch.object(products, "_PARTS", 0):  # no workspace for the library
+    with mock.patch.object(products, "_PARTIALS", 0):  # no workspace for the library
         variant, geometry, _ = plan.plan_layout(SdpaBackwardArgs(**arrays))
     assert variant.name == "cublas"
     names = [
