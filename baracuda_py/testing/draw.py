@@ -263,9 +263,9 @@ def _contents(
     if callable(values_of):
         made = stored(np.asarray(values_of(rng, desc, shape)).reshape(shape), element)
         known = isinstance(spec.values, Everywhere) or getattr(values_of, "finite_only", False)
-        if known or not special or not _ordinary(made, element):
-            return made
-        return _with_specials(made, element, rng, getattr(values_of, "no_subnormals", False))
+        if special and not known and _ordinary(made, element):
+            made = _with_specials(made, element, rng, getattr(values_of, "no_subnormals", False))
+        return made
     if spec.values is not None and not isinstance(spec.values, Everywhere):
         low, high = (getattr(desc, v) if isinstance(v, str) else v for v in spec.values)
         if element.is_float:
@@ -325,15 +325,12 @@ def _ordinary(array: np.ndarray, element: ElementKind) -> bool:
     return bool(array.size) and element.is_inexact and element.bits >= 16
 
 
-def _with_specials(
-    values: Any, element: ElementKind, rng: np.random.Generator, normal: bool = False
-) -> np.ndarray:  # fmt: skip
+def _with_specials(values: Any, element: ElementKind, rng: np.random.Generator, normal: bool = False) -> Any:
     """A few elements replaced by what kernels get wrong: signed zeros, subnormals (numbers of half their exponent where
     only normal ones are meant), half the time infinities and NaN."""
     if element.is_complex:
         parts = (_with_specials(cast(x, element.part), element.part, rng, normal) for x in (values.real, values.imag))
-        both: np.ndarray = joined(*parts)
-        return both
+        return joined(*parts)
     least = 2.0 ** (element.limits.min_exponent // (2 if normal else 1))
     tiny = least / 2 if normal else element.limits.tiny
     choices = [0.0, -0.0, tiny, -3 * tiny, least]
