@@ -15,7 +15,7 @@ from ..core.errors import InvalidProblemError
 from ..core.execution import Makers, Views
 from ..core.finite import all_finite, report, word
 from ..core.intake import count_written
-from ..core.memory import lacking
+from ..core.memory import raise_lacking
 from ..core.plan import Plan
 from ..core.spec import NUMPY_APART, Spec
 from ..interop.arrays import settled, to_numpy
@@ -49,9 +49,7 @@ class NumpyRunner:
             try:
                 run_reference(self.plan, args, variant.name == NUMPY_APART)
             except MemoryError as error:
-                if (told := lacking(error, f"what the NumPy backend computes {self.plan.op} with")) is None:
-                    raise
-                raise told from error
+                raise_lacking(error, f"what the NumPy backend computes {self.plan.op} with")
 
     run_refs = run
 

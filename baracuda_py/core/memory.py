@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 from .errors import OutOfMemoryError
 from .memo import memo
@@ -28,6 +28,13 @@ def lacking(error: BaseException, what: str, nbytes: int | None = None) -> OutOf
     told = f"{size} for {what} cannot be allocated{f' ({text})' if text else ''}; free memory, or split the problem"
     made: OutOfMemoryError = _typed(type(error))(told, asked)
     return made
+
+
+def raise_lacking(error: Exception, what: str, nbytes: int | None = None) -> NoReturn:
+    """From an `except`: the error for `what`, see `lacking`, or `error` itself where it is of something else."""
+    if (told := lacking(error, what, nbytes)) is None:
+        raise error
+    raise told from error
 
 
 def _said(error: BaseException) -> bool:

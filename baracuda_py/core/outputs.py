@@ -19,7 +19,7 @@ from .dispatch import dense_view
 from .element import ElementKind
 from .errors import DeviceMismatchError, InvalidProblemError
 from .intake import stream_pointer
-from .memory import lacking
+from .memory import lacking, raise_lacking
 
 
 def each_of(out: Any, count: int) -> tuple[Any, ...]:
@@ -111,9 +111,7 @@ def _claiming(make: Callable[[], Any], nbytes: int) -> Callable[[], Any]:
         try:
             return make()
         except Exception as error:
-            if (told := lacking(error, "an output", nbytes)) is None:
-                raise
-            raise told from error
+            raise_lacking(error, "an output", nbytes)
 
     return claim
 

@@ -13,7 +13,7 @@ from ...core.device import mark_used, refuse_forked
 from ...core.dispatch import host_number
 from ...core.errors import DeviceMismatchError, NotPreparedError
 from ...core.memo import cached_property
-from ...core.memory import lacking
+from ...core.memory import raise_lacking
 from ...core.numbers import range_of
 from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
@@ -260,9 +260,7 @@ class Layouts:
             try:
                 made = self.runtime.allocate(needed, stream, package)
             except Exception as error:
-                if (told := lacking(error, f"the workspace of {self.plan.op}", needed)) is None:
-                    raise
-                raise told from error
+                raise_lacking(error, f"the workspace of {self.plan.op}", needed)
         if made is None or (captured and not of_a_graph(made)):
             raise NotPreparedError(f"{self.plan.op} needs {needed} bytes of workspace, to be given under capture")
         return made

@@ -19,7 +19,7 @@ from ...core.element import encode
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.keywords import entry, unexpected
-from ...core.memory import lacking
+from ...core.memory import raise_lacking
 from ...core.outputs import beside
 from ...core.views import shape_of, with_axis
 from ...interop.arrays import read
@@ -201,8 +201,7 @@ def _extent(n: Any) -> int:
     try:
         np.empty((size, size), np.complex128)
     except (MemoryError, ValueError) as error:
-        told = lacking(error, f"a matrix of {size} rows and columns", 16 * size * size)
-        raise error if told is None else told from error
+        raise_lacking(error, f"a matrix of {size} rows and columns", 16 * size * size)
     return size
 
 
