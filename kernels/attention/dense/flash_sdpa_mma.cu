@@ -103,9 +103,10 @@ BARACUDA_D void flash_sdpa_mma(const P& p) {
       tiles.begin(k0, k0 + KEYS);
       score<T, D, MT, KEYS>(rows.scores, query, key, tiles.keys_at());
       tiles.middle(k0 + KEYS);
-      bool cut = span.template cuts<KEYS>(k0);
-      make_weights<TERMS>(rows, found, terms, terms.c, query0, k0, window, cut, careful);
+      const bool limited = span.template cuts<KEYS>(k0);
+      bool cut = limited;
       if constexpr (TERMS == 2) cut |= terms.masked();
+      make_weights<TERMS>(rows, found, terms, terms.c, query0, k0, window, limited, careful);
       if (cut && nonfinite()) {  // 0 times infinity is NaN, but a masked value adds nothing
         rows.template add_nonfinite<tile::Rows<DV>>(tiles.tile_of_values(), window.left, [&](int row, int key) {
           if constexpr (TERMS == 2) return window.sees(row, key) && !terms.hides(query0 + row, k0 + key);

@@ -43,18 +43,18 @@ template <class P> BARACUDA_D double2 rope_frequency(const P& p, i64 pair) {
 template <class A> struct Angle;
 template <> struct Angle<float> {
   struct frequency {
-    u64 turn;     // the fraction of a turn in 2^-64
-    float valid;  // 1, or NaN where the frequency is not finite, which the fraction cannot say
+    u64 turn;    // the fraction of a turn in 2^-64
+    float unit;  // 2^-63: half turns in [-1, 1), or NaN where the frequency is not finite
   };
+  static constexpr float half_turn = 1.0842021724855044e-19f;  // in 2^-64
   static BARACUDA_D frequency keep(double2 f) {
     constexpr double one = 18446744073709551616.0;  // 2^64: a whole turn, which counts as none
     return {__double2ull_rz((f.x - ::floor(f.x)) * one) + static_cast<u64>(__double2ll_rn(f.y * one)),
-            math::isfinite(f.x) ? 1.0f : numeric<float>::nan()};
+            math::isfinite(f.x) ? half_turn : numeric<float>::nan()};
   }
   static BARACUDA_D void sincos(i64 position, frequency f, float* s, float* c) {
     const i64 turns = static_cast<i64>(static_cast<u64>(position) * f.turn);
-    ::sincospif(static_cast<float>(turns) * 1.0842021724855044e-19f, s, c);  // 2^-63: half turns in [-1, 1)
-    *s *= f.valid, *c *= f.valid;
+    ::sincospif(static_cast<float>(turns) * f.unit, s, c);
   }
 };
 template <> struct Angle<double> {
@@ -76,7 +76,7 @@ template <> struct Angle<double> {
 template <class A, class P> BARACUDA_D typename Angle<A>::frequency rope_kept(const P& p, i64 pair) {
   if constexpr (is_same<A, float>) {
     // Read as memory, not as a kernel parameter: those are read one address at a time, and each thread has its own.
-    if (p.inv_freq == nullptr && pair < p.table_pairs) return {opaque(&p.turns[0])[pair], 1.0f};
+    if (p.inv_freq == nullptr && pair < p.table_pairs) return {opaque(&p.turns[0])[pair], Angle<A>::half_turn};
   }
   return Angle<A>::keep(rope_frequency(p, pair));
 }
