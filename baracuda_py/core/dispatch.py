@@ -6,7 +6,7 @@ first row whose geometry fits. Both run on the host alone and work for fake devi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,12 +73,17 @@ def read_args(plan: type[Spec], desc: Descriptor, device: Device, args: Args) ->
             raise InvalidProblemError(f"{spec.name} is wanted but {spec.needs} is None")
         if spec.like and (view := views[spec.name]) is not None:
             _check_like(spec, view, views[spec.like])
-    numbers = {s.name: _check_scalar(s, desc, device, getattr(args, s.name)) for s in scalars_of(plan.args)}
-    if plan.args.__joint__:
-        plan.check_numbers(desc, numbers)
+    read_numbers(plan, desc, device, {s.name: getattr(args, s.name) for s in scalars_of(plan.args)})
     _check_overlap(arrays_of(plan.args), views)
     plan.check(desc, views)
     return views
+
+
+def read_numbers(plan: type[Spec], desc: Descriptor, device: Device, given: Mapping[str, Any]) -> None:
+    """The scalars, checked: numbers, or arrays of one on the device, that the elements they meet take."""
+    numbers = {s.name: _check_scalar(s, desc, device, given[s.name]) for s in scalars_of(plan.args)}
+    if plan.args.__joint__:
+        plan.check_numbers(desc, numbers)
 
 
 def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index: int = 0) -> View:
