@@ -1,7 +1,8 @@
 """Keywords that a function or class does not take: an error that names the one meant.
 
-Other libraries' words are in one table. Nothing here runs while keywords are right: a function takes the others as
-`**unknown`, and looks whether there are any.
+Other libraries' words are in one table. Nothing here runs while keywords are right: a generated function takes the
+others as `**unknown` and looks whether there are any, and of a function written by hand `entry` looks once Python has
+refused the call.
 """
 
 from __future__ import annotations
@@ -174,8 +175,8 @@ def unknown_keywords(name: str, unknown: Iterable[str], known: Iterable[str]) ->
     return UnknownKeywordError(f"{said} ({name} takes {', '.join(names)})")
 
 
-def unexpected(function: Callable[..., Any], unknown: Mapping[str, Any]) -> UnknownKeywordError:
-    """The error of a function that `known_only` or `entry` marks."""
+def unexpected(function: Callable[..., Any], unknown: Iterable[str]) -> UnknownKeywordError:
+    """The error of a function for words that it does not take."""
     return unknown_keywords(function.__name__, unknown, inspect.signature(function).parameters)
 
 
@@ -188,7 +189,7 @@ def known_only(function: F) -> F:
 
 
 def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
-    """A function that takes `**unknown` as a functional entry of `plan`."""
+    """A function as a functional entry of `plan`."""
     function = opaque(dumped(function))
     function.plan, function.fixed = plan, fixed  # type: ignore[attr-defined]
     function = known_only(function)
@@ -230,15 +231,26 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
                     raise symbolic from None  # of the symbols, not of the arrays that they are not
                 if made is not None:
                     return made
+                if type(error) is TypeError and words is not None and (unknown := [n for n in given if n not in words]):
+                    raise unexpected(named, unknown) from None
                 raise_explained(error, shown, args, given)
 
         named = marked(call, plan, fixed)
         shown = inspect.signature(named)
+        words = _words(function)
         draws = "seed" in shown.parameters and "key" not in shown.parameters
         flags = [p.name for p in shown.parameters.values() if p.annotation == "bool"]
         return named  # type: ignore[return-value]
 
     return mark
+
+
+def _words(function: Callable[..., Any]) -> frozenset[str] | None:
+    """What a function takes by keyword; None where that is any word."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
 
 
 def traced(name: str, args: Iterable[Any], given: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import SIGNED
 from ...core.composed import composed
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.numbers import modulo
 from ...core.params import exactly
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -112,9 +112,6 @@ _affine = functional(AffinePlan, "affine")
 @entry(AffinePlan)
 def affine(
     x: Array, alpha: Scalar = 1.0, beta: Scalar = 0.0, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """alpha x + beta; see `AffinePlan`."""
-    if unknown:
-        raise unexpected(affine, unknown)
     return _affine(x, alpha=alpha, beta=beta, out=out, stream=stream, preference=preference)

@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Array, functional
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...interop.arrays import read
 from .binary_backward import BinaryBackwardPlan
 from .binary_functions import complex_kind, factor_of, per_channel, power_of
@@ -53,10 +53,8 @@ def _function(kind: BinaryKind) -> Any:
     @entry(BinaryBackwardPlan, kind=kind)
     def call(
         dy: Any, a: Any, b: Any, *, return_da: Any = True, return_db: Any = True, out: Any = None, stream: Any = None,
-        preference: Any = None, **unknown: Any,
+        preference: Any = None,
     ) -> Any:  # fmt: skip
-        if unknown:
-            raise unexpected(call, unknown)
         return _call(
             kind, dy, a, b, return_da=return_da, return_db=return_db, out=out, stream=stream, preference=preference
         )
@@ -95,11 +93,9 @@ nextafter_backward = _function(K.NEXTAFTER)
 
 @entry(BinaryBackwardPlan, kind=K.POW)
 def integer_pow_backward(
-    dy: Array, x: Array, y: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    dy: Array, x: Array, y: int, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Any:
     """dx = dy y x^(y - 1) of integer_pow(x, y), and 0 for y = 0. See `BinaryBackwardPlan`."""
-    if unknown:
-        raise unexpected(integer_pow_backward, unknown)
     power = power_of("integer_pow_backward", x, y)
     return _call(K.POW, dy, x, power, out=out, stream=stream, preference=preference)
 
@@ -107,11 +103,9 @@ def integer_pow_backward(
 @entry(BinaryBackwardPlan, kind=K.ADD_SCALED)
 def add_scaled_backward(
     dy: Array, a: Array, b: Array, alpha: Any, *, return_da: Any = True, return_db: Any = True, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(da, db) of y = add(a, b, alpha=alpha); of sub with its alpha turned. See `BinaryBackwardPlan`."""
-    if unknown:
-        raise unexpected(add_scaled_backward, unknown)
     alpha = factor_of("add_scaled_backward", alpha, element_of(dy)) if type(alpha) in NUMBERS else alpha
     return _call(K.ADD_SCALED, dy, a, b, return_da=return_da, return_db=return_db, alpha=alpha, out=out,
                  stream=stream, preference=preference)  # fmt: skip
@@ -120,11 +114,9 @@ def add_scaled_backward(
 @entry(BinaryBackwardPlan, kind=K.PRELU)
 def prelu_backward(
     dy: Array, x: Array, weight: Array, *, return_dx: Any = True, return_dweight: Any = True, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(dx, dweight) of y = prelu(x, weight), the latter summed over all but the channels. See `BinaryBackwardPlan`."""
-    if unknown:
-        raise unexpected(prelu_backward, unknown)
     wide = per_channel(x, weight)
     options = {"return_da": return_dx, "return_db": return_dweight, "stream": stream, "preference": preference}
     if type(weight) in NUMBERS or return_dweight is False:

@@ -10,7 +10,7 @@ import numpy as np
 from ...core import Array, ElementKind, Scalar, functional
 from ...core.checked import shown, whole
 from ...core.errors import BaracudaError, InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, known_only, unexpected
+from ...core.keywords import entry
 from ...core.numbers import LEAST, met
 from ...core.tensor import TensorRef
 from ...interop.arrays import read
@@ -95,10 +95,8 @@ def _caller(kind: BinaryKind) -> Any:
     """f(a, b) of two arrays with little before the generated function, which is made when first called."""
     name, arrays = kind.value, None
 
-    def call(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+    def call(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
         nonlocal arrays
-        if unknown:
-            raise unexpected(known_only(call), unknown)
         if type(a) in NUMBERS or type(b) in NUMBERS:
             return _with_number(kind, name, a, b, {"out": out, "stream": stream, "preference": preference})
         if arrays is None:
@@ -149,11 +147,8 @@ def factor_of(name: str, alpha: Any, element: ElementKind) -> int | float:
 @entry(BinaryPlan, kind=K.ADD)
 def add(
     a: Array, b: Array, *, alpha: Scalar = 1, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """a + alpha b, rounded once; a or b may be a number, alpha a 0-d device array. See `BinaryPlan`."""
-    if unknown:
-        raise unexpected(add, unknown)
     if type(alpha) is int and alpha == 1:
         return _plain_add(a, b, out=out, stream=stream, preference=preference)
     return _scaled("add", K.ADD, a, b, alpha, 1, {"out": out, "stream": stream, "preference": preference})
@@ -162,22 +157,16 @@ def add(
 @entry(BinaryPlan, kind=K.SUB)
 def sub(
     a: Array, b: Array, *, alpha: Scalar = 1, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """a - alpha b, rounded once; a or b may be a number. See `BinaryPlan`."""
-    if unknown:
-        raise unexpected(sub, unknown)
     return _scaled("sub", K.SUB, a, b, alpha, -1, {"out": out, "stream": stream, "preference": preference})
 
 
 @entry(BinaryPlan, kind=K.SUB)
 def rsub(
     a: Array, b: Array, *, alpha: Scalar = 1, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """b - alpha a, rounded once; a or b may be a number (torch.rsub). See `BinaryPlan`."""
-    if unknown:
-        raise unexpected(rsub, unknown)
     return _scaled("rsub", K.SUB, b, a, alpha, -1, {"out": out, "stream": stream, "preference": preference})
 
 
@@ -187,11 +176,9 @@ _ROUNDING = {None: K.DIV, "trunc": K.TRUNC_DIVIDE, "floor": K.FLOOR_DIVIDE}
 @entry(BinaryPlan, kind=K.DIV)
 def div(
     a: Array, b: Array, *, rounding_mode: str | None = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """a / b, with rounding_mode "trunc" or "floor" trunc_divide or floor_divide. See `BinaryPlan`."""
-    if unknown:
-        raise unexpected(div, unknown)
     kind = _ROUNDING.get(rounding_mode) if rounding_mode is None or isinstance(rounding_mode, str) else None
     if kind is None:
         raise InvalidProblemError(f'rounding_mode must be None, "trunc" or "floor", got {shown(rounding_mode)}')
@@ -209,12 +196,8 @@ subtract, multiply, divide, true_divide, mod, rem = sub, mul, div, div, remainde
 
 
 @entry(BinaryPlan, kind=K.FLOOR_DIVIDE)
-def divmod(
-    a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> tuple[Any, Any]:
+def divmod(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> tuple[Any, Any]:
     """(floor_divide(a, b), remainder(a, b)), two launches (numpy.divmod); out=: two arrays, neither of them a or b."""
-    if unknown:
-        raise unexpected(divmod, unknown)
     if out is not None and (not isinstance(out, (list, tuple)) or len(out) != 2):
         raise InvalidProblemError(f"out= must give 2 arrays, got {shown(out)}")
     first, second = (None, None) if out is None else out
@@ -238,12 +221,8 @@ power, arctan2 = pow, atan2
 
 
 @entry(BinaryPlan, kind=K.POW)
-def float_power(
-    a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def float_power(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """a to the b in float64 (torch.float_power): `pow` of casts of what is not float64 yet."""
-    if unknown:
-        raise unexpected(float_power, unknown)
     a, b = (
         x
         if type(x) in NUMBERS or str(element_of(x)) == "float64"
@@ -254,12 +233,8 @@ def float_power(
 
 
 @entry(BinaryPlan, kind=K.POW)
-def integer_pow(
-    x: Array, y: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def integer_pow(x: Array, y: int, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x to the y, a Python integer (jax.lax.integer_pow): 1 for y = 0, also of NaN; integers wrap."""
-    if unknown:
-        raise unexpected(integer_pow, unknown)
     return pow(x, power_of("integer_pow", x, y), out=out, stream=stream, preference=preference)
 
 
@@ -283,12 +258,8 @@ heaviside = _function(K.HEAVISIDE)
 
 
 @entry(BinaryPlan, kind=K.PRELU)
-def prelu(
-    x: Array, weight: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def prelu(x: Array, weight: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x where x > 0, else weight x (torch.nn.functional.prelu); weight has one number, or one a channel (axis 1)."""
-    if unknown:
-        raise unexpected(prelu, unknown)
     given = {"out": out, "stream": stream, "preference": preference}
     return _call(K.PRELU, "prelu", x, per_channel(x, weight), **given)
 
@@ -325,12 +296,8 @@ shift_right_logical = _function(K.SHIFT_RIGHT_LOGICAL)
 
 
 @entry(BinaryPlan, kind=K.BITWISE_RIGHT_SHIFT)
-def shift_right_arithmetic(
-    a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def shift_right_arithmetic(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """a >> b with the upper bit of a shifted in, of unsigned integers too (jax.lax.shift_right_arithmetic)."""
-    if unknown:
-        raise unexpected(shift_right_arithmetic, unknown)
     if type(a) in NUMBERS and type(b) in NUMBERS:
         return bitwise_right_shift(a, b)  # says what is wrong
     element = element_of(b if type(a) in NUMBERS else a)
@@ -372,11 +339,9 @@ equal, not_equal, less, less_equal, greater, greater_equal = eq, ne, lt, le, gt,
 @entry(BinaryPlan, kind=K.ISCLOSE)
 def isclose(
     a: Array, b: Array, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """|a - b| <= atol + rtol |b|, or a = b; a NaN is close to another if equal_nan. See `BinaryPlan`."""
-    if unknown:
-        raise unexpected(isclose, unknown)
     given = {"rtol": rtol, "atol": atol, "equal_nan": equal_nan}
     return _call(K.ISCLOSE, "isclose", a, b, **given, out=out, stream=stream, preference=preference)
 
@@ -384,10 +349,8 @@ def isclose(
 @entry(BinaryPlan, kind=K.ISCLOSE)
 def allclose(
     a: Array, b: Array, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Whether all of `isclose`, as a 0-d array where a and b are: nothing waits for it. Two launches."""
-    if unknown:
-        raise unexpected(allclose, unknown)
     given = {"stream": stream, "preference": preference}
     return all_of(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, **given), out=out, **given)

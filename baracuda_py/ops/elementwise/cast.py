@@ -18,7 +18,7 @@ from ...core import registry
 from ...core.element import HALVES, INTS, decode, encode
 from ...core.element import cast as cast_values
 from ...core.composed import composed
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...interop.arrays import read
 from ...schedules.map import THREADS, chunked, lay_out, map_geometry, map_params
 from ...core.benchmark import Benchmark, EAGER
@@ -285,15 +285,13 @@ def _cast_back(dy: Any, x: Any, preference: Any, **given: Any) -> Any:
 @entry(CastPlan)
 def cast(
     x: Array, to_element: Any, *, saturate: bool = False, element: Any = None, shape: Any = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x as `to_element` (any dtype-like), rounded once; `saturate` clamps to its range. See `CastPlan`.
 
     element: what x holds where its dtype does not say it (uint8 for fp8 and packed elements). shape: of the elements;
     of packed ones it is by default twice as long along the last axis as x, which may be one too many.
     """
-    if unknown:
-        raise unexpected(cast, unknown)
     rest = {} if shape is None else {"shape": shape}
     held = ElementKind.of(element) if element is not None else read(x, "x").element
     goal = ElementKind.of(to_element)

@@ -16,7 +16,7 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import joined
 from ...core.error_bound import ErrorBound
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...schedules.map import map_geometry, map_kernels, map_params, widths
 from .complex_kinds import POINTS
 
@@ -116,20 +116,12 @@ _complex = functional(ComplexPairPlan, "complex", kind=ComplexPairKind.COMPLEX)
 
 
 @entry(ComplexPairPlan, kind=ComplexPairKind.POLAR)
-def polar(
-    abs: Array, angle: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def polar(abs: Array, angle: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """abs (cos(angle) + i sin(angle)) of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
-    if unknown:
-        raise unexpected(polar, unknown)
     return _polar(abs, angle, out=out, stream=stream, preference=preference)
 
 
 @entry(ComplexPairPlan, kind=ComplexPairKind.COMPLEX)
-def complex(
-    real: Array, imag: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def complex(real: Array, imag: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """real + i imag of float32 or float64 arrays of one shape; see `ComplexPairPlan`."""
-    if unknown:
-        raise unexpected(complex, unknown)
     return _complex(real, imag, out=out, stream=stream, preference=preference)

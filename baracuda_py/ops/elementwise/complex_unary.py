@@ -17,7 +17,7 @@ from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...core.functional import Overload
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import transposed
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .array_views import iscomplexobj
@@ -122,10 +122,8 @@ wofz = _function(ComplexUnaryKind.WOFZ)
 
 
 @entry(ComplexUnaryPlan, kind=ComplexUnaryKind.CONJ)
-def adjoint(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def adjoint(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The conjugate of x with its last two axes exchanged (torch.adjoint), in one launch; of real numbers a view."""
-    if unknown:
-        raise unexpected(adjoint, unknown)
     if iscomplexobj(x):
         return conj(transposed(x, "x"), out=out, stream=stream, preference=preference)
     if out is not None:

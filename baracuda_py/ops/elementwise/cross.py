@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import shape_of
 from ...expressions.elementwise import elementwise
 from ..layout.concat import ConcatPlan, stack
@@ -21,16 +21,12 @@ def _products() -> Any:
 
 
 @entry(ConcatPlan)
-def cross(
-    a: Array, b: Array, axis: int = -1, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def cross(a: Array, b: Array, axis: int = -1, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """a × b of vectors of 3 along `axis` (torch.linalg.cross, numpy.cross); the other axes broadcast.
 
     a and b have as many axes. Of 16-bit floats products and differences are in float32, rounded once; of others each
     operation is. Two launches.
     """
-    if unknown:
-        raise unexpected(cross, unknown)
     shapes = shape_of(a, "a"), shape_of(b, "b")
     rank, at = len(shapes[0]), whole("axis", axis)
     if len(shapes[1]) != rank or not -rank <= at < rank or shapes[0][at] != 3 or shapes[1][at] != 3:

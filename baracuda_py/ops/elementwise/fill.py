@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import COMPLEX, INTS, joined
 from ...core.errors import UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.numbers import range_of, taken
 from ...core.params import exactly
 from ...interop.arrays import read
@@ -105,10 +105,8 @@ _fill = functional(FillPlan, "fill")
 
 
 @entry(FillPlan)
-def fill(x: Array, value: Scalar, *, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def fill(x: Array, value: Scalar, *, stream: Any = None, preference: Any = None) -> Any:
     """x with every element set to `value`, in place, so that there is no out=; see `FillPlan`."""
-    if unknown:
-        raise unexpected(fill, unknown)
     if isinstance(value, (complex, np.complexfloating)):
         if not read(x, "x").element.is_complex:
             raise UnsupportedError(f"value {value!r} is complex and x is {read(x, 'x').element}; give its real part")

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.memo import memo
 from ...expressions.elementwise import Expression, elementwise
 from .binary_numbers import NUMBERS, element_of
@@ -78,15 +78,12 @@ def _selected(conditions: Sequence[Any], values: Sequence[Any], rest: Any, out: 
 @entry(TernaryPlan, kind=TernaryKind.WHERE)
 def select(
     conditions: Any, choices: Any, default: Any = 0, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """Of lists, the first choice whose condition holds, else `default` (numpy.select), in one launch of up to eight.
 
     Choices and `default` are arrays or numbers, which promote and broadcast. Three arrays instead of lists are
     jax.lax.select's: select(condition, where true, where false) is `where`.
     """
-    if unknown:
-        raise unexpected(select, unknown)
     more = {"stream": stream, "preference": preference}
     if not isinstance(conditions, (list, tuple)):
         return where(conditions, choices, default, out=out, **more)
@@ -100,15 +97,12 @@ def select(
 @entry(TernaryPlan, kind=TernaryKind.WHERE)
 def choose(
     index: Array, choices: Any, *, mode: str = "clip", out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """choices[index] element by element (numpy.choose), index and the choices broadcast, in one launch of up to nine.
 
     mode: "clip", an index below 0 is the first and one beyond the end the last, or "wrap", the index counts modulo
     their number. NumPy's "raise" would have to wait for the device.
     """
-    if unknown:
-        raise unexpected(choose, unknown)
     if not isinstance(mode, str) or mode not in ("clip", "wrap"):
         raise InvalidProblemError(f'mode must be "clip" or "wrap" (nothing is read back to raise), got {shown(mode)}')
     values = _listed("choices", choices)
@@ -117,15 +111,11 @@ def choose(
 
 
 @entry(TernaryPlan, kind=TernaryKind.WHERE)
-def select_n(
-    which: Array, *cases: Any, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def select_n(which: Array, *cases: Any, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """cases[which] element by element (jax.lax.select_n); a bool `which` has two, the first where it is False.
 
     An index outside is the first case, or the last.
     """
-    if unknown:
-        raise unexpected(select_n, unknown)
     more = {"stream": stream, "preference": preference}
     values = _listed("cases", cases)
     if element_of(which) is not ElementKind.BOOL:
@@ -157,15 +147,12 @@ def _chosen(name: str, index: Any, values: list[Any], wrapped: int, out: Any, **
 @entry(TernaryPlan, kind=TernaryKind.WHERE)
 def piecewise(
     x: Array, conditions: Any, functions: Any, *args: Any, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """Function i of x where condition i holds, of several the last; else the further function, or 0 (numpy.piecewise).
 
     A function is called with all of x and with `args`, and returns an array that broadcasts; a number or an array
     stands for itself. The result has x's element and x's shape.
     """
-    if unknown:
-        raise unexpected(piecewise, unknown)
     held = list(conditions) if isinstance(conditions, (list, tuple)) else [conditions]
     held = [_condition(f"conditions[{i}]", value) for i, value in enumerate(held)]
     made = [f(x, *args) if callable(f) else f for f in _listed("functions", functions)]

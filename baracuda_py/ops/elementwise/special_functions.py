@@ -79,9 +79,7 @@ def _own(call: Any, dy: Any, operands: dict[str, Any], out: Any, options: Any) -
 
 
 def _forward(kind: K) -> Any:
-    def call(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
-        if unknown:
-            raise unexpected(known_only(call), unknown)
+    def call(a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
         return _call(kind, (), (a, b), {"out": out, "stream": stream, "preference": preference})
 
     also = "".join(f", also called {name}" for name in kind.row.aliases)
@@ -147,55 +145,40 @@ def _backward(kind: K) -> Any:
 
 
 @entry(SpecialFunctionPlan, kind=K.BETAINC)
-def betainc(
-    a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def betainc(a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """I_x(a, b), the regularised incomplete beta function (jax.scipy.special.betainc); any may be a number, but all."""
-    if unknown:
-        raise unexpected(betainc, unknown)
     return _call(K.BETAINC, (), (a, b, x), {"out": out, "stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionBackwardPlan, kind=K.BETAINC)
 def betainc_backward(
     dy: Array, a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The gradient by x of y = betainc(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
-    if unknown:
-        raise unexpected(betainc_backward, unknown)
     return _gradients(K.BETAINC, dy, (a, b, x), {}, out, {"stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionPlan, kind=K.HYP1F1)
-def hyp1f1(
-    a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def hyp1f1(a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """M(a, b, x) = Σ (a)_k / (b)_k x^k / k!, Kummer's function (jax.scipy.special.hyp1f1); one must be an array.
 
     For |x| <= 5000; NaN where terms of the series cancel by more than 2^40, as of M(60, 0.5, -100), and for b that is 0
     or a negative whole number. See `SpecialFunctionPlan`.
     """
-    if unknown:
-        raise unexpected(hyp1f1, unknown)
     return _call(K.HYP1F1, (), (a, b, x), {"out": out, "stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionBackwardPlan, kind=K.HYP1F1)
 def hyp1f1_backward(
     dy: Array, a: Array, b: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The gradient by x of y = hyp1f1(a, b, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
-    if unknown:
-        raise unexpected(hyp1f1_backward, unknown)
     return _gradients(K.HYP1F1, dy, (a, b, x), {}, out, {"stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionPlan, kind=K.HYP2F1)
 def hyp2f1(
     a: Array, b: Array, c: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """Σ (a)_k (b)_k / (c)_k x^k / k!, Gauss's function (scipy.special.hyp2f1), for x <= 1; one must be an array.
 
@@ -203,43 +186,33 @@ def hyp2f1(
     b and c are at most 1024. NaN where terms cancel by more than 2^40, as of F(-60.5, 70, 0.5, 0.4), and for c that is
     0 or a negative whole number, unless the sum ends before it. See `SpecialFunctionPlan`.
     """
-    if unknown:
-        raise unexpected(hyp2f1, unknown)
     return _call(K.HYP2F1, (), (a, b, c, x), {"out": out, "stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionBackwardPlan, kind=K.HYP2F1)
 def hyp2f1_backward(
     dy: Array, a: Array, b: Array, c: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The gradient by x of y = hyp2f1(a, b, c, x), in x's shape. See `SpecialFunctionBackwardPlan`."""
-    if unknown:
-        raise unexpected(hyp2f1_backward, unknown)
     return _gradients(K.HYP2F1, dy, (a, b, c, x), {}, out, {"stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)
 def sph_legendre_p(
-    n: Array, m: Array, theta: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    n: Array, m: Array, theta: Array, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Any:
     """√((2n + 1) (n - m)! / (4π (n + m)!)) P_n^m(cos θ), with the sign (-1)^m (scipy.special.sph_legendre_p).
 
     n and m are whole numbers, arrays or numbers; see `SpecialFunctionPlan`.
     """
-    if unknown:
-        raise unexpected(sph_legendre_p, unknown)
     return _call(K.SPH_LEGENDRE_P, (), (n, m, theta), {"out": out, "stream": stream, "preference": preference})
 
 
 @entry(SpecialFunctionBackwardPlan, kind=K.SPH_LEGENDRE_P)
 def sph_legendre_p_backward(
     dy: Array, n: Array, m: Array, theta: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The gradient by θ of y = sph_legendre_p(n, m, θ), in θ's shape. See `SpecialFunctionBackwardPlan`."""
-    if unknown:
-        raise unexpected(sph_legendre_p_backward, unknown)
     return _gradients(K.SPH_LEGENDRE_P, dy, (n, m, theta), {}, out, {"stream": stream, "preference": preference})
 
 
@@ -253,15 +226,12 @@ def _spread(x: Any, like: Any, options: dict[str, Any]) -> Any:
 @entry(SpecialFunctionPlan, kind=K.SPH_LEGENDRE_P)
 def sph_harm_y(
     n: Array, m: Array, theta: Array, phi: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The spherical harmonic Y of degree n and order m at the angles θ from the pole and φ (scipy.special.sph_harm_y).
 
     sph_legendre_p(n, m, θ) exp(i m φ) of float32 or float64 arrays, in complex ones; m is an array or a number, n too.
     Three launches, and more where m φ has not the shape of the whole.
     """
-    if unknown:
-        raise unexpected(sph_harm_y, unknown)
     options = {"stream": stream, "preference": preference}
     size = sph_legendre_p(n, m, theta, **options)
     angle = mul(phi, m, **options)
@@ -279,9 +249,7 @@ globals().update({f"{kind.value}_backward": _backward(kind) for kind in _TWO if 
 def _both(name: str, first: UnaryKind, second: UnaryKind, doc: str) -> Any:
     made = tuple(functional(UnaryPlan, kind.value, **fixed_for(kind)) for kind in (first, second))
 
-    def call(x: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
-        if unknown:
-            raise unexpected(known_only(call), unknown)
+    def call(x: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
         outs = each_of(out, 2)
         return tuple(f(x, out=one, stream=stream, preference=preference) for f, one in zip(made, outs, strict=True))
 
@@ -301,10 +269,8 @@ sici = _both(
 
 
 @entry(SpecialFunctionPlan, kind=K.BESSEL_JN)
-def bessel_jn(x: Array, v: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def bessel_jn(x: Array, v: int, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """J of the orders 0 … v of x, along a new first axis (jax.scipy.special.bessel_jn), in one launch; see `jn`."""
-    if unknown:
-        raise unexpected(bessel_jn, unknown)
     shape, element = shape_of(x, "x"), read(x, "x").element
     with beside(x, stream):
         orders = registry.public("arange")(whole("v", v, 0) + 1, element=element, like=constant(x))

@@ -14,7 +14,7 @@ from ...core import (
 from ...core.checked import require_some, shown
 from ...core.element import FP8, encode
 from ...core.element import cast as cast_values
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.numbers import met
 from ...core.renamed import renamed
 from ...interop.arrays import package_name, read
@@ -100,14 +100,11 @@ def _fractional(kind: ElementKind) -> bool:
 @entry(TernaryPlan, kind=K.CLAMP)
 def clamp(
     x: Array, min: Any = None, max: Any = None, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """min(max(x, min), max), either bound an array that broadcasts, a number, or None for none (torch.clamp).
 
     NaN propagates; where min > max, max wins. Of an integer x a min below its range, or a max above it, bounds nothing.
     """
-    if unknown:
-        raise unexpected(clamp, unknown)
     require_some({"min": min, "max": max}, "min", "max")
     return _clamp(x, min, max, out, stream, preference)
 
@@ -122,31 +119,20 @@ def _clamp(x: Array, low: Any, high: Any, out: Any, stream: Any, preference: Any
 @entry(TernaryPlan, kind=K.CLAMP)
 def clip(
     x: Array, min: Any = None, max: Any = None, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """`clamp` by NumPy's name; with neither bound x itself is copied, as numpy.clip does."""
-    if unknown:
-        raise unexpected(clip, unknown)
     return _clamp(x, min, max, out, stream, preference)
 
 
 @entry(TernaryPlan, kind=K.CLAMP)
-def clamp_min(
-    x: Array, min: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def clamp_min(x: Array, min: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """max(x, min) with min an array or a number (torch.clamp_min); NaN propagates."""
-    if unknown:
-        raise unexpected(clamp_min, unknown)
     return clamp(x, min, None, out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.CLAMP)
-def clamp_max(
-    x: Array, max: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def clamp_max(x: Array, max: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """min(x, max) with max an array or a number (torch.clamp_max); NaN propagates."""
-    if unknown:
-        raise unexpected(clamp_max, unknown)
     return clamp(x, None, max, out=out, stream=stream, preference=preference)
 
 
@@ -173,16 +159,12 @@ def _chosen(condition: Array, a: Any, b: Any, names: str, *, out: Any, **rest: A
 
 
 @entry(TernaryPlan, kind=K.WHERE)
-def where(
-    condition: Array, a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def where(condition: Array, a: Any, b: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """a where `condition` (bool) holds, else b; each an array that broadcasts or a number (torch.where).
 
     Elements are moved bit by bit. y has the element of the array among a and b; of two numbers float32 where one of
     them is a float, bool where both are bool, else int64.
     """
-    if unknown:
-        raise unexpected(where, unknown)
     rest, numbers = {}, [x for x in (a, b) if _is_number(x)]
     if len(numbers) == 2:
         kinds = {type(x.item() if isinstance(x, np.generic) else x) for x in numbers}
@@ -192,63 +174,43 @@ def where(
 
 @entry(TernaryPlan, kind=K.WHERE)
 def masked_fill(
-    x: Array, mask: Array, value: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    x: Array, mask: Array, value: Any, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Any:
     """x with `value` (a number, or an array that broadcasts) where `mask` (bool) holds (torch.masked_fill)."""
-    if unknown:
-        raise unexpected(masked_fill, unknown)
     return _chosen(mask, value, x, "mask value x", out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.LERP)
-def lerp(
-    a: Array, b: Any, weight: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def lerp(a: Array, b: Any, weight: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """a + weight (b - a) with weight an array or a number (torch.lerp); exactly b for weight 1."""
-    if unknown:
-        raise unexpected(lerp, unknown)
     return _call(K.LERP, a, b, weight, "a b weight", out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.FMA)
-def fma(
-    a: Array, b: Any, c: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def fma(a: Array, b: Any, c: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """a b + c, rounded once; c and one of a and b may be numbers, integers wrap."""
-    if unknown:
-        raise unexpected(fma, unknown)
     if _is_number(a) and not _is_number(b):
         a, b = b, a  # a product has no order
     return _call(K.FMA, a, b, c, "a b c", out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.MAC)
-def mac(
-    a: Array, b: Any, c: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def mac(a: Array, b: Any, c: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """a + b c, the product rounded to the accumulator; b and c are arrays or numbers, integers wrap."""
-    if unknown:
-        raise unexpected(mac, unknown)
     return _call(K.MAC, a, b, c, "a b c", out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.ADDCMUL)
 def addcmul(
     a: Array, b: Any, c: Any, *, value: Scalar = 1.0, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """a + value b c (torch.addcmul); b and c are arrays or numbers, value a number or a 0-d array. Integers wrap."""
-    if unknown:
-        raise unexpected(addcmul, unknown)
     return _call(K.ADDCMUL, a, b, c, "a b c", value=value, out=out, stream=stream, preference=preference)
 
 
 @entry(TernaryPlan, kind=K.ADDCDIV)
 def addcdiv(
     a: Array, b: Any, c: Any, *, value: Scalar = 1.0, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """a + value b / c (torch.addcdiv); b and c are arrays or numbers, value a number or a 0-d array."""
-    if unknown:
-        raise unexpected(addcdiv, unknown)
     return _call(K.ADDCDIV, a, b, c, "a b c", value=value, out=out, stream=stream, preference=preference)

@@ -16,7 +16,7 @@ from ...core.element import FP8, INDICES, REALS
 from ...core.checked import real
 from ...core.errors import InvalidProblemError
 from ...core.refusing import refuse_call
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.registry import public
 from ...core.tensor import merge_axes, pad
 from ...core.views import constant
@@ -206,15 +206,12 @@ _embedding = functional(EmbeddingPlan, "embedding")
 def embedding(
     indices: Array, weight: Array, *, padding_idx: int | None = None, scale_grad_by_freq: bool = False,
     max_norm: float | None = None, norm_type: float = 2.0, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """y[..., :] = weight[indices[..., :], :] (torch.nn.functional.embedding); see `EmbeddingPlan`.
 
     padding_idx and scale_grad_by_freq change the gradient only: that row gets none; a row's is divided by how often it
     is looked up. max_norm: rows that are looked up are shortened to it first, in place (`embedding_renorm`).
     """
-    if unknown:
-        raise unexpected(embedding, unknown)
     if max_norm is not None:
         max_norm, norm_type = real("max_norm", max_norm), real("norm_type", norm_type)
         facts = {"padding_idx": padding_idx, "scale_grad_by_freq": scale_grad_by_freq}

@@ -8,7 +8,7 @@ from ...core import Array
 from ...core.checked import real, shown, truth
 from ...core.errors import InvalidProblemError
 from ...core.refusing import refuse_call
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import constant, shape_of
 from ...schedules.segments import By
 from ..indexing.indexed import indices_read
@@ -24,7 +24,7 @@ def embedding_bag(
     indices: Array, weight: Array, offsets: Array | None = None, per_sample_weights: Array | None = None, *,
     mode: str = "mean", padding_idx: int | None = None, include_last_offset: bool = False,
     scale_grad_by_freq: bool = False, max_norm: float | None = None, norm_type: float = 2.0, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[b, :] = the rows weight[i, :] of the indices i in bag b combined: mode sum, mean or max.
 
@@ -35,8 +35,6 @@ def embedding_bag(
     (`embedding_renorm`). The gradients of weight and per_sample_weights have the same bits in every run. A max's goes
     to the first of several rows. An index outside [0, rows) has no part.
     """
-    if unknown:
-        raise unexpected(embedding_bag, unknown)
     if not isinstance(mode, str) or mode not in _MODES:
         raise InvalidProblemError(f"mode must be one of {', '.join(_MODES)}, got {shown(mode)}")
     options = {"stream": stream, "preference": preference}

@@ -10,7 +10,7 @@ from ...core import Array
 from ...core.checked import whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
@@ -30,15 +30,12 @@ def _formula(text: str) -> Any:
 @entry(TakePlan)
 def vocab_parallel_embedding(
     indices: Array, weight: Array, vocab_start: int, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """Rows of the part of a table that starts at row vocab_start (Megatron's VocabParallelEmbedding), 0 for others.
 
     indices: of the whole table, any shape; weight: [rows of the part, dim]. The sum over devices is the look-up. 2
     launches; the gradient of weight has that of its own rows.
     """
-    if unknown:
-        raise unexpected(vocab_parallel_embedding, unknown)
     options = {"stream": stream, "preference": preference}
     shape, kind = shape_of(weight, "weight"), read(indices, "indices").element
     if len(shape) != 2 or kind not in INDICES:
@@ -54,14 +51,12 @@ def vocab_parallel_embedding(
 @entry(EmbeddingPlan)
 def embedding_add(
     indices: Array, weight: Array, positions: Array, position_weight: Array, types: Array | None = None,
-    type_weight: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    type_weight: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """weight[indices] + position_weight[positions] (+ type_weight[types]): the embeddings of BERT and GPT-2.
 
     positions and types broadcast against indices. A launch for each table and one that adds; a gradient of each table.
     """
-    if unknown:
-        raise unexpected(embedding_add, unknown)
     if (types is None) != (type_weight is None):
         raise InvalidProblemError("types and type_weight go together: give both, or neither")
     options = {"stream": stream, "preference": preference}
@@ -81,7 +76,7 @@ def embedding_add(
 @entry(GatherScatterPlan)
 def embedding_bag_tables(
     indices: Array, weight: Array, row_offsets: Array, per_sample_weights: Array | None = None, *, mode: str = "sum",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The bags of several tables in one launch (FBGEMM's table-batched embedding): y[t, b, :] of table t and bag b.
 
@@ -89,8 +84,6 @@ def embedding_bag_tables(
     [tables, bags, length], within their table, others (as -1) have no part; per_sample_weights likewise. mode: sum,
     mean or max. 2 launches; gradients as `embedding_bag`.
     """
-    if unknown:
-        raise unexpected(embedding_bag_tables, unknown)
     shape, tables = shape_of(indices, "indices"), shape_of(row_offsets, "row_offsets")
     if len(shape) != 3 or tables != (shape[0] + 1,):
         raise InvalidProblemError(

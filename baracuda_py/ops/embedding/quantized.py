@@ -12,7 +12,7 @@ from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.outputs import beside
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
@@ -54,7 +54,7 @@ def _checked(weight: Any, scale: Any, zero_point: Any, code: Any) -> tuple[Eleme
 @entry(TakePlan)
 def quantized_embedding(
     indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, *, code: str | None = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[..., :] = scale[i] · (weight[i, :] - zero_point[i]) of the rows i = indices[...]: a table of int8 or uint8.
 
@@ -63,8 +63,6 @@ def quantized_embedding(
     torch's quint4x2 (out must be dense then). 3 or 4 launches. A negative index counts from the end; one outside
     [-rows, rows) gives 0. The scales have gradients, the codes none.
     """
-    if unknown:
-        raise unexpected(quantized_embedding, unknown)
     options = {"stream": stream, "preference": preference}
     element, (_, dim) = _checked(weight, scale, zero_point, code)
     q = take(weight, indices, axis=0, **options)
@@ -99,15 +97,13 @@ def quantized_embedding_bag(
     indices: Array, weight: Array, scale: Array, zero_point: Array | None = None, offsets: Array | None = None,
     per_sample_weights: Array | None = None, *, code: str | None = None, mode: str = "mean",
     padding_idx: int | None = None, include_last_offset: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """`embedding_bag` of the rows that `quantized_embedding` makes of a quantised table (FBGEMM's, torch's byte rows).
 
     The rows of all tokens are made first, then combined: 6 launches. An index outside [0, rows) has no part. Gradients
     of the scales, of float zero points and of per_sample_weights.
     """
-    if unknown:
-        raise unexpected(quantized_embedding_bag, unknown)
     options = {"stream": stream, "preference": preference}
     _, (rows, _) = _checked(weight, scale, zero_point, code)
     shape = shape_of(indices, "indices")

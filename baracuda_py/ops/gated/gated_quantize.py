@@ -16,7 +16,7 @@ from ...core import (
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast as cast_values
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...schedules.rows import merge_rows, row_params
 from ..elementwise.unary_fields import MOST, UnaryFields, packed
 from ..elementwise.unary_kinds import draw_coefficients
@@ -174,15 +174,13 @@ _quantize = functional(GatedQuantizePlan)
 def gated_quantize(
     gate: Array, up: Array | None = None, *, kind: Any = "swiglu", to_element: Any = "float8_e4m3fn",
     order: str | None = None, alpha: float | None = None, limit: float | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(y, scales): act(gate) · up as float8 with a float32 scale for each row; see `GatedQuantizePlan`.
 
     With `up` left out, `gate` is an array of both, halves along the last axis in `order`, as of `gated_activation`.
     kind: swiglu, geglu, geglu_tanh, reglu, relu2_glu, or swiglu_oai, which takes `alpha` and `limit`.
     """
-    if unknown:
-        raise unexpected(gated_quantize, unknown)
     if up is None:
         gate, up = halves(gate, usual_order(kind, order))
     elif order is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import TensorRef
 from ...core.views import constant, shape_of
 from ...interop.arrays import read
@@ -68,15 +68,12 @@ def _chained(name: str, matrices: Sequence[Any], vectors: bool, out: Any, **opti
 @entry(GemmPlan)
 def multi_dot(
     matrices: Any, *, math_precision: str = "element", out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The product of two matrices or more, in the order of fewest multiplications (torch.linalg.multi_dot).
 
     The first may be a vector, a row, and the last one, a column: the result has no axis in their place. The order
     depends on the shapes alone; each product is one `matmul`.
     """
-    if unknown:
-        raise unexpected(multi_dot, unknown)
     if not isinstance(matrices, (list, tuple)) or len(matrices) < 2:
         raise InvalidProblemError(f"multi_dot takes a list of two matrices at least, got {shown(matrices)}")
     options = {"math_precision": math_precision, "stream": stream, "preference": preference}
@@ -86,11 +83,8 @@ def multi_dot(
 @entry(GemmPlan)
 def chain_matmul(
     *matrices: Any, math_precision: str = "element", out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The product of matrices in the order of fewest multiplications (torch.chain_matmul); of one, a copy of it."""
-    if unknown:
-        raise unexpected(chain_matmul, unknown)
     if not matrices:
         raise InvalidProblemError("chain_matmul takes a matrix at least")
     if len(matrices) == 1:
@@ -103,14 +97,11 @@ def chain_matmul(
 @entry(GemmPlan)
 def matrix_power(
     a: Array, n: int, *, math_precision: str = "element", out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """a @ a @ … of n times the square matrices a […, m, m] (torch.linalg.matrix_power), n >= 0.
 
     By squares, n = 13 being 1 + 4 + 8: at most 2 log₂ n products. n = 0 gives identity matrices, n = 1 a copy.
     """
-    if unknown:
-        raise unexpected(matrix_power, unknown)
     power, view = whole("matrix_power: n", n), read(a, "a")
     if len(view.shape) < 2 or view.shape[-1] != view.shape[-2]:
         raise InvalidProblemError(f"matrix_power: a must be square matrices, got shape {view.shape}")

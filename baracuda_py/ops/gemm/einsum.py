@@ -11,7 +11,7 @@ from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import permuted, shape_of, with_axis, without_axes
 from ...interop.arrays import read
 from ..elementwise.cast import cast
@@ -100,7 +100,7 @@ def _alone(x: Factor, wanted: Labels, options: Options, target: Any) -> Any:
 @entry(GemmPlan)
 def einsum(
     equation: Any, *operands: Any, path: Any = None, math_precision: str = "element", out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The sum of products that an equation names, "ij,jk->ik" (torch.einsum, numpy.einsum, jax.numpy.einsum).
 
@@ -120,8 +120,6 @@ def einsum(
     sum, to its element. A result of one operand with nothing to sum is a view of it, and one of a matrix product may be
     transposed in memory.
     """
-    if unknown:
-        raise unexpected(einsum, unknown)
     text, arrays = _spelled(equation, operands)
     found = solved(text, tuple([shape_of(x, f"operand {place}") for place, x in enumerate(arrays)]))
     steps = None if path is None else checked_path(path, len(arrays))
@@ -174,15 +172,13 @@ def _paired(
 @entry(GemmPlan)
 def tensordot(
     a: Array, b: Array, axes: Any = 2, *, math_precision: str = "element", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The sum of products along axes of a and axes of b (torch.tensordot, numpy.tensordot): a's others, then b's.
 
     axes: how many of a's last are summed with as many of b's first, or a list of a's and one of b's. Along an axis of
     extent 1 it broadcasts. One step of `einsum`, which says what is copied.
     """
-    if unknown:
-        raise unexpected(tensordot, unknown)
     ranks = len(shape_of(a, "a")), len(shape_of(b, "b"))
     if not isinstance(axes, (list, tuple)):
         count = whole("tensordot: axes", axes, 0, min(ranks))
@@ -199,15 +195,13 @@ def tensordot(
 @entry(GemmPlan)
 def dot_general(
     a: Array, b: Array, dimension_numbers: Any, *, math_precision: str = "element", out_element: Any = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The sum of products of ((a's summed, b's summed), (a's batch, b's batch)) axes (jax.lax.dot_general).
 
     The result has the batch axes, then a's others, then b's. out_element: of the result, by default that of a and b;
     float32 of 16-bit floats, any integer of integers. One step of `einsum`, which says what is copied.
     """
-    if unknown:
-        raise unexpected(dot_general, unknown)
     summed, batch = paired_axes("dot_general", a, b, dimension_numbers)
     element = None if out_element is None else ElementKind.of(out_element)
     options = Options(math_precision, stream, preference, element)

@@ -15,7 +15,7 @@ from ...core import (
 from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import FP8
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...schedules import gemm_fp8
 from ...schedules.gemm import ACTIVATIONS
@@ -230,7 +230,6 @@ def scaled_mm(
     a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, bias: Array | None = None,
     scale_result: Array | None = None, out_element: Any = "bfloat16", use_fast_accum: bool = False,
     element: Any = None, b_element: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """(scale_a · a) @ (scale_b · b) + bias of fp8 (torch._scaled_mm, torch.nn.functional.scaled_mm): see `Fp8GemmPlan`.
 
@@ -239,8 +238,6 @@ def scaled_mm(
     result is multiplied by before it is rounded. use_fast_accum: sums may be less exact; they are as exact with it.
     element, b_element: what uint8 operands hold, b the same as a by default.
     """
-    if unknown:
-        raise unexpected(scaled_mm, unknown)
     more = {name: kind for name, kind in (("element", element), ("b_element", b_element)) if kind is not None}
     scales = (_matrix(scale_a, "scale_a", -1), _matrix(scale_b, "scale_b", 0))
     scale_y = None if scale_result is None else reshaped(scale_result, (), "scale_result")

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import shape_of, transposed
 from ..scan.scan import cumsum
 from .contraction import of_any_backend
@@ -18,7 +18,7 @@ from .matmul import matmul
 @entry(GroupedGemmPlan)
 def grouped_mm(
     a: Array, b: Array, offsets: Array | None = None, bias: Array | None = None, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """Products of groups, by torch.nn.functional.grouped_mm's rules; offsets [groups]: where each group ends.
 
@@ -27,8 +27,6 @@ def grouped_mm(
     a [m, k], b [k, n] → [groups, m, n]: k in groups, `grouped_inner_gemm`.
     a [groups, m, k], b [groups, k, n] → [groups, m, n]: without offsets, `matmul`.
     """
-    if unknown:
-        raise unexpected(grouped_mm, unknown)
     ranks = len(shape_of(a, "a")), len(shape_of(b, "b"))
     given = {"out": out, "stream": stream, "preference": preference}
     if any(rank not in (2, 3) for rank in ranks):
@@ -52,14 +50,11 @@ def grouped_mm(
 @entry(GroupedGemmPlan)
 def ragged_dot(
     a: Array, b: Array, group_sizes: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """y[r] = a[r] b[g] for the rows r of group g, of which there are group_sizes[g] (jax.lax.ragged_dot).
 
     a [rows, k], b [groups, k, n], group_sizes [groups]; rows behind the last group give zeros. `grouped_gemm` of the
     running sums of the sizes: one launch more.
     """
-    if unknown:
-        raise unexpected(ragged_dot, unknown)
     ends = cumsum(group_sizes, axis=0, stream=stream, preference=of_any_backend(preference))
     return grouped_gemm(a, b, ends, out=out, stream=stream, preference=preference)

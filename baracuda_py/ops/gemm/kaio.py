@@ -12,18 +12,14 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.errors import UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...interop.arrays import read
 from .gemm import GemmPlan
 from .matmul import matmul
 
 
 def _entry(name: str, kind: ElementKind) -> Callable[..., Any]:
-    def function(
-        a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-    ) -> Any:
-        if unknown:
-            raise unexpected(function, unknown)
+    def function(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
         for operand, array in (("a", a), ("b", b)):
             if (got := read(array, operand).element) is not kind:
                 raise UnsupportedError(f"{name} takes {operand} in {kind}, got {got}; matmul takes every float")

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...interop.ordinals import ordinal
 from ...core.views import halves, shape_of, transposed, with_axis
 from ...interop.arrays import package_name
@@ -18,15 +18,13 @@ from .matmul import product
 @entry(GemmPlan)
 def linear(
     x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = None,
-    residual: Array | None = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    residual: Array | None = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """act(x @ weightᵀ + bias) + residual (torch.nn.functional.linear): x [*, in], weight [out, in] or [in], bias [out].
 
     activation: None, "relu", "gelu", "gelu_tanh" or "silu". residual has the result's shape. All of it is added in the
     accumulator, before the result is rounded once.
     """
-    if unknown:
-        raise unexpected(linear, unknown)
     more = {"stream": stream, "preference": preference}
     if len(shape_of(weight, "weight")) != 1:
         return _layer(x, transposed(weight, "weight"), bias, activation, residual, out, more)
@@ -39,14 +37,12 @@ def linear(
 def gated_linear(
     x: Array, gate_weight: Array, up_weight: Array, gate_bias: Array | None = None, up_bias: Array | None = None, *,
     activation: str | None = "silu", residual: Array | None = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """act(x @ gate_weightᵀ + gate_bias) · (x @ up_weightᵀ + up_bias) + residual (Shazeer 2020): x [*, in].
 
     Both weights are [out, in], the biases [out]; activation as in `linear`. One launch reads x once for both products.
     """
-    if unknown:
-        raise unexpected(gated_linear, unknown)
     shapes = {name: shape_of(w, name) for name, w in (("gate_weight", gate_weight), ("up_weight", up_weight))}
     for name, shape in shapes.items():
         if len(shape) != 2 or shape != shapes["gate_weight"]:
@@ -65,14 +61,12 @@ def gated_linear(
 @entry(GemmPlan)
 def linear_swiglu(
     x: Array, weight: Array, bias: Array | None = None, *, activation: str | None = "silu",
-    residual: Array | None = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    residual: Array | None = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`gated_linear` of one packed weight [2 · out, in], the gate's rows first, and one packed bias [2 · out].
 
     silu(x @ W₁ᵀ + b₁) · (x @ W₂ᵀ + b₂) + residual; activation "gelu" is geglu, "relu" reglu, None bilinear.
     """
-    if unknown:
-        raise unexpected(linear_swiglu, unknown)
     gate, up = halves(weight, "weight")
     gate_bias, up_bias = (None, None) if bias is None else halves(bias, "bias")
     return gated_linear(

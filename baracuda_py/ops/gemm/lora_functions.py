@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind, functional, registry
 from ...core.composed import composed, may_grow
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import beside, each_of
 from ...core.views import broadcast, shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise
@@ -42,7 +42,7 @@ def _vjp(dy: Array, x: Array, a: Array, b: Array, scale: Array | None, base: Arr
 def lora_matmul(
     x: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None,
     ranks: Array | None = None, base: Array | None = None, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[t] = base[t] + scale[i] (x[t] @ a[i]ᵀ) @ b[i]ᵀ with the adapter i of token t, or of the segment it is in.
 
@@ -50,8 +50,6 @@ def lora_matmul(
     or with offsets [num_ids + 1] one for each segment. scale: float32 [adapters]; ranks: [adapters]. x, a, b, scale and
     base have gradients, see `lora_matmul_backward`. See `LoraMatmulPlan`.
     """
-    if unknown:
-        raise unexpected(lora_matmul, unknown)
     options = {"out": out, "stream": stream, "preference": preference}
     return _forward(x, a, b, ids, offsets, scale, ranks, base, **options)
 
@@ -61,7 +59,7 @@ def lora_matmul_backward(
     dy: Array, a: Array, b: Array, ids: Array, offsets: Array | None = None, scale: Array | None = None,
     ranks: Array | None = None, x: Array | None = None, *, return_dx: bool = True, return_dbase: bool = True,
     return_da: bool = False, return_db: bool = False, return_dscale: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The gradients of `lora_matmul` that are asked for, in the order dx, dbase, da, db, dscale.
 
@@ -70,8 +68,6 @@ def lora_matmul_backward(
     rank, rounded to the element, and one `grouped_inner_gemm` each. What is beyond a rank has a gradient of 0, and so
     has an adapter without tokens.
     """
-    if unknown:
-        raise unexpected(lora_matmul_backward, unknown)
     flags = dict(zip(_GRADIENTS, (return_dx, return_dbase, return_da, return_db, return_dscale), strict=True))
     names = [name for name, flag in flags.items() if flag]
     if not names:

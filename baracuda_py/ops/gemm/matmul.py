@@ -143,11 +143,9 @@ def _as_rows(views: dict[str, Any]) -> dict[str, Any] | None:
 @entry(GemmPlan)
 def addmm(
     c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """beta · c + alpha · a @ b (torch.addmm, torch.baddbmm, torch.addmv): `matmul` with c, which broadcasts, first."""
-    if unknown:
-        raise unexpected(addmm, unknown)
     return matmul(a, b, c, alpha=alpha, beta=beta, out=out, stream=stream, preference=preference)
 
 

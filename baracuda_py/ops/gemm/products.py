@@ -8,7 +8,7 @@ from ...core import Array, Scalar
 from ...core.args import broadcasts_to
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.memo import memo
 from ...core.tensor import Shape
 from ...core.views import broadcast, permuted, reshaped, shape_of, transposed, with_axis, without_axes
@@ -33,10 +33,8 @@ def _axes(name: str, operand: str, x: Any, count: int) -> Shape:
 
 
 @entry(BinaryPlan, kind=BinaryKind.MUL)
-def outer(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def outer(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """y[i, j] = a[i] b[j] of two vectors (torch.outer, torch.ger; numpy.outer, for which flatten with reshape(-1))."""
-    if unknown:
-        raise unexpected(outer, unknown)
     _axes("outer", "a", a, 1)
     _axes("outer", "b", b, 1)
     options = {"out": out, "stream": stream, "preference": preference}
@@ -47,13 +45,11 @@ ger = outer
 
 
 @entry(BinaryPlan, kind=BinaryKind.MUL)
-def kron(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def kron(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Every element of a times all of b: y[i B + j] = a[i] b[j] along each axis of B in b (torch.kron, numpy.kron).
 
     The array of fewer axes has axes of extent 1 before its own. One launch.
     """
-    if unknown:
-        raise unexpected(kron, unknown)
     shapes = shape_of(a, "a"), shape_of(b, "b")
     rank = max(map(len, shapes))
     first, second = ((1,) * (rank - len(shape)) + shape for shape in shapes)
@@ -81,14 +77,12 @@ def _formula(text: str) -> Expression:
 @entry(GemmPlan)
 def addr(
     c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """beta · c + alpha · a[i] b[j] of two vectors (torch.addr), c broadcast. One launch; beta = 0 leaves c out.
 
     Of integers alpha and beta are integers.
     """
-    if unknown:
-        raise unexpected(addr, unknown)
     shape = (*_axes("addr", "a", a, 1), *_axes("addr", "b", b, 1))
     if not broadcasts_to(shape_of(c, "c"), shape):
         raise InvalidProblemError(f"addr: c must broadcast to shape {shape}, got {shape_of(c, 'c')}")
@@ -124,15 +118,13 @@ def _grouped(x: Any, labels: Labels, *groups: Labels, **options: Any) -> Any:
 @entry(GemmPlan)
 def addbmm(
     c: Array, a: Array, b: Array, *, beta: Scalar = 1.0, alpha: Scalar = 1.0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """beta · c + alpha · the sum over i of a[i] @ b[i] (torch.addbmm): a [i, m, k], b [i, k, n], c is broadcast.
 
     One matrix product, summed over i and k at once; an operand whose axes i and k are not evenly spaced as one is
     copied first, as a dense a is.
     """
-    if unknown:
-        raise unexpected(addbmm, unknown)
     left, right = _axes("addbmm", "a", a, 3), _axes("addbmm", "b", b, 3)
     if left[0] != right[0] or left[2] != right[1]:
         raise InvalidProblemError(f"addbmm: a must be [i, m, k] and b [i, k, n], got shapes {left} and {right}")
@@ -143,10 +135,8 @@ def addbmm(
 
 
 @entry(GemmPlan)
-def matvec(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def matvec(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """y[…, i] = the sum of a[…, i, k] b[…, k], other axes broadcast (numpy.matvec): `matmul` with stacks of vectors."""
-    if unknown:
-        raise unexpected(matvec, unknown)
     if len(shape_of(a, "a")) < 2 or not shape_of(b, "b"):
         raise InvalidProblemError(f"matvec: a must be […, m, k], b […, k], got {shape_of(a, 'a')}, {shape_of(b, 'b')}")
     to = None if out is None else with_axis(_one(out), -1, "out")
@@ -155,10 +145,8 @@ def matvec(a: Array, b: Array, *, out: Any = None, stream: Any = None, preferenc
 
 
 @entry(GemmPlan)
-def vecmat(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def vecmat(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
-    if unknown:
-        raise unexpected(vecmat, unknown)
     if not shape_of(a, "a") or len(shape_of(b, "b")) < 2:
         raise InvalidProblemError(f"vecmat: a must be […, k], b […, k, n], got {shape_of(a, 'a')}, {shape_of(b, 'b')}")
     options = {"stream": stream, "preference": preference}
@@ -177,7 +165,7 @@ def _one(out: Any) -> Any:
 @entry(GemmPlan)
 def bilinear(
     a: Array, b: Array, weight: Array, bias: Array | None = None, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[…, o] = the sum of a[…, i] weight[o, i, j] b[…, j] + bias[o] (torch.nn.functional.bilinear).
 
@@ -186,8 +174,6 @@ def bilinear(
     numbers, always by this way); or a times the weight, of o j, which are summed with b and have o first in memory. The
     weight or a is copied first where its axes are not evenly spaced as one.
     """
-    if unknown:
-        raise unexpected(bilinear, unknown)
     of_a, of_b, (outs, i, j) = shape_of(a, "a"), shape_of(b, "b"), _axes("bilinear", "weight", weight, 3)
     if not of_a or not of_b or of_a[:-1] != of_b[:-1] or (of_a[-1], of_b[-1]) != (i, j):
         raise InvalidProblemError(f"bilinear: a must be […, {i}] and b […, {j}] for the weight, got {of_a} and {of_b}")

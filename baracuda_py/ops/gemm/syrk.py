@@ -15,7 +15,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.composed import composed
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import Expression, elementwise
@@ -147,15 +147,13 @@ _syrk: Any = functional(SyrkPlan)
 def syrk(
     a: Array, c: Array | None = None, *, alpha: Any = 1.0, beta: Any = 1.0, trans: bool = False,
     math_precision: str = "element", out_element: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """alpha · a @ aᵀ + beta · c of matrices [*, n, k], or with `trans` alpha · aᵀ @ a + beta · c of [*, k, n].
 
     Both triangles of the result are there, with the same bits; of c [*, n, n] the lower one is read. `out` may be c.
     See `SyrkPlan` (scipy.linalg.blas.dsyrk has one triangle).
     """
-    if unknown:
-        raise unexpected(syrk, unknown)
     shape = shape_of(a, "a")
     if len(shape) < 2:
         raise InvalidProblemError(f"a must have shape [*, n, k], got {shape}")
@@ -179,15 +177,13 @@ def _scaled() -> Expression:
 def syrk_backward(
     dy: Array, a: Array, c: Array | None = None, *, alpha: Any = 1.0, beta: Any = 1.0, trans: bool = False,
     math_precision: str = "element", out_element: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(da, dc) of `syrk`: alpha (dy + dyᵀ) @ a, and beta (dy + dyᵀ) below the diagonal, beta dy on it, 0 above.
 
     dc is None without c. dy + dyᵀ is rounded to the element of a before it is multiplied; two launches, and three for
     dc.
     """
-    if unknown:
-        raise unexpected(syrk_backward, unknown)
     del out_element
     options = {"stream": stream, "preference": preference}
     to = each_of(out, 2)

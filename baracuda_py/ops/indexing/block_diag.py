@@ -17,7 +17,7 @@ from ...core import (
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX, FLOATS
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape, View
 from ...core.views import shape_of, with_axis
 from ...schedules.concat import IN_ROWS, rows_apart
@@ -259,13 +259,11 @@ block_diag_backward = functional(BlockDiagBackwardPlan)
 
 
 @entry(BlockDiagPlan)
-def block_diag(*matrices: Any, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def block_diag(*matrices: Any, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1.
 
     All have one element. One launch for each 64 matrices.
     """
-    if unknown:
-        raise unexpected(block_diag, unknown)
     if not matrices:
         raise InvalidProblemError("block_diag takes a matrix at least")
     rows = []

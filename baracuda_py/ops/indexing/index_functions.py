@@ -10,7 +10,7 @@ import numpy as np
 from ...core import Array, functional
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import broadcast, permuted, reshaped, shape_of, with_axis
 from ...interop.arrays import read
 from ..elementwise.binary_functions import mul
@@ -38,7 +38,6 @@ _REDUCE = {
 @entry(IndexPlan)
 def index(
     x: Array, key: Any, *, size: int | None = None, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x[key] with index arrays that broadcast together, and slices, integers, None and … mixed, as in NumPy.
 
@@ -46,8 +45,6 @@ def index(
     out of range the result is 0. An array of bool chooses the elements where it holds, `size` of them (0 behind the
     last, see `nonzero`). One launch, and three for each mask.
     """
-    if unknown:
-        raise unexpected(index, unknown)
     said = Key.of(x, key, size)
     view, axes = said.view(x)
     options = {"out": out, "stream": stream, "preference": preference}
@@ -57,7 +54,7 @@ def index(
 @entry(IndexPutPlan)
 def index_put(
     x: Array, key: Any, values: Any, *, accumulate: bool = False, size: int | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with `values` written to, or added at (accumulate), x[key] (torch.index_put, jax's x.at[key].set and .add).
 
@@ -65,8 +62,6 @@ def index_put(
     for one element the last one in the order of x[key] wins, and sums are made in that order. An index out of range
     writes nothing, nor do the entries behind those that a mask chooses (`size` of them, by default all that may be).
     """
-    if unknown:
-        raise unexpected(index_put, unknown)
     kind = ScatterKind.ADD if accumulate else ScatterKind.SET
     return _put(kind, x, key, values, size, out=out, stream=stream, preference=preference)
 
@@ -108,14 +103,12 @@ def _put(kind: ScatterKind, x: Any, key: Any, values: Any, size: int | None, **o
 @entry(IndexPutPlan)
 def put(
     x: Array, indices: Array, values: Any, *, accumulate: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with `values` written to, or added at, positions of its elements in row-major order (torch.put, numpy.put).
 
     values: of the shape of the indices, or what broadcasts to it.
     """
-    if unknown:
-        raise unexpected(put, unknown)
     options = {"stream": stream, "preference": preference}
     shape, places = shape_of(x, "x"), shape_of(indices, "indices")
     values = number_like(x, values, stream=stream)
@@ -141,14 +134,11 @@ def _coordinates(indices: Any) -> list[Any]:
 @entry(IndexPlan)
 def gather_nd(
     x: Array, indices: Array, *, batch_dims: int = 0, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """y[b…, i…] = x[b…, *indices[b…, i…]]: slices of x by coordinates (ONNX GatherND, tf.gather_nd).
 
     The last axis of indices has a coordinate for each of x's axes behind the batch_dims that both begin with.
     """
-    if unknown:
-        raise unexpected(gather_nd, unknown)
     keys = _coordinates(indices)
     axes = tuple(range(batch_dims, batch_dims + len(keys)))
     options = {"out": out, "stream": stream, "preference": preference}
@@ -158,14 +148,12 @@ def gather_nd(
 @entry(IndexPutPlan)
 def scatter_nd(
     x: Array, indices: Array, updates: Array, reduction: str = "none", *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with updates[i…] at x[indices[i…]]: slices written, or combined, by coordinates (ONNX ScatterND).
 
     reduction: none (the last one wins), add, mul, max or min.
     """
-    if unknown:
-        raise unexpected(scatter_nd, unknown)
     keys = _coordinates(indices)
     options = {"out": out, "stream": stream, "preference": preference}
     return put_combined(reduction, x, keys, updates, axes=tuple(range(len(keys))), **options)
@@ -207,11 +195,9 @@ def _along(x: Any, index: Any, src: Any, axis: Any) -> int:
 @entry(IndexPutPlan)
 def index_add(
     x: Array, index: Array, src: Array, *, axis: int, alpha: float = 1, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with the slices of alpha · src added to those that `index` names along `axis` (torch.index_add)."""
-    if unknown:
-        raise unexpected(index_add, unknown)
     options = {"stream": stream, "preference": preference}
     axis = _along(x, index, src, axis)
     src = src if alpha == 1 else mul(src, alpha, **options)
@@ -221,11 +207,8 @@ def index_add(
 @entry(IndexPutPlan)
 def index_copy(
     x: Array, index: Array, src: Array, *, axis: int, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with the slices of src in the place of those that `index` names along `axis` (torch.index_copy)."""
-    if unknown:
-        raise unexpected(index_copy, unknown)
     options = {"out": out, "stream": stream, "preference": preference}
     return _PUT[ScatterKind.SET](x, [index], src, axes=(_along(x, index, src, axis),), **options)
 
@@ -233,11 +216,8 @@ def index_copy(
 @entry(IndexPutPlan)
 def index_fill(
     x: Array, index: Array, value: Any, *, axis: int, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with `value`, a number or an array without axes, in the slices that `index` names along `axis`."""
-    if unknown:
-        raise unexpected(index_fill, unknown)
     axis = _along(x, index, None, axis)
     key = [FULL] * len(shape_of(x, "x"))
     key[axis] = index
@@ -248,15 +228,13 @@ def index_fill(
 @entry(ScatterPlan)
 def index_reduce(
     x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with the slices of src combined with those that `index` names along `axis` (torch.index_reduce).
 
     reduce: sum, prod, mean, amax or amin. include_self: whether what x has there is one of them. It is
     `scatter_reduce` of an index that all elements of a slice share, and has its gradients.
     """
-    if unknown:
-        raise unexpected(index_reduce, unknown)
     if len(found := shape_of(index, "index")) != 1:
         raise InvalidProblemError(f"index must be a vector, got shape {found}")
     axis, shape = _along(x, index, src, axis), shape_of(src, "src")
@@ -273,11 +251,8 @@ def index_reduce(
 @entry(ScatterPlan, kind=ScatterKind.SET)
 def put_along_axis(
     x: Array, indices: Array, values: Any, axis: int, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with `values` at positions along `axis` (numpy.put_along_axis, whose result is in place); see `scatter`."""
-    if unknown:
-        raise unexpected(put_along_axis, unknown)
     values = number_like(x, values, stream=stream)
     shape = list(shape_of(x, "x"))
     places = shape_of(indices, "indices")

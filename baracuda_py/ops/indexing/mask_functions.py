@@ -12,7 +12,7 @@ import numpy as np
 from ...core import Array, functional, registry
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import broadcast, constant, permuted, reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
@@ -31,15 +31,13 @@ _masked_scatter = functional(MaskedScatterPlan, "masked_scatter")
 @entry(MaskedSelectPlan)
 def masked_select(
     x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together.
 
     The number stays on the device, an int64 array without axes. size: of the result, by default that of all elements,
     which always suffices; behind those chosen it is fill_value.
     """
-    if unknown:
-        raise unexpected(masked_select, unknown)
     shapes = shape_of(x, "x"), shape_of(mask, "mask")
     try:
         shape = np.broadcast_shapes(*shapes)
@@ -52,11 +50,9 @@ def masked_select(
 @entry(MaskedSelectPlan)
 def extract(
     condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
-    if unknown:
-        raise unexpected(extract, unknown)
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
     return masked_select(x, condition, **options)
 
@@ -64,14 +60,11 @@ def extract(
 @entry(MaskedScatterPlan)
 def masked_scatter(
     x: Array, mask: Array, source: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with the elements of source, in order, where `mask` holds, which broadcasts to x (torch.masked_scatter).
 
     What the mask chooses beyond the elements of source stays as it is.
     """
-    if unknown:
-        raise unexpected(masked_scatter, unknown)
     options = {"out": out, "stream": stream, "preference": preference}
     return _masked_scatter(x, broadcast_to(mask, shape_of(x, "x"), "mask"), source, **options)
 
@@ -79,15 +72,13 @@ def masked_scatter(
 @entry(TakePlan)
 def compress(
     condition: Array, x: Array, *, axis: int | None = None, size: int | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(slices of x along `axis` where the vector `condition` is not 0, how many they are) (numpy.compress).
 
     axis: None takes the elements of x in row-major order. condition: may be shorter than the axis. size: of the result
     along it, by default the length of the condition; slices behind those chosen are 0.
     """
-    if unknown:
-        raise unexpected(compress, unknown)
     shape, given = shape_of(x, "x"), shape_of(condition, "condition")
     if len(given) != 1:
         raise InvalidProblemError(f"condition must be a vector, got shape {given}")
@@ -109,11 +100,9 @@ def compress(
 @entry(NonzeroPlan)
 def argwhere(
     x: Array, *, size: int | None = None, fill_value: int = -1, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(positions of the elements of x that are not 0, [size, axes of x], how many they are); `nonzero` transposed."""
-    if unknown:
-        raise unexpected(argwhere, unknown)
     options = {"size": size, "fill_value": fill_value, "stream": stream, "preference": preference}
     return _rows(x, each_of(out, 2), options)
 
@@ -133,11 +122,8 @@ def _rows(x: Any, out: Sequence[Any], options: dict[str, Any]) -> tuple[Any, Any
 @entry(NonzeroPlan)
 def nonzero_static(
     x: Array, *, size: int, fill_value: int = -1, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """`argwhere` without the number (torch.nonzero_static)."""
-    if unknown:
-        raise unexpected(nonzero_static, unknown)
     options = {"size": size, "fill_value": fill_value, "stream": stream, "preference": preference}
     return _rows(x, (*each_of(out, 1), None), options)[0]
 
@@ -148,11 +134,9 @@ _flat = functional(NonzeroPlan, "flatnonzero", flat=True)
 @entry(NonzeroPlan)
 def flatnonzero(
     x: Array, *, size: int | None = None, fill_value: int = -1, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
-    if unknown:
-        raise unexpected(flatnonzero, unknown)
     options = {"size": size, "fill_value": fill_value, "stream": stream, "preference": preference}
     to, number = each_of(out, 2)
     given = {} if number is None else {"count": number}
@@ -165,25 +149,19 @@ def flatnonzero(
 @entry(GatherPlan)
 def take_along_axis(
     x: Array, indices: Array, axis: int | None = -1, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """y[…, j, …] = x[…, indices[…, j, …], …], the other axes broadcast together (numpy.take_along_axis).
 
     axis: None picks elements of x by their place in row-major order. Out of range: see `gather`.
     """
-    if unknown:
-        raise unexpected(take_along_axis, unknown)
     return along(x, indices, axis, out=out, stream=stream, preference=preference)
 
 
 @entry(GatherPlan)
 def take_along_dim(
     x: Array, indices: Array, axis: int | None = None, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """`take_along_axis` by torch's name, whose axis is None by default."""
-    if unknown:
-        raise unexpected(take_along_dim, unknown)
     return along(x, indices, axis, out=out, stream=stream, preference=preference)
 
 
@@ -195,15 +173,13 @@ def _formula(text: str) -> Any:
 @entry(TakePlan)
 def trim_zeros(
     x: Array, trim: str = "fb", *, size: int | None = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(a vector without the zeros before its first and behind its last other element, how many are left).
 
     numpy.trim_zeros. The number stays on the device, an int64 array without axes. trim: "f" those before, "b" those
     behind, or both. size: of the result, by default that of x, which always suffices; behind those left it is 0.
     """
-    if unknown:
-        raise unexpected(trim_zeros, unknown)
     shape = shape_of(x, "x")
     sides = trim.lower() if isinstance(trim, str) else ""
     if len(shape) != 1 or sides not in ("f", "b", "fb", "bf"):

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.refusing import refuse_call
 from ...core.views import shape_of
 from ..elementwise.unary import neg  # type: ignore[attr-defined]
@@ -20,14 +20,11 @@ from .scatter import ScatterKind, ScatterPlan, scatter, scatter_add
 @entry(ScatterPlan, kind=ScatterKind.ADD)
 def scatter_sub(
     x: Array, index: Array, src: Array, *, axis: int, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """y = x less the tokens of src at positions along `axis` (jax.lax.scatter_sub): `scatter_add` of -src.
 
     Integers wrap. One launch more, and an array of src's shape.
     """
-    if unknown:
-        raise unexpected(scatter_sub, unknown)
     options = {"stream": stream, "preference": preference}
     indices_read(index, "index")
     refuse_call(scatter_add, {"x": x, "index": index, "src": src}, {"axis": axis}, out, preference)

@@ -9,7 +9,7 @@ from ...core import Array
 from ...core.checked import shown
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
@@ -34,15 +34,13 @@ def _named(reduce: Any) -> str:
 @entry(ScatterPlan)
 def scatter_reduce(
     x: Array, index: Array, src: Array, reduce: str, *, axis: int, include_self: bool = True, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """y = x with the tokens of src combined at positions along `axis` (torch.scatter_reduce); see `ScatterPlan`.
 
     reduce: sum, prod, mean, amax or amin. include_self: whether what x has there is one of them. One launch, or three
     where lines are long.
     """
-    if unknown:
-        raise unexpected(scatter_reduce, unknown)
     options = {"axis": axis, "include_self": include_self, "out": out, "stream": stream, "preference": preference}
     return _FUNCTIONS[_named(reduce)](x, index, src, **options)
 
@@ -122,7 +120,7 @@ def _product(t: _Tokens, dy: Any, y: Any) -> tuple[Any, Any]:
 @entry(ScatterBackwardPlan)
 def scatter_reduce_backward(
     dy: Array, x: Array, index: Array, src: Array, y: Array | None = None, reduce: str = "sum", *, axis: int,
-    include_self: bool = True, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    include_self: bool = True, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(dx, dsrc) of `scatter_reduce`; y is its result, which amax and amin need.
 
@@ -131,8 +129,6 @@ def scatter_reduce_backward(
     gradient 0. Up to ten launches of elements or tokens, and an array for each: composed of `gather`, `scatter_add` and
     formulas, in the accumulator. What out= gives takes a launch more, which copies.
     """
-    if unknown:
-        raise unexpected(scatter_reduce_backward, unknown)
     tokens = _Tokens(x, index, src, axis, include_self, {"stream": stream, "preference": preference})
     kind = _named(reduce)
     if kind in ("amax", "amin") and y is None:

@@ -10,7 +10,7 @@ from typing import Any
 from ...core import Array, registry
 from ...core.checked import real, sequence, shown, wholes
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...core.views import cut, permuted, shape_of
 from ...expressions.elementwise import elementwise
@@ -130,7 +130,7 @@ def gather_slices(
     x: Array, indices: Array, *, offset_dims: Sequence[int], collapsed_slice_dims: Sequence[int] = (),
     start_index_map: Sequence[int], slice_sizes: Sequence[int], operand_batching_dims: Sequence[int] = (),
     start_indices_batching_dims: Sequence[int] = (), mode: str = "fill", fill_value: float = 0, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Windows of x of the lengths slice_sizes, each beginning where an index says (jax.lax.gather).
 
@@ -140,8 +140,6 @@ def gather_slices(
     (clip). No number counts from the end. y may be a view whose axes are in another order than its memory. A launch for
     each axis of start_index_map and one that gathers; two more for a fill_value other than 0.
     """
-    if unknown:
-        raise unexpected(gather_slices, unknown)
     options = {"stream": stream, "preference": preference}
     said = _windows(
         x, indices, slice_sizes, start_index_map, collapsed_slice_dims, operand_batching_dims,
@@ -179,7 +177,7 @@ def scatter_slices(
     x: Array, indices: Array, updates: Array, reduction: str = "none", *, update_window_dims: Sequence[int],
     inserted_window_dims: Sequence[int] = (), scatter_dims_to_operand_dims: Sequence[int],
     operand_batching_dims: Sequence[int] = (), scatter_indices_batching_dims: Sequence[int] = (), mode: str = "fill",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with windows written, or combined, where indices say that they begin (jax.lax.scatter, scatter_add, …).
 
@@ -188,8 +186,6 @@ def scatter_slices(
     `gather_slices`, but that a window which does not lie within x is left out (fill or drop). reduction: none (the last
     in the order of the indices wins), add, mul, max or min. Gradients of none and add.
     """
-    if unknown:
-        raise unexpected(scatter_slices, unknown)
     options = {"stream": stream, "preference": preference}
     shape, values, given = shape_of(x, "x"), shape_of(updates, "updates"), shape_of(indices, "indices")
     window_axes = _numbers("update_window_dims", update_window_dims, len(values))
@@ -216,13 +212,11 @@ def scatter_slices(
 @entry(IndexPlan)
 def index_take(
     x: Array, indices: Sequence[Array], axes: Sequence[int], *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[i…, …] = the slice of x at indices[k][i…] along axis axes[k] for every k (jax.lax.index_take).
 
     The indices broadcast together; negative ones count from the end. See `IndexPlan`.
     """
-    if unknown:
-        raise unexpected(index_take, unknown)
     options = {"out": out, "stream": stream, "preference": preference}
     return picked_by(x, list(sequence("indices", indices, "arrays")), axes=axes, place=0, **options)

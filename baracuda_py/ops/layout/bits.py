@@ -8,7 +8,7 @@ from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.outputs import beside
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.memo import memo
 from ...core.views import permuted, shape_of, with_axis
 from ...expressions.elementwise import Expression, elementwise
@@ -42,14 +42,12 @@ def _big(bitorder: Any) -> bool:
 @entry(CastPlan)
 def packbits(
     x: Array, axis: int | None = None, bitorder: str = "big", *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """Whether elements are not 0, eight along an axis in a byte, those beyond the end 0 (numpy.packbits).
 
     bitorder: "big", the first in the highest bit, or "little". Without `axis` x is one axis.
     """
-    if unknown:
-        raise unexpected(packbits, unknown)
     found, more = read(x, "x").element, {"stream": stream, "preference": preference}
     if not (found.is_integer or found is BOOL):
         raise UnsupportedError(f"x must be bool or of integers, got {found}; compare it with 0")
@@ -67,14 +65,12 @@ def packbits(
 @entry(ViewCopyPlan)
 def unpackbits(
     x: Array, axis: int | None = None, count: int | None = None, bitorder: str = "big", *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The bits of bytes as uint8, eight for each along an axis (numpy.unpackbits).
 
     count: so many along the axis, below 0 fewer than there are, above them zeros. bitorder as of `packbits`.
     """
-    if unknown:
-        raise unexpected(unpackbits, unknown)
     found, more = read(x, "x").element, {"stream": stream, "preference": preference}
     if found is not U8:
         raise UnsupportedError(f"x must be uint8, got {found}")

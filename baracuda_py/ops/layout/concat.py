@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of, with_axis
 from ...schedules.concat import CAPACITY, KERNELS, concat_geometry, elements, joined
@@ -196,12 +196,8 @@ def _list(xs: Any) -> list[Any]:
 
 
 @entry(ConcatPlan)
-def stack(
-    xs: Sequence[Array], axis: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def stack(xs: Sequence[Array], axis: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Arrays of one shape along a new axis (torch.stack, numpy.stack), in one launch."""
-    if unknown:
-        raise unexpected(stack, unknown)
     given = _list(xs)
     at = place(axis, len(shape_of(given[0], "xs[0]")) + 1)
     for i, x in enumerate(given):
@@ -214,20 +210,16 @@ def stack(
 
 
 @entry(ConcatPlan)
-def hstack(xs: Sequence[Array], *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def hstack(xs: Sequence[Array], *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Arrays along axis 1, vectors along axis 0 (torch.hstack)."""
-    if unknown:
-        raise unexpected(hstack, unknown)
     given = [atleast_1d(x) for x in _list(xs)]
     at = min(1, len(shape_of(given[0], "xs[0]")) - 1)
     return concat(given, axis=at, out=out, stream=stream, preference=preference)
 
 
 @entry(ConcatPlan)
-def vstack(xs: Sequence[Array], *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def vstack(xs: Sequence[Array], *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Arrays along axis 0, vectors as rows (torch.vstack, torch.row_stack)."""
-    if unknown:
-        raise unexpected(vstack, unknown)
     return concat([atleast_2d(x) for x in _list(xs)], axis=0, out=out, stream=stream, preference=preference)
 
 
@@ -235,20 +227,14 @@ row_stack = vstack
 
 
 @entry(ConcatPlan)
-def dstack(xs: Sequence[Array], *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def dstack(xs: Sequence[Array], *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Arrays along axis 2, which matrices and vectors get first (torch.dstack)."""
-    if unknown:
-        raise unexpected(dstack, unknown)
     return concat([atleast_3d(x) for x in _list(xs)], axis=2, out=out, stream=stream, preference=preference)
 
 
 @entry(ConcatPlan)
-def column_stack(
-    xs: Sequence[Array], *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def column_stack(xs: Sequence[Array], *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Arrays along axis 1, vectors as columns (torch.column_stack)."""
-    if unknown:
-        raise unexpected(column_stack, unknown)
     given = []
     for x in _list(xs):
         few = len(shape_of(x, "xs")) < 2
@@ -259,20 +245,15 @@ def column_stack(
 @entry(ConcatPlan)
 def append(
     x: Array, values: Array, axis: int | None = None, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """values behind x along an axis, or behind the elements of x, both in one axis (numpy.append)."""
-    if unknown:
-        raise unexpected(append, unknown)
     pair = [x, values] if axis is not None else [raveled(x, stream), raveled(values, stream)]
     return concat(pair, axis=0 if axis is None else axis, out=out, stream=stream, preference=preference)
 
 
 @entry(ConcatPlan)
-def block(xs: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def block(xs: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Arrays in nested lists put together, the innermost along the last axis (numpy.block): a launch for each list."""
-    if unknown:
-        raise unexpected(block, unknown)
     depth, inner = 0, xs
     while isinstance(inner, (list, tuple)):
         depth, inner = depth + 1, _list(inner)[0]

@@ -13,7 +13,7 @@ from ...core import Array
 from ...core.checked import whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...core.views import broadcast, shape_of, with_axis
 from ..indexing.take import TakePlan, take
@@ -50,14 +50,11 @@ def _indices(name: str, given: Any, low: int, high: int) -> list[int]:
 @entry(ConcatPlan)
 def delete(
     x: Array, index: Any, axis: int | None = None, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x without what lies at some indices along an axis, integers or a slice (numpy.delete).
 
     Without `axis` x is one axis. The host must know the indices.
     """
-    if unknown:
-        raise unexpected(delete, unknown)
     x, at, extent = _flat(x, axis, stream)
     gone = {i % extent for i in _indices("index", index, -extent, extent - 1)}
     kept, start = [], 0
@@ -71,15 +68,13 @@ def delete(
 @entry(ConcatPlan)
 def insert(
     x: Array, index: Any, values: Array, axis: int | None = None, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with values before some indices along an axis (numpy.insert); without `axis` x is one axis.
 
     index: an integer, before which all of `values` go, the first axis of `values` along `axis`; or several, of x as it
     was, one for each slice of `values`. values: an array of x's element that broadcasts to its place.
     """
-    if unknown:
-        raise unexpected(insert, unknown)
     x, at, extent = _flat(x, axis, stream)
     own, alone = shape_of(x, "x"), isinstance(index, (int, np.integer))
     where = [i + extent if i < 0 else i for i in _indices("index", index, -extent, extent)]
@@ -111,10 +106,8 @@ def _spread(values: Array, own: Shape, at: int) -> Array:
 
 
 @entry(PadPlan)
-def resize(x: Array, shape: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def resize(x: Array, shape: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The elements of x, again and again, in another shape of any size (numpy.resize)."""
-    if unknown:
-        raise unexpected(resize, unknown)
     wanted = wholes("shape", (shape,) if isinstance(shape, (int, np.integer)) else shape)
     flat = raveled(x, stream)
     have, need = shape_of(flat, "x")[0], math.prod(wanted)
@@ -128,11 +121,9 @@ def resize(x: Array, shape: Any, *, out: Any = None, stream: Any = None, prefere
 @entry(TakePlan)
 def combinations(
     x: Array, r: int = 2, with_replacement: bool = False, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """All choices of r elements of a vector, as rows, in order (torch.combinations). The host counts them out."""
-    if unknown:
-        raise unexpected(combinations, unknown)
     shape = shape_of(x, "x")
     if len(shape) != 1:
         raise InvalidProblemError(f"x must be a vector, got shape {shape}")
@@ -142,15 +133,11 @@ def combinations(
 
 
 @entry(ConcatPlan)
-def concat_mla_k(
-    k_nope: Array, k_rope: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def concat_mla_k(k_nope: Array, k_rope: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Keys of latent attention: the part without positions of each head, then the rotated part that all heads share.
 
     k_nope: (…, heads, d); k_rope: (…, 1, r). The result is (…, heads, d + r), written without a copy of k_rope.
     """
-    if unknown:
-        raise unexpected(concat_mla_k, unknown)
     own, shared = shape_of(k_nope, "k_nope"), shape_of(k_rope, "k_rope")
     if len(own) < 2 or len(shared) != len(own) or (*own[:-2], 1) != shared[:-1]:
         raise InvalidProblemError(f"k_rope must have shape {(*own[:-2], 1, 'r')} beside k_nope {own}, got {shared}")

@@ -19,7 +19,7 @@ from ...core.checked import whole, wholes
 from ...core.composed import composed
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of, with_axis, without_axes
 from ...schedules.copy import layout_of
@@ -303,15 +303,13 @@ def _rank(kernel_size: Any) -> int:
 @entry(Im2colPlan)
 def im2col(
     x: Array, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The windows of images as columns (torch.nn.functional.unfold); see `Im2colPlan`.
 
     x: (batch, channels, *spatial), or without batch; as many spatial axes as kernel_size has, two where it is a number.
     The result is (batch, channels · product of kernel_size, windows). padding may have (before, after) for each axis.
     """
-    if unknown:
-        raise unexpected(im2col, unknown)
     rank = _rank(kernel_size)
     shape = shape_of(x, "x")
     if len(shape) not in (rank + 1, rank + 2):
@@ -340,14 +338,12 @@ def _col2im_back(
 @entry(Col2imPlan)
 def col2im(
     x: Array, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Images that add up the columns of windows (torch.nn.functional.fold), in a fixed order; see `Col2imPlan`.
 
     x: (batch, channels · product of kernel_size, windows), or without batch; output_size: the spatial extents.
     """
-    if unknown:
-        raise unexpected(col2im, unknown)
     spatial = wholes("output_size", output_size)
     size = _sizes(kernel_size, len(spatial), "kernel_size")
     shape = shape_of(x, "x")

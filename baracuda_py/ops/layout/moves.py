@@ -10,7 +10,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import whole, wholes
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.memo import memo
 from ...core.tensor import Shape
 from ...core.views import shape_of
@@ -26,10 +26,8 @@ def _copied(x: Array, walk: Walk, **more: Any) -> Any:
 
 
 @entry(ViewCopyPlan)
-def copy(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def copy(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x in memory of its own, row-major (torch.clone with contiguous_format, numpy.copy)."""
-    if unknown:
-        raise unexpected(copy, unknown)
     return _copied(x, Walk.of(shape_of(x, "x")), out=out, stream=stream, preference=preference)
 
 
@@ -37,24 +35,16 @@ clone = copy
 
 
 @entry(ViewCopyPlan)
-def permute_copy(
-    x: Array, *axes: Any, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def permute_copy(x: Array, *axes: Any, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x with its axes in the order `axes`, numbers or one tuple, in memory of its own (torch.permute_copy)."""
-    if unknown:
-        raise unexpected(permute_copy, unknown)
     shape = shape_of(x, "x")
     order = full_order(places(listed(axes), len(shape), "axes"), len(shape))
     return _copied(x, Walk.of(shape).permuted(order), out=out, stream=stream, preference=preference)
 
 
 @entry(ViewCopyPlan)
-def transpose_copy(
-    x: Array, *axes: Any, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def transpose_copy(x: Array, *axes: Any, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """What `transpose` sees, in memory of its own (torch.transpose_copy)."""
-    if unknown:
-        raise unexpected(transpose_copy, unknown)
     shape = shape_of(x, "x")
     walk = Walk.of(shape).permuted(order_of(axes, len(shape)))
     return _copied(x, walk, out=out, stream=stream, preference=preference)
@@ -73,12 +63,8 @@ def _broadcast(shape: Shape, wanted: Shape) -> Walk:
 
 
 @entry(ViewCopyPlan)
-def expand_copy(
-    x: Array, sizes: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def expand_copy(x: Array, sizes: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x with its axes of extent 1 repeated, -1 keeping an extent, in memory of its own (torch.expand_copy)."""
-    if unknown:
-        raise unexpected(expand_copy, unknown)
     shape = shape_of(x, "x")
     walk = _broadcast(shape, expanded(shape, (sizes,) if isinstance(sizes, (int, np.integer)) else sizes))
     return _copied(x, walk, out=out, stream=stream, preference=preference)
@@ -97,12 +83,8 @@ def flipped(shape: Shape, axes: Shape) -> Walk:
 
 
 @entry(ViewCopyPlan)
-def flip(
-    x: Array, axis: Any = None, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def flip(x: Array, axis: Any = None, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x with the order along an axis, several, or all of them reversed (torch.flip, numpy.flip)."""
-    if unknown:
-        raise unexpected(flip, unknown)
     shape = shape_of(x, "x")
     axes = tuple(range(len(shape))) if axis is None else places(axis, len(shape))
     return _copied(x, flipped(shape, axes), out=out, stream=stream, preference=preference)
@@ -112,29 +94,22 @@ rev = flip
 
 
 @entry(ViewCopyPlan)
-def fliplr(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def fliplr(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x with the order along axis 1 reversed (torch.fliplr)."""
-    if unknown:
-        raise unexpected(fliplr, unknown)
     return flip(x, 1, out=out, stream=stream, preference=preference)
 
 
 @entry(ViewCopyPlan)
-def flipud(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def flipud(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x with the order along axis 0 reversed (torch.flipud)."""
-    if unknown:
-        raise unexpected(flipud, unknown)
     return flip(x, 0, out=out, stream=stream, preference=preference)
 
 
 @entry(ViewCopyPlan)
 def rot90(
     x: Array, k: int = 1, axes: Any = (0, 1), *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x turned k times by a quarter, from the first of two axes to the second (torch.rot90, numpy.rot90)."""
-    if unknown:
-        raise unexpected(rot90, unknown)
     shape = shape_of(x, "x")
     held = places(axes, len(shape), "axes")
     if len(held) != 2:
@@ -167,14 +142,12 @@ def tiled(shape: Shape, reps: Shape) -> Walk:
 
 
 @entry(ViewCopyPlan)
-def tile(x: Array, reps: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def tile(x: Array, reps: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x laid out again and again, reps[a] times along axis a (torch.tile, numpy.tile, Tensor.repeat).
 
     Where `reps` has fewer items than x axes, they are those of the last axes; where it has more, x gets axes before
     its own.
     """
-    if unknown:
-        raise unexpected(tile, unknown)
     shape = shape_of(x, "x")
     held = wholes("reps", (reps,) if isinstance(reps, (int, np.integer)) else reps)
     return _copied(x, tiled(shape, held), out=out, stream=stream, preference=preference)
@@ -194,11 +167,9 @@ def _cut(shape: Shape, cuts: tuple[tuple[int, int, int], ...]) -> Walk:
 @entry(ViewCopyPlan)
 def slice_copy(
     x: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x[start:stop:step] along one axis, in memory of its own (torch.slice_copy); step may be below 0."""
-    if unknown:
-        raise unexpected(slice_copy, unknown)
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
     here = bounds(shape[at], start, stop, step)
@@ -209,11 +180,8 @@ def slice_copy(
 @entry(ViewCopyPlan)
 def narrow_copy(
     x: Array, axis: int, start: int, length: int, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """What `narrow` sees, in memory of its own (torch.narrow_copy)."""
-    if unknown:
-        raise unexpected(narrow_copy, unknown)
     extent = shape_of(x, "x")[place(axis, len(shape_of(x, "x")))]
     first = whole("start", start, -extent, extent)
     first = first + extent if first < 0 else first
@@ -224,11 +192,9 @@ def narrow_copy(
 @entry(ViewCopyPlan)
 def diagonal_copy(
     x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """What `diagonal` sees, in memory of its own (torch.diagonal_copy)."""
-    if unknown:
-        raise unexpected(diagonal_copy, unknown)
     shape = shape_of(x, "x")
     first, second = place(axis1, len(shape), "axis1"), place(axis2, len(shape), "axis2")
     if first == second:
@@ -240,11 +206,8 @@ def diagonal_copy(
 @entry(ViewCopyPlan)
 def unfold_copy(
     x: Array, axis: int, size: int, step: int, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """What `unfold` sees, in memory of its own (torch.unfold_copy). Its gradient adds up where windows overlap."""
-    if unknown:
-        raise unexpected(unfold_copy, unknown)
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
     walk = Walk.of(shape).windowed(at, whole("size", size, 0, shape[at]), whole("step", step, 1))
@@ -303,23 +266,17 @@ def pixel_unshuffled(shape: Shape, downscale_factor: Any) -> Walk:
 
 
 @entry(ViewCopyPlan)
-def pixel_shuffle(
-    x: Array, upscale_factor: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def pixel_shuffle(x: Array, upscale_factor: int, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """[…, C r r, H, W] to […, C, H r, W r]: channels become pixels (torch.nn.functional.pixel_shuffle)."""
-    if unknown:
-        raise unexpected(pixel_shuffle, unknown)
     walk = pixel_shuffled(shape_of(x, "x"), upscale_factor)
     return _copied(x, walk, out=out, stream=stream, preference=preference)
 
 
 @entry(ViewCopyPlan)
 def pixel_unshuffle(
-    x: Array, downscale_factor: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    x: Array, downscale_factor: int, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Any:
     """[…, C, H r, W r] to […, C r r, H, W]: pixels become channels (torch.nn.functional.pixel_unshuffle)."""
-    if unknown:
-        raise unexpected(pixel_unshuffle, unknown)
     walk = pixel_unshuffled(shape_of(x, "x"), downscale_factor)
     return _copied(x, walk, out=out, stream=stream, preference=preference)
 
@@ -327,14 +284,11 @@ def pixel_unshuffle(
 @entry(ViewCopyPlan)
 def depth_to_space(
     x: Array, block_size: int, mode: str = "DCR", *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """Channels as blocks of pixels; of channels (block row, block column, C) with "DCR", else "CRD" (pixel_shuffle).
 
     ONNX's DepthToSpace, of x with shape (…, channels, height, width).
     """
-    if unknown:
-        raise unexpected(depth_to_space, unknown)
     shape = shape_of(x, "x")
     _rank(shape, 3, "(…, channels, height, width)")
     r = whole("block_size", block_size, 1)
@@ -345,11 +299,8 @@ def depth_to_space(
 @entry(ViewCopyPlan)
 def space_to_depth(
     x: Array, block_size: int, mode: str = "DCR", *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """Blocks of pixels as channels, the opposite of `depth_to_space` (ONNX's SpaceToDepth; patches of images)."""
-    if unknown:
-        raise unexpected(space_to_depth, unknown)
     shape = shape_of(x, "x")
     _rank(shape, 3, "(…, channels, height, width)")
     r = _factor("block_size", block_size, math.gcd(*shape[-2:]), "height and the width")
@@ -363,12 +314,8 @@ def _blocks_first(mode: Any) -> bool:
 
 
 @entry(ViewCopyPlan)
-def channel_shuffle(
-    x: Array, groups: int, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def channel_shuffle(x: Array, groups: int, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Channels (g, C / g) of axis 1 in the order (C / g, g) (torch.nn.functional.channel_shuffle)."""
-    if unknown:
-        raise unexpected(channel_shuffle, unknown)
     shape = shape_of(x, "x")
     _rank(shape, 3, "(batch, channels, …)")
     g = _factor("groups", groups, shape[1], "channels")

@@ -18,7 +18,7 @@ from ...core.checked import checked
 from ...core.element import INDICES
 from ...core.element import cast as cast_values
 from ...core.element import encode
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...schedules.map import STRIDED, THREADS, chunked, lay_out, map_params, strided, takes, widths
 from ..indexing.indexed import MOVED
@@ -180,13 +180,11 @@ _one_hot = functional(OneHotPlan, "one_hot")
 @entry(OneHotPlan)
 def one_hot(
     index: Array, classes: int, *, axis: int = -1, on: Any = 1, off: Any = 0, element: Any = "int64", out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Vectors of `classes` elements, of which the one at the index is `on` (torch.nn.functional.one_hot).
 
     axis: where they lie in the result. element: of the result. An index outside has none that is on, as in JAX.
     """
-    if unknown:
-        raise unexpected(one_hot, unknown)
     facts = {"classes": classes, "axis": axis, "on": on, "off": off, "element": ElementKind.of(element)}
     return _one_hot(index, **facts, out=out, stream=stream, preference=preference)

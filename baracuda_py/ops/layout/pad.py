@@ -20,7 +20,7 @@ from ...core.checked import INT32, INT64, MAX_AXES, checked, sequence, shown, wh
 from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.numbers import met
 from ...core.tensor import Shape
 from ...core.views import shape_of
@@ -264,7 +264,7 @@ def _cropped(x: Array, widths: tuple[tuple[int, int], ...]) -> tuple[Array, tupl
 @entry(PadPlan)
 def pad(
     x: Array, pad: Any, mode: str = "constant", value: Any = 0, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with elements put before and behind along axes (torch.nn.functional.pad, numpy.pad); see `PadPlan`.
 
@@ -272,8 +272,6 @@ def pad(
     from the first on, one pair for all, or a number. mode: "constant", "reflect", "replicate" ("edge"), "circular"
     ("wrap") or "symmetric".
     """
-    if unknown:
-        raise unexpected(globals()["pad"], unknown)
     widths = _widths(pad, shape_of(x, "x"))
     given = _MODES.get(mode, mode) if isinstance(mode, str) else mode
     value = 0 if value is None else value
@@ -288,11 +286,8 @@ constant_pad_nd = pad
 @entry(PadPlan)
 def pad_in_dim(
     x: Array, padding_value: Any, padding_config: Any, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with (before, after, between) elements of `padding_value` along each axis (jax.lax.pad), below 0 taken away."""
-    if unknown:
-        raise unexpected(pad_in_dim, unknown)
     config = sequence("padding_config", padding_config, "(before, after, between)")
     each = [wholes(f"padding_config[{i}]", one, -INT64, INT64, "integers") for i, one in enumerate(config)]
     if any(len(one) != 3 for one in each):
@@ -306,14 +301,11 @@ def pad_in_dim(
 @entry(PadPlan)
 def roll(
     x: Array, shifts: Any, axis: Any = None, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with its elements `shifts` further along an axis, or several, those beyond the end at the start (torch.roll).
 
     Without `axis` x is rolled as one axis, in its row-major order.
     """
-    if unknown:
-        raise unexpected(roll, unknown)
     shape = shape_of(x, "x")
     if axis is None:
         flat = raveled(x, stream)

@@ -17,7 +17,7 @@ from ...core.benchmark import BYTES, Benchmark
 from ...core.checked import whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of
 from ...interop.arrays import read
@@ -116,15 +116,13 @@ run_index = functional(RunIndexPlan)
 @entry(ViewCopyPlan)
 def repeat_interleave(
     x: Array, repeats: Any, axis: int | None = None, *, total: int | None = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """Each element of x along an axis `repeats` times, one behind the other (torch.repeat_interleave, numpy.repeat).
 
     repeats: a number, or an array of counts on the device, one for each element; then `total` is what they add up to.
     Where they make less, what is left is 0; where they make more, the rest is left out. Without `axis` x is one axis.
     """
-    if unknown:
-        raise unexpected(repeat_interleave, unknown)
     if axis is None:
         x, axis = raveled(x, stream), 0
     shape = shape_of(x, "x")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import Args, Array, Exact, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output
 from ...core.benchmark import BYTES, Benchmark
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of, with_axis, without_axes
 from ...interop.jax_arrays import staged
@@ -108,14 +108,11 @@ def _copied(x: Array, parts: Sequence[Array], axis: int, out: Any, options: dict
 @entry(SplitCopyPlan)
 def split_copy(
     x: Array, split_size: Any, axis: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """Copies of the parts of x along an axis: of `split_size` elements each, or of the sizes listed (torch.split_copy).
 
     Together in one launch; `split` has views.
     """
-    if unknown:
-        raise unexpected(split_copy, unknown)
     parts = split(x, split_size, axis)
     at = place(axis, len(shape_of(x, "x")))
     return _copied(x, parts, at, _listed(out), {"stream": stream, "preference": preference})
@@ -125,15 +122,11 @@ split_with_sizes_copy = split_copy
 
 
 @entry(SplitCopyPlan)
-def unbind_copy(
-    x: Array, axis: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def unbind_copy(x: Array, axis: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Copies of the slices of x at each index of an axis (torch.unbind_copy), in one launch; `unbind` has views.
 
     Of an axis of extent 0 there are none.
     """
-    if unknown:
-        raise unexpected(unbind_copy, unknown)
     shape, options = shape_of(x, "x"), {"stream": stream, "preference": preference}
     at, out = place(axis, len(shape)), _listed(out)
     held = None if out is None else [with_axis(one, at, "out") for one in each_of(out, shape[at])]

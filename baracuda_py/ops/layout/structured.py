@@ -18,7 +18,7 @@ from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.memory import raise_lacking
 from ...core.outputs import beside
 from ...core.views import shape_of, with_axis
@@ -44,15 +44,11 @@ def _diagonals(values: Array, rows: int, columns: int, start: int, down: int, ou
 
 
 @entry(ViewCopyPlan)
-def toeplitz(
-    c: Array, r: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def toeplitz(c: Array, r: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The matrix with first column c and first row r whose diagonals are constant (scipy.linalg.toeplitz).
 
     r[0] is not looked at; without r it is c, of complex numbers to be conjugated by the caller.
     """
-    if unknown:
-        raise unexpected(toeplitz, unknown)
     more = {"stream": stream, "preference": preference}
     column, row = raveled(c, stream), raveled(c if r is None else r, stream)
     m, n = shape_of(column, "c")[0], shape_of(row, "r")[0]
@@ -61,12 +57,8 @@ def toeplitz(
 
 
 @entry(ViewCopyPlan)
-def hankel(
-    c: Array, r: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def hankel(c: Array, r: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The matrix with first column c and last row r, 0 without, whose anti-diagonals are constant (scipy's hankel)."""
-    if unknown:
-        raise unexpected(hankel, unknown)
     more = {"stream": stream, "preference": preference}
     column = raveled(c, stream)
     m = shape_of(column, "c")[0]
@@ -77,10 +69,8 @@ def hankel(
 
 
 @entry(ViewCopyPlan)
-def circulant(c: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def circulant(c: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The matrix whose columns are c, each rolled by one more than the one before (scipy.linalg.circulant)."""
-    if unknown:
-        raise unexpected(circulant, unknown)
     more = {"stream": stream, "preference": preference}
     column = raveled(c, stream)
     n = shape_of(column, "c")[0]
@@ -92,14 +82,11 @@ def circulant(c: Array, *, out: Any = None, stream: Any = None, preference: Any 
 @entry(ViewCopyPlan)
 def convolution_matrix(
     a: Array, n: int, mode: str = "full", *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The matrix whose product with a vector of n is its convolution with a (scipy.linalg.convolution_matrix).
 
     mode: the rows of "full", of "same" as many as the longer of the two has, or of "valid" those without an end.
     """
-    if unknown:
-        raise unexpected(convolution_matrix, unknown)
     more = {"stream": stream, "preference": preference}
     taps = raveled(a, stream)
     m, count = shape_of(taps, "a")[0], whole("n", n, 1)
@@ -112,10 +99,8 @@ def convolution_matrix(
 
 
 @entry(ConcatPlan)
-def leslie(f: Array, s: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def leslie(f: Array, s: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The matrix with first row f and s below its main diagonal, 0 elsewhere (scipy.linalg.leslie)."""
-    if unknown:
-        raise unexpected(leslie, unknown)
     more = {"stream": stream, "preference": preference}
     n = shape_of(f, "f")[0] if shape_of(f, "f") else 0
     if len(shape_of(f, "f")) != 1 or shape_of(s, "s") != (n - 1,) or n < 2:
@@ -125,10 +110,8 @@ def leslie(f: Array, s: Array, *, out: Any = None, stream: Any = None, preferenc
 
 
 @entry(ConcatPlan)
-def companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The companion matrix of a polynomial's coefficients, the highest power first (scipy.linalg.companion)."""
-    if unknown:
-        raise unexpected(companion, unknown)
     shape, kind, more = shape_of(a, "a"), read(a, "a").element, {"stream": stream, "preference": preference}
     if len(shape) != 1 or shape[0] < 2:
         raise InvalidProblemError(f"a must have two coefficients at least, got shape {shape}")
@@ -142,13 +125,11 @@ def companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any 
 
 
 @entry(TakePlan)
-def fiedler_companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def fiedler_companion(a: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The pentadiagonal companion matrix of a polynomial's coefficients (scipy.linalg.fiedler_companion).
 
     a: the highest power first, two at least. Its eigenvalues are the roots, as those of `companion`.
     """
-    if unknown:
-        raise unexpected(fiedler_companion, unknown)
     shape, kind, more = shape_of(a, "a"), read(a, "a").element, {"stream": stream, "preference": preference}
     if len(shape) != 1 or shape[0] < 2:
         raise InvalidProblemError(f"a must have two coefficients at least, got shape {shape}")

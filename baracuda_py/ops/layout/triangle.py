@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...schedules.map import STRIDED, THREADS, chunked, lay_out, map_params, strided, takes, widths
 from ..indexing.indexed import MOVED
 
@@ -177,20 +177,12 @@ triangle_backward = functional(TriangleBackwardPlan)
 
 
 @entry(TrianglePlan, upper=True)
-def triu(
-    x: Array, diagonal: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def triu(x: Array, diagonal: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x on and above a diagonal of its last two axes, 0 elsewhere (torch.triu, numpy.triu); 1 is above the main one."""
-    if unknown:
-        raise unexpected(triu, unknown)
     return _triangle(x, upper=True, diagonal=diagonal, out=out, stream=stream, preference=preference)
 
 
 @entry(TrianglePlan, upper=False)
-def tril(
-    x: Array, diagonal: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def tril(x: Array, diagonal: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x on and below a diagonal of its last two axes, 0 elsewhere (torch.tril, numpy.tril)."""
-    if unknown:
-        raise unexpected(tril, unknown)
     return _triangle(x, upper=False, diagonal=diagonal, out=out, stream=stream, preference=preference)

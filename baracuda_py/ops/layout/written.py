@@ -11,7 +11,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import INT64, whole, wholes
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import View, dense_strides
 from ...core.views import broadcast, shape_of, storage_offset, with_axis, without_axes
 from ...interop.arrays import package_name, read
@@ -36,11 +36,9 @@ _integers = (int, np.integer)
 @entry(ViewScatterPlan)
 def diag_embed(
     x: Array, offset: int = 0, axis1: int = -2, axis2: int = -1, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The last axis of x as a diagonal of two axes of the result, 0 elsewhere (torch.diag_embed)."""
-    if unknown:
-        raise unexpected(diag_embed, unknown)
     shape = shape_of(x, "x")
     if not shape:
         raise InvalidProblemError("x must have an axis at least, got shape ()")
@@ -56,12 +54,8 @@ def diag_embed(
 
 
 @entry(ViewCopyPlan)
-def diag(
-    x: Array, diagonal: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def diag(x: Array, diagonal: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """A diagonal of a matrix, copied, or a matrix with a vector as a diagonal, 0 elsewhere (torch.diag, numpy.diag)."""
-    if unknown:
-        raise unexpected(diag, unknown)
     rank = len(shape_of(x, "x"))
     if rank not in (1, 2):
         raise InvalidProblemError(f"x must be a vector or a matrix, got shape {shape_of(x, 'x')}")
@@ -70,23 +64,17 @@ def diag(
 
 
 @entry(ViewScatterPlan)
-def diagflat(
-    x: Array, offset: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def diagflat(x: Array, offset: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """A matrix with the elements of x as a diagonal, 0 elsewhere (torch.diagflat)."""
-    if unknown:
-        raise unexpected(diagflat, unknown)
     return diag_embed(raveled(x, stream), offset, out=out, stream=stream, preference=preference)
 
 
 @entry(ViewScatterPlan)
 def diagonal_scatter(
     x: Array, src: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with the diagonal that `diagonal` sees replaced by src (torch.diagonal_scatter)."""
-    if unknown:
-        raise unexpected(diagonal_scatter, unknown)
     shape = shape_of(x, "x")
     first, second = place(axis1, len(shape), "axis1"), place(axis2, len(shape), "axis2")
     if first == second:
@@ -95,17 +83,13 @@ def diagonal_scatter(
 
 
 @entry(FillPlan)
-def fill_diagonal(
-    x: Array, value: Any, wrap: bool = False, *, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def fill_diagonal(x: Array, value: Any, wrap: bool = False, *, stream: Any = None, preference: Any = None) -> Any:
     """x with its main diagonal set to a number, in place (numpy.fill_diagonal); all axes of three or more are as long.
 
     JAX's arrays stay as they are: of them it is a new one that is returned.
 
     wrap: in a matrix with more rows than columns the diagonal begins again after each row that it leaves out.
     """
-    if unknown:
-        raise unexpected(fill_diagonal, unknown)
     shape = shape_of(x, "x")
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise InvalidProblemError(f"x must be a matrix, or have axes of one extent, got shape {shape}")
@@ -137,11 +121,8 @@ def _written(x: Array, src: Array, walk: Walk, out: Any, stream: Any, preference
 @entry(ViewScatterPlan)
 def select_scatter(
     x: Array, src: Array, axis: int, index: int, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with what lies at one index of an axis replaced by src (torch.select_scatter)."""
-    if unknown:
-        raise unexpected(select_scatter, unknown)
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
     one = whole("index", index, -shape[at], shape[at] - 1) % max(shape[at], 1)
@@ -151,11 +132,9 @@ def select_scatter(
 @entry(ViewScatterPlan)
 def slice_scatter(
     x: Array, src: Array, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with x[start:stop:step] along an axis replaced by src (torch.slice_scatter); step may be below 0."""
-    if unknown:
-        raise unexpected(slice_scatter, unknown)
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
     walk = Walk.of(shape).sliced(at, *bounds(shape[at], start, stop, step))
@@ -165,14 +144,12 @@ def slice_scatter(
 @entry(ViewScatterPlan)
 def as_strided_scatter(
     x: Array, src: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with what a view of these sizes and strides sees of its memory replaced by src (torch.as_strided_scatter).
 
     x and storage_offset are those of `as_strided_copy`. The view meets no element twice.
     """
-    if unknown:
-        raise unexpected(as_strided_scatter, unknown)
     walk = strided_walk(x, size, stride, storage_offset)
     made = _written(raveled(x, stream), src, walk, None if out is None else reshape(out, (-1,)), stream, preference)
     return reshape(made, shape_of(x, "x")) if out is None else out
@@ -181,15 +158,13 @@ def as_strided_scatter(
 @entry(ViewCopyPlan)
 def as_strided_copy(
     x: Array, size: Any, stride: Any, storage_offset: int | None = None, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """What a view of these sizes and strides, in elements, sees of x's memory, copied (torch.as_strided_copy).
 
     x is dense and row-major, and the view stays inside of x. storage_offset: where the view begins, counted from where
     the memory begins that x is a view of, as in torch; without it where x does.
     """
-    if unknown:
-        raise unexpected(as_strided_copy, unknown)
     walk = strided_walk(x, size, stride, storage_offset)
     return view_copy(raveled(x, stream), **walk.fields, out=out, stream=stream, preference=preference)
 
@@ -223,11 +198,9 @@ def strided_walk(x: Array, size: Any, stride: Any, offset: int | None) -> Walk:
 @entry(ViewCopyPlan)
 def slice_static(
     x: Array, start_indices: Any, limit_indices: Any, strides: Any = None, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x[start:limit:stride] along every axis, in memory of its own (jax.lax.slice)."""
-    if unknown:
-        raise unexpected(slice_static, unknown)
     shape = shape_of(x, "x")
     starts, limits = wholes("start_indices", start_indices), wholes("limit_indices", limit_indices)
     steps = (1,) * len(shape) if strides is None else wholes("strides", strides, 1)
@@ -272,14 +245,11 @@ def _part(shape: tuple[int, ...], starts: Sequence[Any], sizes: tuple[int, ...])
 @entry(DynamicSlicePlan)
 def dynamic_slice(
     x: Array, start_indices: Any, slice_sizes: Any, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The part of x of shape `slice_sizes` that begins at start_indices (jax.lax.dynamic_slice).
 
     start_indices: an array on the device with an index for each axis, arrays of one index each, or integers.
     """
-    if unknown:
-        raise unexpected(dynamic_slice, unknown)
     sizes, more = wholes("slice_sizes", slice_sizes), {"out": out, "stream": stream, "preference": preference}
     if _fixed(start_indices):
         return view_copy(x, **_part(shape_of(x, "x"), start_indices, sizes).fields, **more)
@@ -289,14 +259,11 @@ def dynamic_slice(
 @entry(DynamicUpdateSlicePlan)
 def dynamic_update_slice(
     x: Array, update: Array, start_indices: Any, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with the part that begins at start_indices replaced by update (jax.lax.dynamic_update_slice).
 
     start_indices as of `dynamic_slice`. out=x writes only the part, but copies x to itself: `write_slice` does not.
     """
-    if unknown:
-        raise unexpected(dynamic_update_slice, unknown)
     more = {"out": out, "stream": stream, "preference": preference}
     if _fixed(start_indices):
         walk = _part(shape_of(x, "x"), start_indices, shape_of(update, "update"))
@@ -315,11 +282,9 @@ def _along(x: Array, start: Any, axis: int, sizes: tuple[int, ...]) -> Any:
 @entry(DynamicSlicePlan)
 def dynamic_slice_in_dim(
     x: Array, start_index: Any, slice_size: int, axis: int = 0, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """slice_size elements of x along an axis, from an index on the device on (jax.lax.dynamic_slice_in_dim)."""
-    if unknown:
-        raise unexpected(dynamic_slice_in_dim, unknown)
     shape = shape_of(x, "x")
     at = place(axis, len(shape))
     sizes = (*shape[:at], whole("slice_size", slice_size, 0, shape[at]), *shape[at + 1 :])
@@ -330,11 +295,9 @@ def dynamic_slice_in_dim(
 @entry(DynamicSlicePlan)
 def dynamic_index_in_dim(
     x: Array, index: Any, axis: int = 0, keepdims: bool = True, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x at an index of an axis that the device holds; without `keepdims` that axis goes (jax.lax's)."""
-    if unknown:
-        raise unexpected(dynamic_index_in_dim, unknown)
     at = place(axis, len(shape_of(x, "x")))
     to = out if out is None or keepdims else with_axis(out, at, "out")
     made = dynamic_slice_in_dim(x, index, 1, at, out=to, stream=stream, preference=preference)
@@ -344,11 +307,9 @@ def dynamic_index_in_dim(
 @entry(DynamicUpdateSlicePlan)
 def dynamic_update_slice_in_dim(
     x: Array, update: Array, start_index: Any, axis: int, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with update from an index on the device on, along an axis (jax.lax.dynamic_update_slice_in_dim)."""
-    if unknown:
-        raise unexpected(dynamic_update_slice_in_dim, unknown)
     sizes = shape_of(update, "update")
     starts = _along(x, start_index, place(axis, len(shape_of(x, "x"))), sizes)
     return dynamic_update_slice(x, update, starts, out=out, stream=stream, preference=preference)
@@ -357,11 +318,8 @@ def dynamic_update_slice_in_dim(
 @entry(DynamicUpdateSlicePlan)
 def dynamic_update_index_in_dim(
     x: Array, update: Array, index: Any, axis: int, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with what lies at an index of an axis replaced, update with that axis or without (jax.lax's)."""
-    if unknown:
-        raise unexpected(dynamic_update_index_in_dim, unknown)
     rank = len(shape_of(x, "x"))
     at = place(axis, rank)
     update = with_axis(update, at, "update") if len(shape_of(update, "update")) == rank - 1 else update
@@ -371,14 +329,12 @@ def dynamic_update_index_in_dim(
 @entry(WriteSlicePlan)
 def write_slice(
     x: Array, update: Array, start_indices: Any, axis: int | None = None, *, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with the part that begins at start_indices overwritten by update, in place: a cache that grows.
 
     start_indices: an array on the device with an index for each axis, or, with `axis`, of one index along it.
     """
-    if unknown:
-        raise unexpected(write_slice, unknown)
     if axis is not None:
         at = place(axis, len(shape_of(x, "x")))
         start_indices = _along(x, start_indices, at, shape_of(update, "update"))

@@ -16,7 +16,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped, work_on
 
@@ -201,15 +201,11 @@ _cholesky: Any = functional(CholeskyPlan)
 
 
 @entry(CholeskyPlan)
-def cholesky_ex(
-    a: Array, *, upper: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def cholesky_ex(a: Array, *, upper: bool = False, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """(y, info): the Cholesky factors of matrices, and where there is none (torch.linalg.cholesky_ex).
 
     a: [..., n, n], Hermitian positive definite, of which the lower triangle is read (`upper`: the upper one). y: L with
     A = L Lᴴ, or U with A = Uᴴ U, its other triangle 0. info, int32 [...]: 0, or the number of the first minor that is
     not positive definite, and y has no meaning there. Nothing waits for the device: who has to know reads info.
     """
-    if unknown:
-        raise unexpected(cholesky_ex, unknown)
     return _cholesky(a, upper=upper, return_info=True, out=out, stream=stream, preference=preference)

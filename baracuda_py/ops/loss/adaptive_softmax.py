@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of
 from ...expressions.elementwise import elementwise
@@ -57,7 +57,7 @@ def _ends(head_weight: Any, tails: Sequence[Any]) -> list[int]:
 @entry(LinearCrossEntropyPlan)
 def adaptive_log_softmax_with_loss(
     x: Array, target: Array, head_weight: Array, tails: Sequence[tuple[Array, Array]] = (),
-    head_bias: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    head_bias: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(output, loss): each row's log-probability of its target, and -mean of them: torch.nn.AdaptiveLogSoftmaxWithLoss.
 
@@ -68,8 +68,6 @@ def adaptive_log_softmax_with_loss(
     No logits in memory, and nothing is read back to the host: a cluster's projection is made for all rows, while its
     logits are made for the rows that it holds (`linear_cross_entropy`). A target that is no class has the output 0.
     """
-    if unknown:
-        raise unexpected(adaptive_log_softmax_with_loss, unknown)
     options, outs = {"stream": stream, "preference": preference}, each_of(out, 2)
     ends = _ends(head_weight, tails)
     bounds = {"shortlist": ends[0]} | {f"end{k}": end for k, end in enumerate(ends[1:])}

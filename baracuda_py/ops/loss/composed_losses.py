@@ -16,7 +16,7 @@ from ...core import Array, ElementKind
 from ...core.checked import real, shown
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import beside
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import elementwise
@@ -55,41 +55,35 @@ def _overlap(which: str, x: Any, target: Any, axis: Any, smooth: float, reductio
 @entry(ReducePlan)
 def dice_loss(
     x: Array, target: Array, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean", out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """1 - (2 Σ x target + smooth) / (Σ x + Σ target + smooth) of probabilities x, along `axis` (all by default).
 
     reduction is over the other axes: "mean", "sum" or "none". Three launches (Milletari et al. 2016).
     """
-    if unknown:
-        raise unexpected(dice_loss, unknown)
     return _overlap("dice", x, target, axis, smooth, reduction, out, {"stream": stream, "preference": preference})
 
 
 @entry(ReducePlan)
 def jaccard_loss(
     x: Array, target: Array, *, axis: Any = None, smooth: float = 1.0, reduction: str = "mean", out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """1 - (Σ x target + smooth) / (Σ x + Σ target - Σ x target + smooth), the intersection over the union; see
     `dice_loss`."""
-    if unknown:
-        raise unexpected(jaccard_loss, unknown)
     return _overlap("jaccard", x, target, axis, smooth, reduction, out, {"stream": stream, "preference": preference})
 
 
 @entry(ReducePlan)
 def tvd_loss(
     x: Array, target: Array, *, axis: int = -1, reduction: str = "mean", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """½ Σ |x - target| of probabilities along `axis`: the total variation distance (Wen et al. 2023, for distillation).
 
     x and target, of one float element, broadcast. reduction is over the other axes: "mean", "sum" or "none". In float32
     at least; two launches, one with "none".
     """
-    if unknown:
-        raise unexpected(tvd_loss, unknown)
     options = {"stream": stream, "preference": preference}
     distance = reduction_of("0.5 * abs(x - t)", "sum", axis=axis)
     each = distance(wide(x, "x"), wide(target, "target"), out=out if reduction == "none" else None, **options)
@@ -116,15 +110,13 @@ def places(x: Any, count: int, stream: Any = None) -> Any:
 @entry(CrossEntropyLossPlan)
 def info_nce_loss(
     query: Array, key: Array, *, temperature: float = 0.1, reduction: str = "mean", out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Cross entropy of cosine similarities: query i belongs to key i, all other keys are its negatives (InfoNCE).
 
     query [n, features], key [m, features], m >= n: rows of key from n on are negatives of all. Similarities are divided
     by `temperature` (van den Oord et al. 2018). Four launches, and the similarities [n, m] in memory.
     """
-    if unknown:
-        raise unexpected(info_nce_loss, unknown)
     shapes = shape_of(query, "query"), shape_of(key, "key")
     if any(len(shape) != 2 for shape in shapes) or shapes[0][1] != shapes[1][1] or shapes[1][0] < shapes[0][0]:
         raise InvalidProblemError(
@@ -142,14 +134,12 @@ def info_nce_loss(
 @entry(PointwiseLossPlan)
 def distillation_loss(
     student: Array, teacher: Array, *, temperature: float = 1.0, axis: int = -1, reduction: str = "batchmean",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """temperature² KL(softmax(teacher / temperature) ‖ softmax(student / temperature)) of logits (Hinton et al. 2015).
 
     Both have their classes along `axis`. reduction is that of `kl_div_loss`. Six launches.
     """
-    if unknown:
-        raise unexpected(distillation_loss, unknown)
     if real("temperature", temperature) <= 0:
         raise InvalidProblemError(f"temperature must be above 0, got {shown(temperature)}")
     options = {"stream": stream, "preference": preference}
@@ -164,14 +154,12 @@ def distillation_loss(
 def triplet_margin_with_distance_loss(
     x: Array, positive: Array, negative: Array, *, distance_function: Callable[[Any, Any], Any] | None = None,
     margin: float = 1.0, swap: bool = False, reduction: str = "mean", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """max(0, margin + d(x, positive) - d(x, negative)) (torch.nn.functional.triplet_margin_with_distance_loss).
 
     distance_function: d, `pairwise_distance` by default. swap: the negative's distance from the positive, where less.
     """
-    if unknown:
-        raise unexpected(triplet_margin_with_distance_loss, unknown)
     options = {"stream": stream, "preference": preference}
     d = distance_function or (lambda a, b: pairwise_distance(a, b, **options))
     near, far = d(x, positive), d(x, negative)
@@ -187,15 +175,13 @@ def triplet_margin_with_distance_loss(
 @entry(CrossEntropyLossPlan)
 def selective_log_softmax(
     logits: Array, index: Array, *, logit_scale: float = 1.0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """log_softmax(logit_scale logits)[…, index]: the log-probability of one class a row, in float32 at least.
 
     logits […, classes], index […] of int32 or int64; one of -1, as of padding, gives 0. Two launches, and no array of
     all log-probabilities.
     """
-    if unknown:
-        raise unexpected(selective_log_softmax, unknown)
     options = {"stream": stream, "preference": preference}
     place, rows = read(index, "index"), shape_of(logits, "logits")[:-1]
     if place.element not in (ElementKind.I32, ElementKind.I64) or tuple(place.shape) != rows:

@@ -26,7 +26,7 @@ from ...core import (
 from ...core.variant import aligned
 from ...core.checked import shown, truth
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import permuted, shape_of
 from ...interop.arrays import read
 from ...schedules.loss_sums import finish_steps
@@ -322,7 +322,7 @@ def cross_entropy(
     label_smoothing: Any = 0.0, reduction: Any = "mean", z_loss: float = 0.0, softcap: float = 0.0,
     logit_scale: float = 1.0, return_lse: bool = False, return_stats: bool = False, return_total_weight: bool = False,
     return_dlogits: bool = False, return_entropy: bool = False, return_argmax: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Cross entropy of logits against classes, or probabilities of the classes (torch.nn.functional.cross_entropy).
 
@@ -336,8 +336,6 @@ def cross_entropy(
     and return_total_weight: what `CrossEntropyLossPlan` makes besides. return_entropy, return_argmax: the entropy of
     softmax(logits), which has a gradient, and the place of the largest logit, `CrossEntropyTermsPlan`.
     """
-    if unknown:
-        raise unexpected(cross_entropy, unknown)
     soft = read(targets, "targets").element.is_float
     return_entropy, return_argmax = truth("return_entropy", return_entropy), truth("return_argmax", return_argmax)
     more = {"z_loss": z_loss, "softcap": softcap, "logit_scale": logit_scale}

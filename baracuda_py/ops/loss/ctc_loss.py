@@ -14,7 +14,7 @@ from ...core import (
     output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...core.variant import aligned
 from ...core.views import shape_of, with_axis
@@ -299,7 +299,7 @@ _ctc: Any = functional(CtcLossPlan, "ctc_loss")
 def ctc_loss(
     log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int = 0,
     reduction: Any = "mean", zero_infinity: bool = False, max_target_length: int | None = None,
-    normalized: bool = True, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    normalized: bool = True, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """-log of the probability that log_probs spell the targets (torch.nn.functional.ctc_loss); see `CtcLossPlan`.
 
@@ -307,8 +307,6 @@ def ctc_loss(
     [batch, length], or [length] one after another, then max_target_length saves memory: without it every target may be
     as long as all together. Lengths: arrays [batch] of int32 or int64 where log_probs are, or () for one sequence.
     """
-    if unknown:
-        raise unexpected(ctc_loss, unknown)
     shape = shape_of(log_probs, "log_probs")
     if len(shape) not in (2, 3):
         raise InvalidProblemError(f"log_probs must have shape [steps, batch, classes] or [steps, classes], got {shape}")

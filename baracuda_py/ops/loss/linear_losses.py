@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, functional
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import reshaped, shape_of
 from ...interop.arrays import read
 from ..elementwise.unary import neg  # type: ignore[attr-defined]
@@ -26,7 +26,7 @@ def linear_cross_entropy(
     reduction: str = "mean", class_start: int | None = None, chunk: int = 0, math_precision: str = "element",
     logits_element: Any = None, return_lse: bool = False, return_target_logit: bool = False,
     return_total_weight: bool = False, return_dx: bool = False, return_dweight: bool = False,
-    return_dbias: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_dbias: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """cross_entropy of x @ weightᵀ + bias (torch.nn.functional.linear_cross_entropy), whose logits are never whole in
     memory: x [*, hidden], weight [classes, hidden], targets [*]. See `LinearCrossEntropyPlan`.
@@ -37,8 +37,6 @@ def linear_cross_entropy(
     With return_dx, return_dweight and return_dbias it gives the gradients for an upstream gradient of 1, too, which
     takes three products; autograd makes the logits again and takes four.
     """
-    if unknown:
-        raise unexpected(linear_cross_entropy, unknown)
     flags = {
         "lse": return_lse, "target_logit": return_target_logit, "total_weight": return_total_weight, "dx": return_dx,
         "dweight": return_dweight, "dbias": return_dbias,
@@ -91,15 +89,13 @@ def linear_kl(
     bias: Array | None = None, teacher_bias: Array | None = None, *, divergence: str = "forward", beta: float = 0.5,
     temperature: float = 1.0, ignore_index: int = -100, reduction: str = "mean", chunk: int = 0,
     math_precision: str = "element", return_dx: bool = False, return_dweight: bool = False, return_dbias: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The divergence of softmax(x @ weightᵀ + bias) from a teacher's, whose logits are never whole in memory either.
 
     x [*, hidden], weight [classes, hidden], teacher_x [*, its own], teacher_weight likewise, targets [*]. See
     `LinearKlPlan`. return_dx, return_dweight, return_dbias: the gradients for an upstream gradient of 1, too.
     """
-    if unknown:
-        raise unexpected(linear_kl, unknown)
     flags = {"dx": return_dx, "dweight": return_dweight, "dbias": return_dbias}
     facts = {
         "divergence": divergence, "beta": beta, "temperature": temperature, "ignore_index": ignore_index,
@@ -142,14 +138,12 @@ def _check(whole: tuple[int, ...], targets: tuple[int, ...], out: Any) -> None:
 def linear_log_prob(
     x: Array, weight: Array, targets: Array, bias: Array | None = None, *, ignore_index: int = -100,
     softcap: float = 0.0, chunk: int = 0, math_precision: str = "element", logits_element: Any = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """log softmax(x @ weightᵀ + bias)[target] of every row, 0 where it is ignored: x [*, hidden], targets [*].
 
     What DPO, ORPO, SimPO and GRPO sum over tokens, without the logits in memory. See `LinearCrossEntropyPlan`.
     """
-    if unknown:
-        raise unexpected(linear_log_prob, unknown)
     rest = {"stream": stream, "preference": preference}
     loss = linear_cross_entropy(
         x, weight, targets, bias, ignore_index=ignore_index, softcap=softcap, reduction="none", chunk=chunk,

@@ -12,7 +12,7 @@ from ...core import Array, ElementKind
 from ...core.checked import whole
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import beside, each_of
 from ...core.views import cut, reshaped, shape_of, transposed
 from ...expressions.reduce import reduce
@@ -195,7 +195,7 @@ def _shaped_like(made: Any, x: Any, name: str) -> Any:
 def linear_cross_entropy_of_probabilities(
     x: Array, weight: Array, probabilities: Array, bias: Array | None = None, class_weight: Array | None = None, *,
     label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0, reduction: str = "mean", chunk: int = 0,
-    math_precision: str = "element", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    math_precision: str = "element", out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`cross_entropy_of_probabilities` of x @ weightᵀ + bias, whose logits are never whole in memory.
 
@@ -207,8 +207,6 @@ def linear_cross_entropy_of_probabilities(
     `CrossEntropyTermsPlan`. The gradient makes the logits again and is of x, weight and bias, summed over the chunks in
     the accumulator's element and rounded once; probabilities and class weights are constants.
     """
-    if unknown:
-        raise unexpected(linear_cross_entropy_of_probabilities, unknown)
     options = {"stream": stream, "preference": preference}
     lead, _, (rows, own) = _checked(x, weight, probabilities, bias, reduction, out)
     terms = {"label_smoothing": label_smoothing, "z_loss": z_loss, "softcap": softcap}
@@ -225,14 +223,12 @@ def linear_cross_entropy_of_probabilities_backward(
     dloss: Array, x: Array, weight: Array, probabilities: Array, bias: Array | None = None,
     class_weight: Array | None = None, *, label_smoothing: float = 0.0, z_loss: float = 0.0, softcap: float = 0.0,
     reduction: str = "mean", chunk: int = 0, math_precision: str = "element", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """(dx, dweight, dbias) of `linear_cross_entropy_of_probabilities`; dbias is None without a bias.
 
     dloss: [], or [*] of reduction "none", in float32 (float64 of float64). Three products.
     """
-    if unknown:
-        raise unexpected(linear_cross_entropy_of_probabilities_backward, unknown)
     options = {"stream": stream, "preference": preference}
     lead, (count, _), (rows, own) = _checked(x, weight, probabilities, bias, reduction, out)
     wanted = lead if reduction == "none" else ()

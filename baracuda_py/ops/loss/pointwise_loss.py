@@ -14,7 +14,7 @@ from ...core import (
     Relative, Variant, View, Vjp, choice, derived, element, extents, flag, functional, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape, broadcast_shape
 from ...core.views import shape_of, with_axis
 from ...schedules.loss_sums import to_one
@@ -352,14 +352,12 @@ generalized_jsd_loss = _function(K.JSD)
 @entry(PointwiseLossPlan, kind=K.GAUSSIAN_NLL)
 def gaussian_nll_loss(
     x: Array, target: Array, var: Any, weight: Array | None = None, *, full: Any = False, eps: Any = 1e-6,
-    reduction: Any = "mean", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    reduction: Any = "mean", out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(log v + (x - target)² / v) / 2, v = max(var, eps), and with `full` log(2 π) / 2 (torch's gaussian_nll_loss).
 
     var: an array that broadcasts to x, one without x's last axis, or a number. See `PointwiseLossPlan`.
     """
-    if unknown:
-        raise unexpected(gaussian_nll_loss, unknown)
     facts: dict[str, Any] = {"full": full, "eps": eps, "reduction": reduction}
     facts |= {"out": out, "stream": stream, "preference": preference}
     if isinstance(var, (int, float)):

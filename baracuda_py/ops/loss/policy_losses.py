@@ -10,7 +10,7 @@ from typing import Any
 from ...core import Array, functional
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import shape_of, with_axis
 from .policy_loss import PolicyLossKind, PolicyLossPlan
 
@@ -49,7 +49,7 @@ def ppo_loss(
     policy: Array, old: Array, advantages: Array, mask: Array | None = None, entropy: Array | None = None, *,
     epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float | None = None,
     entropy_coef: float | None = None, reduction: str = "token_mean", return_clip_fraction: bool = False,
-    return_approx_kl: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_approx_kl: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """-min(r A, clip(r, 1 - epsilon_low, 1 + epsilon_high) A) of tokens, r = exp(policy - old) (Schulman et al. 2017).
 
@@ -60,8 +60,6 @@ def ppo_loss(
     return the fraction of clipped tokens and the mean of r - 1 - log r, too. `policy` and `entropy` have gradients. See
     `PolicyLossPlan`.
     """
-    if unknown:
-        raise unexpected(ppo_loss, unknown)
     if entropy is None and entropy_coef is not None:
         raise InvalidProblemError(f"entropy is required for entropy_coef={shown(entropy_coef)}, got None")
     given = {"policy": policy, "old": old, "advantages": advantages, "mask": mask, "entropy": entropy}
@@ -80,7 +78,7 @@ def grpo_loss(
     epsilon_low: float = 0.2, epsilon_high: float | None = None, delta: float | None = None, beta: float | None = None,
     kl_estimator: str = "k3", loss_type: str = "grpo", importance_sampling_level: str = "token",
     max_completion_length: int | None = None, return_clip_fraction: bool = False, return_approx_kl: bool = False,
-    return_kl: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_kl: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The clipped surrogate of `ppo_loss` + beta KL(policy ‖ reference), advantages [sequences] (Shao et al. 2024).
 
@@ -92,8 +90,6 @@ def grpo_loss(
     tokens that count. It may return the fraction of clipped tokens, the mean of r - 1 - log r and that of KL, too. Only
     `policy` has a gradient. See `PolicyLossPlan`.
     """
-    if unknown:
-        raise unexpected(grpo_loss, unknown)
     if loss_type not in LOSS_TYPES:
         raise InvalidProblemError(f"loss_type must be one of {list(LOSS_TYPES)}, got {shown(loss_type)}")
     if max_completion_length is not None and loss_type != "dr_grpo":
@@ -120,15 +116,13 @@ def grpo_loss(
 def clipped_value_loss(
     values: Array, old: Array, returns: Array, mask: Array | None = None, *, epsilon_low: float = 0.2,
     epsilon_high: float | None = None, reduction: str = "token_mean", return_clip_fraction: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """max((v - R)², (clip(v, old - epsilon_low, old + epsilon_high) - R)²) / 2: PPO's loss of values.
 
     values v, old (the values when the tokens were made) and returns R are [sequences, tokens]; reduction and mask as in
     `ppo_loss`. Only `values` has a gradient. See `PolicyLossPlan`.
     """
-    if unknown:
-        raise unexpected(clipped_value_loss, unknown)
     facts: dict[str, Any] = {
         "epsilon_low": epsilon_low, "epsilon_high": epsilon_low if epsilon_high is None else epsilon_high,
         "return_clip_fraction": return_clip_fraction, "stream": stream, "preference": preference,

@@ -12,7 +12,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction_of
 from ..reduce.reduce import ReducePlan
@@ -44,7 +44,7 @@ _DPO = {
 def dpo_loss(
     chosen: Array, rejected: Array, chosen_reference: Array, rejected_reference: Array, *, beta: float = 0.1,
     label_smoothing: float = 0.0, kind: str = "sigmoid", reduction: str = "mean", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """Direct preference optimization (Rafailov et al. 2023), of log-probabilities of answers.
 
@@ -52,8 +52,6 @@ def dpo_loss(
     kind "sigmoid": -(1 - ε) log σ(beta h) - ε log σ(-beta h), ε the label smoothing; "hinge": max(0, 1 - beta h);
     "ipo": (h - 1 / (2 beta))² (Azar et al. 2023).
     """
-    if unknown:
-        raise unexpected(dpo_loss, unknown)
     if kind not in _DPO:
         raise InvalidProblemError(f"kind must be one of {list(_DPO)}, got {shown(kind)}")
     numbers = {"beta": beta} | ({"smoothing": label_smoothing} if kind == "sigmoid" else {})
@@ -70,14 +68,12 @@ def dpo_loss(
 @entry(ReducePlan)
 def simpo_loss(
     chosen: Array, rejected: Array, *, beta: float = 2.0, gamma: float = 1.0, label_smoothing: float = 0.0,
-    reduction: str = "mean", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    reduction: str = "mean", out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """SimPO (Meng et al. 2024): -(1 - ε) log σ(z) - ε log σ(-z), z = beta (chosen - rejected) - gamma.
 
     chosen and rejected are log-probabilities of answers, divided by their lengths.
     """
-    if unknown:
-        raise unexpected(simpo_loss, unknown)
     text = _SIGMOID.format(z="beta * (chosen - rejected) - gamma")
     operands, options = (
         {"chosen": chosen, "rejected": rejected},
@@ -89,15 +85,13 @@ def simpo_loss(
 @entry(ReducePlan)
 def orpo_loss(
     chosen: Array, rejected: Array, *, beta: float = 0.1, reduction: str = "mean", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The odds-ratio term of ORPO (Hong et al. 2024): -beta log σ(log odds(chosen) - log odds(rejected)).
 
     chosen and rejected are log-probabilities of answers divided by their lengths, below 0; log odds(x) is
     x - log(1 - exp(x)). ORPO adds it to the cross entropy of the chosen answers.
     """
-    if unknown:
-        raise unexpected(orpo_loss, unknown)
     text = "beta * softplus((rejected - log(-expm1(rejected))) - (chosen - log(-expm1(chosen))))"
     operands, options = (
         {"chosen": chosen, "rejected": rejected},
@@ -110,15 +104,13 @@ def orpo_loss(
 def kto_loss(
     policy: Array, reference: Array, desirable: Array, *, kl: float = 0.0, beta: float = 0.1,
     desirable_weight: float = 1.0, undesirable_weight: float = 1.0, reduction: str = "mean", out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """KTO (Ethayarajh et al. 2024): weight (1 - σ(±beta (policy - reference - kl))), + where `desirable` is 1.
 
     policy and reference are log-probabilities of answers, desirable 1 or 0 in their element, kl the estimate of the
     divergence of the two models, which has no gradient.
     """
-    if unknown:
-        raise unexpected(kto_loss, unknown)
     text = (
         "desirable * good * sigmoid(-(beta * (policy - reference - kl)))"
         " + (1 - desirable) * bad * sigmoid(beta * (policy - reference - kl))"
@@ -139,7 +131,7 @@ _CPO = {
 def cpo_loss(
     chosen: Array, rejected: Array, nll: Array | None = None, *, beta: float = 0.1, alpha: float = 1.0,
     label_smoothing: float = 0.0, kind: str = "sigmoid", reduction: str = "mean", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """CPO (Xu et al. 2024): `dpo_loss` without a reference model, + alpha nll of the chosen answers where it is given.
 
@@ -147,8 +139,6 @@ def cpo_loss(
     h = chosen - rejected: kind "sigmoid": -(1 - ε) log σ(beta h) - ε log σ(-beta h), ε the label smoothing; "hinge":
     max(0, 1 - beta h); "ipo": (h - 1 / (2 beta))².
     """
-    if unknown:
-        raise unexpected(cpo_loss, unknown)
     if kind not in _CPO:
         raise InvalidProblemError(f"kind must be one of {list(_CPO)}, got {shown(kind)}")
     if kind != "sigmoid" and label_smoothing:
@@ -170,7 +160,7 @@ _CLIPPED = f"-minimum({_RATIO} * advantages, minimum(maximum({_RATIO}, 1 - low),
 def clipped_policy_loss(
     policy: Array, old: Array, advantages: Array, reference: Array | None = None, *, clip_low: float = 0.2,
     clip_high: float = 0.2, beta: float = 0.0, reduction: str = "mean", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The clipped surrogate of PPO and GRPO: -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A), r = exp(policy - old).
 
@@ -178,8 +168,6 @@ def clipped_policy_loss(
     reference model, beta (exp(d) - d - 1) is added, d = reference - policy (Shao et al. 2024). Operands have any shape;
     `ppo_loss` and `grpo_loss` have masks and reductions over sequences.
     """
-    if unknown:
-        raise unexpected(clipped_policy_loss, unknown)
     operands = {"policy": policy, "old": old, "advantages": advantages}
     options, numbers = {"out": out, "stream": stream, "preference": preference}, {"low": clip_low, "high": clip_high}
     if reference is None:

@@ -13,7 +13,7 @@ from ...core import (
     Relative, Step, Variant, View, Vjp, choice, element, extent, flag, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...core.variant import aligned
 from ...core.views import shape_of
@@ -351,15 +351,13 @@ _rnnt: Any = functional(RnntLossPlan, "rnnt_loss")
 def rnnt_loss(
     logits: Array, targets: Array, logit_lengths: Array, target_lengths: Array, *, blank: int = -1,
     clamp: float = -1.0, reduction: Any = "mean", fused_log_softmax: bool = True, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """-log of the probability of targets under a transducer (torchaudio.functional.rnnt_loss); see `RnntLossPlan`.
 
     logits: [batch, steps, labels + 1, classes]; targets [batch, labels] and the lengths [batch] of int32 or int64,
     where the logits are. clamp, where above 0, cuts the derivatives of each sequence's loss to [-clamp, clamp].
     """
-    if unknown:
-        raise unexpected(rnnt_loss, unknown)
     shape, given = shape_of(logits, "logits"), shape_of(targets, "targets")
     if len(shape) != 4 or len(given) != 2 or shape[2] != given[1] + 1:
         raise InvalidProblemError(

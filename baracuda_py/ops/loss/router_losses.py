@@ -11,7 +11,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import shape_of, with_axis
 from ...expressions.reduce import reduce as reduction
 from ...interop.arrays import read
@@ -49,7 +49,7 @@ def _chosen(router_logits: Any, indices: Any, tokens: tuple[int, ...], options: 
 @entry(ReducePlan)
 def load_balancing_loss(
     router_logits: Array, indices: Array | None = None, weight: Array | None = None, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """experts Σ f P: f is an expert's choices per token, P its mean probability; router_logits (…, experts).
 
@@ -57,8 +57,6 @@ def load_balancing_loss(
     of several choices it is Mixtral's). Numbers that name no expert choose none. weight (…) counts a token so many
     times, 0 for padding. The gradient is that of the probabilities. Four launches, with weight five.
     """
-    if unknown:
-        raise unexpected(load_balancing_loss, unknown)
     tokens, options = _tokens(router_logits, weight), {"stream": stream, "preference": preference}
     experts, axes = shape_of(router_logits, "router_logits")[-1], tuple(range(len(tokens)))
     wide = ElementKind.F32 if read(router_logits, "router_logits").element in HALVES else None
@@ -83,14 +81,11 @@ def load_balancing_loss(
 @entry(ReducePlan)
 def router_z_loss(
     router_logits: Array, weight: Array | None = None, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The mean over tokens of logsumexp(router_logits)², router_logits (…, experts) (Zoph et al. 2022, ST-MoE).
 
     weight (…) counts a token so many times, 0 for padding. Two launches, with weight three.
     """
-    if unknown:
-        raise unexpected(router_z_loss, unknown)
     _tokens(router_logits, weight)
     options = {"stream": stream, "preference": preference}
     half = read(router_logits, "router_logits").element in HALVES

@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import permuted, shape_of
 from .row_kinds import RowLossKind
 from .row_loss import RowLossPlan, nll_of_rows
@@ -27,15 +27,13 @@ def classes_last(x: Any, name: str, axis: int | None) -> Any:
 @entry(RowLossPlan, kind=K.NLL)
 def nll_loss(
     x: Array, target: Array, weight: Array | None = None, *, axis: int | None = None, ignore_index: int = -100,
-    reduction: str = "mean", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    reduction: str = "mean", out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """-weight[t] x[t] of log-probabilities x, 0 where t is ignore_index (torch.nn.functional.nll_loss).
 
     x has its classes along `axis`: by default 1, [N, C, d1, …], and 0 of x of shape [C]; target has x's other axes.
     The mean is over the sum of the weights of the rows that count. See `RowLossPlan`.
     """
-    if unknown:
-        raise unexpected(nll_loss, unknown)
     return nll_of_rows(
         classes_last(x, "x", axis), target, weight, ignore_index=ignore_index, reduction=reduction, out=out,
         stream=stream, preference=preference,

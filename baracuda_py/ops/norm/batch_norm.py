@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, Scalar
 from ...core.checked import truth
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...interop.arrays import package_name, read
 from .batch_norm_inference import batch_norm_inference
 from .channel_norm import ChannelNormPlan, channel_norm
@@ -79,7 +79,7 @@ def _batch_norm(
 def batch_norm(
     x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None,
     bias: Array | None = None, training: bool = False, momentum: Scalar = 0.1, eps: float = 1e-5, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(x - mean) / sqrt(var + eps) · weight + bias of each channel of x (batch, channels, …): torch's batch_norm.
 
@@ -87,8 +87,6 @@ def batch_norm(
     place by `momentum` (`running_statistics`: the variance unbiased); without, they are the running ones. Channels may
     lie first or last. See `ChannelNormPlan` and `BatchNormInferencePlan`.
     """
-    if unknown:
-        raise unexpected(batch_norm, unknown)
     options = {"stream": stream, "preference": preference}
     running = (running_mean, running_var)
     return _batch_norm("batch_norm", x, weight, bias, running, training, momentum, eps, False, out, options)
@@ -98,14 +96,12 @@ def batch_norm(
 def native_batch_norm(
     x: Array, weight: Array | None = None, bias: Array | None = None, running_mean: Array | None = None,
     running_var: Array | None = None, training: bool = True, momentum: Scalar = 0.1, eps: float = 1e-5, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(y, mean, rstd) of `batch_norm`: what `channel_norm_backward` takes (torch.native_batch_norm).
 
     mean and rstd are in float32, float64 of float64; without training they are those that y was made with.
     """
-    if unknown:
-        raise unexpected(native_batch_norm, unknown)
     options = {"stream": stream, "preference": preference}
     running = (running_mean, running_var)
     return _batch_norm("native_batch_norm", x, weight, bias, running, training, momentum, eps, True, out, options)
@@ -114,15 +110,13 @@ def native_batch_norm(
 @entry(ChannelNormPlan)
 def group_norm(
     x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each of num_groups groups of a sample's channels.
 
     torch.nn.functional.group_norm (Wu and He 2018): x (batch, channels, …), channels first or last; weight and bias
     (channels). See `ChannelNormPlan`.
     """
-    if unknown:
-        raise unexpected(group_norm, unknown)
     planes(x, "group_norm")
     return channel_norm(
         x, weight, bias, over="group", num_groups=num_groups, eps=eps, out=out, stream=stream, preference=preference
@@ -133,15 +127,13 @@ def group_norm(
 def instance_norm(
     x: Array, running_mean: Array | None = None, running_var: Array | None = None, weight: Array | None = None,
     bias: Array | None = None, use_input_stats: bool = True, momentum: Scalar = 0.1, eps: float = 1e-5, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(x - mean) / sqrt(var + eps) · weight + bias, mean and var of each channel of a sample: torch's instance_norm.
 
     The running ones, where given, are moved in place towards the mean of the samples' statistics; without
     use_input_stats they are what is taken, as of `batch_norm`.
     """
-    if unknown:
-        raise unexpected(instance_norm, unknown)
     shape, options = planes(x, "instance_norm", 3), {"stream": stream, "preference": preference}
     running = (running_mean, running_var)
     there = _both("instance_norm", *running)

@@ -9,7 +9,7 @@ from ...core import Array
 from ...core.checked import real, whole
 from ...core.composed import composed
 from ...core.errors import UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
 from ..pooling.reduce_window import ReduceWindowPlan, reduce_window
@@ -44,15 +44,13 @@ def _spread(x: Any, size: int, alpha: float, k: float, options: Any) -> Any:
 @entry(ReduceWindowPlan)
 def local_response_norm(
     x: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x / (k + alpha · mean of x² over `size` neighbouring channels)^beta, of x (batch, channels, …); zeros beyond.
 
     torch.nn.functional.local_response_norm: the window of channel c is c - size // 2 … c + (size - 1) // 2. Four
     launches, and two arrays like x in float32 (float64).
     """
-    if unknown:
-        raise unexpected(local_response_norm, unknown)
     options = {"stream": stream, "preference": preference}
     spread = _spread(x, size, alpha, k, options)
     element = read(x, "x").element
@@ -62,15 +60,13 @@ def local_response_norm(
 @entry(ReduceWindowBackwardPlan)
 def local_response_norm_backward(
     dy: Array, x: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """dx of `local_response_norm`: dy / s^beta - 2 alpha beta / size · x · t, s being k + alpha · mean.
 
     t is the sum of dy x / s^(beta + 1) at the channels whose windows x is in. Six launches, and three arrays like x in
     float32 (float64).
     """
-    if unknown:
-        raise unexpected(local_response_norm_backward, unknown)
     options = {"stream": stream, "preference": preference}
     spread, b = _spread(x, size, alpha, k, options), -real("beta", beta)
     element, rank = read(x, "x").element, len(read(x, "x").shape)

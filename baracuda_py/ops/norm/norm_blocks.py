@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, Scalar
 from ...core.checked import truth
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import permuted, shape_of
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
@@ -31,11 +31,9 @@ def _in_element(x: Any, text: str) -> Any:
 def dropout_add_rms_norm(
     x: Array, residual: Array, weight: Array | None = None, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0,
     training: bool = True, eps: float = 1e-6, weight_offset: float = 0.0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(y, h): h = dropout(x, p) + residual, y = rms_norm(h) · weight. Two launches, `dropout` and `rms_norm`."""
-    if unknown:
-        raise unexpected(dropout_add_rms_norm, unknown)
     options = {"stream": stream, "preference": preference}
     kept = dropout(x, p, seed=seed, offset=offset, training=training, **options)
     made: tuple[Any, Any] = rms_norm(
@@ -48,11 +46,9 @@ def dropout_add_rms_norm(
 def dropout_add_layer_norm(
     x: Array, residual: Array, weight: Array | None = None, bias: Array | None = None, p: float = 0.5, *,
     seed: Scalar = None, offset: Scalar = 0, training: bool = True, eps: float = 1e-5, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(y, h): h = dropout(x, p) + residual, y = layer_norm(h) · weight + bias. Two launches."""
-    if unknown:
-        raise unexpected(dropout_add_layer_norm, unknown)
     options = {"stream": stream, "preference": preference}
     kept = dropout(x, p, seed=seed, offset=offset, training=training, **options)
     made: tuple[Any, Any] = layer_norm(kept, weight, bias, residual, eps=eps, return_h=True, out=out, **options)
@@ -62,14 +58,12 @@ def dropout_add_layer_norm(
 @entry(RMSNormPlan)
 def gated_rms_norm(
     x: Array, gate: Array, weight: Array | None = None, *, norm_before_gate: bool = True, eps: float = 1e-6,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """rms_norm(x) · weight · silu(gate), or (norm_before_gate=False) rms_norm(x · silu(gate)) · weight; two launches.
 
     The output norm of Mamba-2 and of gated delta networks; over the last axis. What passes between is in x's element.
     """
-    if unknown:
-        raise unexpected(gated_rms_norm, unknown)
     options = {"stream": stream, "preference": preference}
     turned = _in_element(x, "x * silu(gate)")
     if truth("norm_before_gate", norm_before_gate):
@@ -80,14 +74,12 @@ def gated_rms_norm(
 @entry(LayerNormPlan)
 def modulated_layer_norm(
     x: Array, shift: Array, scale: Array, *, eps: float = 1e-6, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """layer_norm(x) · (1 + scale) + shift over the last axis, shift and scale broadcast: adaptive layer norm.
 
     Two launches. Peebles and Xie 2022 (DiT), where shift and scale have shape (batch, 1, columns).
     """
-    if unknown:
-        raise unexpected(modulated_layer_norm, unknown)
     options = {"stream": stream, "preference": preference}
     return _in_element(x, "x * (1 + scale) + shift")(
         x=layer_norm(x, normalized_shape=read(x, "x").shape[-1:], eps=eps, **options), scale=scale, shift=shift,
@@ -98,11 +90,8 @@ def modulated_layer_norm(
 @entry(LayerNormPlan)
 def standardize(
     x: Array, axis: Any = -1, *, eps: float = 1e-5, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """(x - mean) / sqrt(var + eps) along one axis or several (jax.nn.standardize): layer norm of a view."""
-    if unknown:
-        raise unexpected(standardize, unknown)
     shape = shape_of(x, "x")
     rank = len(shape)
     axes = sorted(places(axis, rank))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import shape_of
 from ..gemm.linear import linear
 from .layer_norm import LayerNormPlan, layer_norm
@@ -16,15 +16,13 @@ from .rms_norm import RMSNormPlan, rms_norm
 def rms_norm_linear(
     x: Array, weight: Array, norm_weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-6,
     weight_offset: float = 0.0, activation: str | None = None, residual: Array | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """act(rms_norm(x, norm_weight) @ weightᵀ + bias) + residual: x [*, in], weight [out, in], norm_weight [in].
 
     Two launches, `rms_norm` and `linear`; what passes between is in x's element. weight_offset is of the norm's weight;
     activation and residual are as in `linear`.
     """
-    if unknown:
-        raise unexpected(rms_norm_linear, unknown)
     options = {"stream": stream, "preference": preference}
     normed = rms_norm(
         x, norm_weight, eps=eps, weight_offset=weight_offset, normalized_shape=shape_of(x, "x")[-1:], **options
@@ -36,11 +34,9 @@ def rms_norm_linear(
 def layer_norm_linear(
     x: Array, weight: Array, norm_weight: Array | None = None, norm_bias: Array | None = None,
     bias: Array | None = None, *, eps: float = 1e-5, activation: str | None = None, residual: Array | None = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """act(layer_norm(x, norm_weight, norm_bias) @ weightᵀ + bias) + residual; see `rms_norm_linear`."""
-    if unknown:
-        raise unexpected(layer_norm_linear, unknown)
     options = {"stream": stream, "preference": preference}
     normed = layer_norm(x, norm_weight, norm_bias, eps=eps, normalized_shape=shape_of(x, "x")[-1:], **options)
     return linear(normed, weight, bias, activation=activation, residual=residual, out=out, **options)

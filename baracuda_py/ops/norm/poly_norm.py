@@ -13,7 +13,7 @@ from ...core import Array
 from ...core.checked import real, shown
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
@@ -76,7 +76,7 @@ _SLOPE = (
 @entry(RMSNormPlan)
 def poly_norm(
     x: Array, weight: Array, bias: Array | None = None, *, eps: float = 1e-6, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """y = weight[0] n(x³) + weight[1] n(x²) + weight[2] n(x) + bias, n(z) = z / √(mean(z² along the last axis) + eps).
 
@@ -84,8 +84,6 @@ def poly_norm(
     Seven launches, four of them over x; of 16-bit floats one more, and a float32 copy. Magnitudes of float64 must be
     below 1e51.
     """
-    if unknown:
-        raise unexpected(poly_norm, unknown)
     options = {"stream": stream, "preference": preference}
     view = _checked(x, weight, eps)
     given = {**_roots(x, view, eps, options), **_parts(weight), "d": 0.0 if bias is None else bias}
@@ -95,11 +93,9 @@ def poly_norm(
 @entry(RMSNormBackwardPlan)
 def poly_norm_backward(
     dy: Array, x: Array, weight: Array, *, eps: float = 1e-6, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(dx, dweight, dbias) of y = poly_norm(x, weight, bias), for dy of y's shape; dbias has shape (1,)."""
-    if unknown:
-        raise unexpected(poly_norm_backward, unknown)
     options = {"stream": stream, "preference": preference}
     view, outs = _checked(x, weight, eps), each_of(out, 3)
     roots, acc, element = _roots(x, view, eps, options), view.element.acc, read(weight, "weight").element

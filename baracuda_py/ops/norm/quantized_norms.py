@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Array, ElementKind, Scalar, functional
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from .norm_quantize import NormQuantizeKind, NormQuantizePlan
 from .norm_quantize_blocks import NormQuantizeBlocksPlan
 
@@ -49,7 +49,7 @@ def rms_norm_quantize(
     x: Array, weight: Array | None = None, residual: Array | None = None, *, scale: Scalar = None,
     to_element: Any = "float8_e4m3fn", block: int | None = None, scale_element: Any = None,
     normalized_shape: Any = None, eps: float = 1e-6, weight_offset: float = 0.0, return_h: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(y, scales): rms_norm(x + residual) in 8 or 4 bits, with a scale for each row or block.
 
@@ -59,8 +59,6 @@ def rms_norm_quantize(
     block (16, 32, 64, 128) and scale_element (float32, float8_e8m0fnu, float8_e4m3fn) may be given for each
     (`NormQuantizeBlocksPlan`). return_h: also x + residual, last.
     """
-    if unknown:
-        raise unexpected(rms_norm_quantize, unknown)
     facts = {
         "eps": eps, "weight_offset": weight_offset, "return_h": return_h, "out": out, "stream": stream,
         "preference": preference,
@@ -74,11 +72,9 @@ def layer_norm_quantize(
     x: Array, weight: Array | None = None, bias: Array | None = None, residual: Array | None = None, *,
     scale: Scalar = None, to_element: Any = "float8_e4m3fn", block: int | None = None, scale_element: Any = None,
     normalized_shape: Any = None, eps: float = 1e-5, return_h: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(y, scales): layer_norm(x + residual) in 8 or 4 bits; see `rms_norm_quantize`."""
-    if unknown:
-        raise unexpected(layer_norm_quantize, unknown)
     facts = {"eps": eps, "return_h": return_h, "out": out, "stream": stream, "preference": preference}
     operands = (x, weight, bias, residual)
     return _quantized(K.LAYER_NORM, operands, scale, to_element, block, scale_element, normalized_shape, facts)

@@ -14,7 +14,7 @@ from typing import Any
 from ...core import Array, Scalar
 from ...core.checked import real
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
@@ -44,11 +44,9 @@ def _spread(array: Any, rank: int) -> Any:
 
 @entry(ChannelNormPlan)
 def batch_norm_stats(
-    x: Array, eps: float = 1e-5, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    x: Array, eps: float = 1e-5, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> tuple[Any, Any]:
     """(mean, rstd) of each channel of x (batch, channels, …), rstd = 1 / sqrt(var + eps), in float32 (float64)."""
-    if unknown:
-        raise unexpected(batch_norm_stats, unknown)
     planes(x, "batch_norm_stats")
     if requires_grad((x,)) and sys.modules["torch"].is_grad_enabled():
         raise UnsupportedError(
@@ -65,15 +63,12 @@ def batch_norm_stats(
 def batch_norm_gather_stats_with_counts(
     mean: Array, rstd: Array, counts: Array, running_mean: Array | None = None, running_var: Array | None = None, *,
     momentum: Scalar = 0.1, eps: float = 1e-5, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(mean, rstd) of all devices from those of each, (devices, channels), and the elements `counts` (devices) of each.
 
     The running statistics, where given, are moved in place. Variances are those of the devices and of their means from
     the mean of all (Chan, Golub and LeVeque 1979); launches on arrays of channels alone.
     """
-    if unknown:
-        raise unexpected(batch_norm_gather_stats_with_counts, unknown)
     eps = real("eps", eps)
     shape, given = read(mean, "mean").shape, read(counts, "counts").shape
     if len(shape) != 2 or given != shape[:1]:
@@ -105,11 +100,9 @@ def batch_norm_gather_stats_with_counts(
 @entry(BatchNormInferencePlan)
 def batch_norm_elemt(
     x: Array, weight: Array | None, bias: Array | None, mean: Array, rstd: Array, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(x - mean) · rstd · weight + bias of each channel, statistics as gathered; weight and bias may be None."""
-    if unknown:
-        raise unexpected(batch_norm_elemt, unknown)
     planes(x, "batch_norm_elemt")
     return batch_norm_inference(
         x, mean, rstd, weight, bias, inverse=True, out=out, stream=stream, preference=preference
@@ -119,15 +112,12 @@ def batch_norm_elemt(
 @entry(ChannelNormBackwardPlan)
 def batch_norm_backward_reduce(
     dy: Array, x: Array, mean: Array, rstd: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(sum_dy, sum_dy_xhat) of each channel, xhat = (x - mean) · rstd: what devices add up, in float32 (float64).
 
     They are the gradients of bias and weight on this device. Where PyTorch hands on Σ dy (x - mean), this is it times
     rstd, which every device has.
     """
-    if unknown:
-        raise unexpected(batch_norm_backward_reduce, unknown)
     planes(x, "batch_norm_backward_reduce")
     outs = each_of(out, 2)
     made = channel_norm_backward(
@@ -140,11 +130,9 @@ def batch_norm_backward_reduce(
 @entry(ChannelNormBackwardPlan)
 def batch_norm_backward_elemt(
     dy: Array, x: Array, mean: Array, rstd: Array, weight: Array | None, sum_dy: Array, sum_dy_xhat: Array,
-    count: Scalar, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    count: Scalar, *, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """dx = (dy - sum_dy / count - xhat · sum_dy_xhat / count) · rstd · weight, sums and count those of all devices."""
-    if unknown:
-        raise unexpected(batch_norm_backward_elemt, unknown)
     options = {"stream": stream, "preference": preference}
     rank, view = len(planes(x, "batch_norm_backward_elemt")), read(x, "x")
     acc = view.element.acc

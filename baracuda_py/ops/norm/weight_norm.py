@@ -9,7 +9,7 @@ from ...core import Array
 from ...core.checked import real, shown, whole
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of
 from ...expressions.elementwise import elementwise
@@ -47,15 +47,12 @@ def _others(name: str, x: Any, axis: Any) -> tuple[int, ...]:
 @entry(ReducePlan)
 def weight_norm(
     v: Array, g: Array, axis: int | None = 0, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """v · g / ‖v‖, the norm of each slice of v along `axis`, of the whole where it is None.
 
     torch.nn.utils.weight_norm: g has one number a slice, with v's axes and extents of 1 (Salimans and Kingma 2016). Two
     launches.
     """
-    if unknown:
-        raise unexpected(weight_norm, unknown)
     options = {"stream": stream, "preference": preference}
     n = kept_norm(v, 2, _others("v", v, axis), options)
     return _formula(f"{read(v, 'v').element}(v * (g / n))")(v=v, g=g, n=n, out=out, **options)
@@ -64,11 +61,9 @@ def weight_norm(
 @entry(ReduceBackwardPlan)
 def weight_norm_backward(
     dy: Array, v: Array, g: Array, axis: int | None = 0, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(dv, dg) of `weight_norm`: dg = Σ dy v / ‖v‖, dv = g / ‖v‖ (dy - v Σ dy v / ‖v‖²). Four launches."""
-    if unknown:
-        raise unexpected(weight_norm_backward, unknown)
     options, outs = {"stream": stream, "preference": preference}, each_of(out, 2)
     along, element = _others("v", v, axis), read(v, "v").element
     n = kept_norm(v, 2, along, options)
@@ -103,7 +98,7 @@ def _sides(weight: Any, u: Any, v: Any, axis: int) -> tuple[int, tuple[int, ...]
 @entry(ReducePlan)
 def spectral_norm_step(
     weight: Array, u: Array, v: Array, n_power_iterations: int = 1, axis: int = 0, eps: float = 1e-12, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(u, v) after steps of power iteration, u = W v / ‖W v‖ and v = Wᵀ u / ‖Wᵀ u‖, W the weight as a matrix.
 
@@ -111,8 +106,6 @@ def spectral_norm_step(
     the weight twice, eight launches. torch.nn.utils.parametrizations.spectral_norm takes its steps on the detached
     weight, as u and v are constants to `spectral_norm`.
     """
-    if unknown:
-        raise unexpected(spectral_norm_step, unknown)
     options, element = {"stream": stream, "preference": preference}, read(weight, "weight").element
     steps, outs = whole("n_power_iterations", n_power_iterations, 1), each_of(out, 2)
     text, size = f"{element.acc}(w) * z", real("eps", eps)
@@ -137,15 +130,12 @@ def _sigma(weight: Any, rows: Any, columns: Any, options: Any) -> Any:
 @entry(ReducePlan)
 def spectral_norm(
     weight: Array, u: Array, v: Array, axis: int = 0, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """weight / σ with σ = uᵀ W v: the weight over its largest singular value, as far as u and v are its vectors.
 
     u and v come from `spectral_norm_step` and are constants to the gradient (Miyato et al. 2018,
     torch.nn.utils.parametrizations.spectral_norm). Two launches.
     """
-    if unknown:
-        raise unexpected(spectral_norm, unknown)
     options = {"stream": stream, "preference": preference}
     _, _, rows, columns = _sides(weight, u, v, axis)
     sigma = _sigma(weight, rows, columns, options)
@@ -155,11 +145,9 @@ def spectral_norm(
 @entry(ReduceBackwardPlan)
 def spectral_norm_backward(
     dy: Array, weight: Array, u: Array, v: Array, axis: int = 0, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """dweight of `spectral_norm`: dy / σ - (Σ dy weight) / σ² · u vᵀ. Three launches."""
-    if unknown:
-        raise unexpected(spectral_norm_backward, unknown)
     options, element = {"stream": stream, "preference": preference}, read(weight, "weight").element
     _, _, rows, columns = _sides(weight, u, v, axis)
     sigma = _sigma(weight, rows, columns, options)

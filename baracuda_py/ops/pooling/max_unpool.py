@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import wholes
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import beside, each_of
 from ...core.views import reshaped, shape_of
 from ...interop.arrays import read
@@ -65,11 +65,9 @@ def _unpooled(
 @entry(ScatterPlan)
 def max_unpool1d(
     x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Zeros, and each number of x [*, length] where `max_pool1d` found it; see `max_unpool2d`."""
-    if unknown:
-        raise unexpected(max_unpool1d, unknown)
     options = {"stream": stream, "preference": preference}
     return _unpooled(1, x, indices, kernel_size, stride, padding, output_size, out, options)
 
@@ -77,7 +75,7 @@ def max_unpool1d(
 @entry(ScatterPlan)
 def max_unpool2d(
     x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Zeros, and each number of x [*, height, width] where `max_pool2d` found it (torch's max_unpool2d).
 
@@ -86,8 +84,6 @@ def max_unpool2d(
     gives it to all. kernel_size, stride, padding: those of the pool; the result has (n - 1) · stride - 2 · padding +
     kernel_size places along an axis, or output_size, less than a stride apart from that. A fill and a scatter.
     """
-    if unknown:
-        raise unexpected(max_unpool2d, unknown)
     options = {"stream": stream, "preference": preference}
     return _unpooled(2, x, indices, kernel_size, stride, padding, output_size, out, options)
 
@@ -95,10 +91,8 @@ def max_unpool2d(
 @entry(ScatterPlan)
 def max_unpool3d(
     x: Array, indices: Array, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Zeros, and each number of x [*, depth, height, width] where `max_pool3d` found it; see `max_unpool2d`."""
-    if unknown:
-        raise unexpected(max_unpool3d, unknown)
     options = {"stream": stream, "preference": preference}
     return _unpooled(3, x, indices, kernel_size, stride, padding, output_size, out, options)

@@ -19,7 +19,7 @@ from ...core.benchmark import Benchmark
 from ...core.checked import shown, wholes
 from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import permuted, shape_of
 from ...schedules.window import Windows, three, window_geometry, window_kernels
 from .pool import PARAMS, check_indices, pool_values
@@ -267,7 +267,7 @@ def _padded(padding: Any, shape: Sequence[int], kernel: Sequence[int], stride: S
 @entry(ReduceWindowPlan)
 def reduce_window(
     x: Array, kind: str = "sum", *, window_dimensions: Any, window_strides: Any = None, padding: Any = 0,
-    window_dilation: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    window_dilation: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[o] = the sum, prod, max or min of x over the window of `window_dimensions` places at o (jax.lax.reduce_window).
 
@@ -276,8 +276,6 @@ def reduce_window(
     three axes may have windows of more than one place; where these are not the last, y is a view with its axes in x's
     order.
     """
-    if unknown:
-        raise unexpected(reduce_window, unknown)
     chosen = next((one for one in ReduceWindowKind if one.value == kind), None)
     if chosen is None:
         raise InvalidProblemError(f"kind must be one of sum, prod, max, min, got {shown(kind)}")

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind, Scalar, functional
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import reshaped, rows_of, shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
@@ -23,7 +23,7 @@ _call = functional(QuantizedLinearPlan)
 @entry(QuantizedLinearPlan)
 def quantized_linear(
     x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None,
-    x_scale: Scalar | None = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    x_scale: Scalar | None = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x @ (scale · weight)ᵀ + bias of int8 weights [out, in], x [*, in] quantised to int8 on the way (W8A8, dynamic).
 
@@ -33,8 +33,6 @@ def quantized_linear(
     quantisation, for x alone: weights, scales, smooth and bias are constants, and so is x where x_scale is given, whose
     codes saturate.
     """
-    if unknown:
-        raise unexpected(quantized_linear, unknown)
     static = {} if x_scale is None else {"static": True, "x_scale": x_scale}
     return _call(x, weight, scale, bias, smooth, **static, out=out, stream=stream, preference=preference)
 
@@ -42,7 +40,7 @@ def quantized_linear(
 @entry(QuantizedLinearPlan)
 def quantized_linear_backward(
     dy: Array, x: Array, weight: Array, scale: Array, bias: Array | None = None, *, smooth: Array | None = None,
-    x_scale: Scalar | None = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    x_scale: Scalar | None = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """dx of `quantized_linear`, straight through the quantisation: dy @ (scale · weight) / smooth (QLoRA's way).
 
@@ -50,8 +48,6 @@ def quantized_linear_backward(
     and element alone; x_scale must be None.
     """
     del bias
-    if unknown:
-        raise unexpected(quantized_linear_backward, unknown)
     if x_scale is not None:
         raise UnsupportedError("quantized_linear_backward has no gradient where x_scale is given: its codes saturate")
     element, shape = read(x, "x").element, shape_of(x, "x")
@@ -73,7 +69,7 @@ def _formula(text: str) -> Any:
 @entry(IntGemmPlan, element=ElementKind.I8)
 def smooth_quant_linear(
     x: Array, weight: Array, act_scale: Array, weight_scale: Array, bias: Array | None = None, *,
-    out_element: Any = "float32", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out_element: Any = "float32", out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """act_scale · weight_scale · (x @ weightᵀ) + bias of int8 x [*, in] and weights [out, in] (W8A8, static).
 
@@ -81,8 +77,6 @@ def smooth_quant_linear(
     out_element, float32, float16 or bfloat16. Smoothing (Xiao et al., SmoothQuant, 2023) was done when x was quantised:
     `quantized_linear` does it with `smooth` and `x_scale`. The result is rounded once. There is no gradient.
     """
-    if unknown:
-        raise unexpected(smooth_quant_linear, unknown)
     shape, right = shape_of(x, "x"), shape_of(weight, "weight")
     if len(right) != 2 or not shape or shape[-1] != right[1]:
         raise InvalidProblemError(f"x must be [*, in] and weight [out, in], got {shape} and {right}")

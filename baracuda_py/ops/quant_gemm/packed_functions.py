@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import truth, whole
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import beside, each_of
 from ...core.views import broadcast, reshaped, shape_of, with_axis
 from ...expressions.elementwise import Expression, elementwise
@@ -44,13 +44,11 @@ def _mean_size(element: ElementKind, axis: int | None) -> Any:
 
 
 @entry(CastPlan)
-def pack_signs(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def pack_signs(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Whether elements are below 0, eight along the last axis in a byte, the first in the lowest bit, beyond the end 0.
 
     0 and NaN count as 1. What `binary_matmul` multiplies; several launches.
     """
-    if unknown:
-        raise unexpected(pack_signs, unknown)
     options = {"stream": stream, "preference": preference}
     last_of(x, "x")
     return packbits(less(x, 0, **options), -1, "little", out=out, **options)
@@ -59,11 +57,9 @@ def pack_signs(x: Array, *, out: Any = None, stream: Any = None, preference: Any
 @entry(ViewCopyPlan)
 def unpack_signs(
     x: Array, k: int | None = None, *, element: Any = "float32", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The signs of packed bytes as 1 and -1 in `element`, k of them, by default all that the bytes have."""
-    if unknown:
-        raise unexpected(unpack_signs, unknown)
     options = {"stream": stream, "preference": preference}
     bits = unpackbits(x, -1, _count(k, 8 * last_of(x, "x")), "little", **options)
     return _formula(f"{_number(element)}(1 - 2 * int8(b))")(b=bits, out=out, **options)
@@ -84,7 +80,6 @@ def _number(element: Any) -> ElementKind:
 def binary_matmul(
     a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None,
     bias: Array | None = None, element: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """a @ bᵀ of signs that `pack_signs` packed, k - 2 · popcount(a xor b): a [*, bytes], b [n, bytes].
 
@@ -92,8 +87,6 @@ def binary_matmul(
     row, scale_b one or one for each column of the result) or a bias float32; `element` says which float. See
     `PackedGemmPlan`.
     """
-    if unknown:
-        raise unexpected(binary_matmul, unknown)
     facts = {"kind": K.BINARY, "k": _count(k, 8 * last_of(a, "a")), "element": element}
     return _product(a, "a", b, "b", scale_a, scale_b, bias, facts, out, stream, preference)
 
@@ -104,7 +97,6 @@ def binary_matmul(
 @entry(ReducePlan)
 def ternary_quantize(
     weight: Array, *, axis: int | None = None, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(packed, scale): weight / scale rounded to -1, 0 or 1, ties to 0, four in a byte along the last axis.
 
@@ -113,8 +105,6 @@ def ternary_quantize(
     packed [*, k / 4 rounded up], uint8: the first of four in the lowest two bits, code c being c - 1, beyond the end 0
     (code 1); NaN is 0, and where the scale is 0 so are all numbers. Several launches.
     """
-    if unknown:
-        raise unexpected(ternary_quantize, unknown)
     options, to = {"stream": stream, "preference": preference}, each_of(out, 2)
     shape, found = shape_of(weight, "weight"), read(weight, "weight").element
     if not shape or not found.is_float or found.bits < 16:
@@ -136,11 +126,9 @@ def ternary_quantize(
 @entry(ViewCopyPlan)
 def ternary_unpack(
     packed: Array, k: int | None = None, *, element: Any = "int8", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The numbers of packed ternary weights in `element`, k of each line, by default all that the bytes have."""
-    if unknown:
-        raise unexpected(ternary_unpack, unknown)
     if (found := read(packed, "packed").element) is not E.U8:
         raise UnsupportedError(f"packed must be uint8, got {found}")
     options, kind = {"stream": stream, "preference": preference}, _number(element)
@@ -160,15 +148,12 @@ def ternary_unpack(
 def ternary_matmul(
     x: Array, weight: Array, x_scale: Array | None = None, weight_scale: Array | None = None, *,
     bias: Array | None = None, element: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x @ Wᵀ of int8 x [*, k] by ternary weights [n, k / 4 rounded up] as `ternary_quantize` packs them.
 
     int32, or with scales float32: x_scale one number or one for each row of x, weight_scale one or one for each line of
     W, both multiplying; `element` says float16 or bfloat16. See `PackedGemmPlan`.
     """
-    if unknown:
-        raise unexpected(ternary_matmul, unknown)
     facts = {"kind": K.TERNARY, "k": last_of(x, "x"), "element": element}
     return _product(x, "x", weight, "weight", x_scale, weight_scale, bias, facts, out, stream, preference)
 
@@ -180,15 +165,13 @@ def ternary_matmul(
 def int4_matmul(
     a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, k: int | None = None,
     signed: bool = True, bias: Array | None = None, element: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """a @ bᵀ of numbers of four bits, two in a byte, the first in the low half: a [*, bytes], b [n, bytes].
 
     `cast(x, "int4")` or "uint4" packs them. signed: of [-8, 7], else of [0, 15]. k, scales, bias and element are as in
     `binary_matmul`.
     """
-    if unknown:
-        raise unexpected(int4_matmul, unknown)
     kind = K.INT4 if truth("signed", signed) else K.UINT4
     facts = {"kind": kind, "k": _count(k, 2 * last_of(a, "a")), "element": element}
     return _product(a, "a", b, "b", scale_a, scale_b, bias, facts, out, stream, preference)

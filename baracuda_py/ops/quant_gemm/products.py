@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, Scalar
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import broadcast_shape
 from ...core.views import broadcast, reshaped, rows_of, shape_of, with_axis
 from ...interop.arrays import read
@@ -18,14 +18,12 @@ E, K = ElementKind, IntGemmKind
 
 
 @entry(IntGemmPlan, element=E.I8)
-def int_mm(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def int_mm(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """a @ b of int8 or uint8 in int32, modulo 2³² (torch._int_mm): a [*, m, k], b [*, k, n], whose batches broadcast.
 
     Any m, n, k and strides; `b.T` of weights [n, k] is the view that tensor cores read fastest. A b that the whole
     batch shares meets the rows of all its items as one matrix, where a lies so.
     """
-    if unknown:
-        raise unexpected(int_mm, unknown)
     return _product("int_mm", a, b, out, {"kind": K.SUMS, "stream": stream, "preference": preference})
 
 
@@ -35,15 +33,13 @@ int_bmm = int_mm
 @entry(IntGemmPlan, element=E.I8)
 def matmul_int8(
     a: Array, b: Array, scale: Scalar = 1.0, *, out_element: Any = "float32", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """scale · a @ b of int8 in float32 (KAIO's matmul_int8), float16 or bfloat16: shapes as in `int_mm`.
 
     scale: a number or a 0-d device array; of x ≈ s_x a and w ≈ s_w b it is s_x s_w. The sums are exact at any k, beyond
     131 071 too, where 32 bits do not hold them; the result is rounded once.
     """
-    if unknown:
-        raise unexpected(matmul_int8, unknown)
     for name, array in (("a", a), ("b", b)):
         if (got := read(array, name).element) is not E.I8:
             raise UnsupportedError(f"matmul_int8 takes {name} in int8, got {got}; int_gemm takes uint8, too")
@@ -54,15 +50,13 @@ def matmul_int8(
 @entry(IntGemmPlan, element=E.U8)
 def matmul_integer(
     a: Array, b: Array, a_zero_point: Array | None = None, b_zero_point: Array | None = None, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(a - a_zero_point) @ (b - b_zero_point) in int32, modulo 2³² (ONNX MatMulInteger): shapes as in `int_mm`.
 
     Zero points have the elements of a and b: one number, [m] one for each row of a, [n] one for each column of b, or
     with the axes of the batch, [*, m, 1] and [*, 1, n].
     """
-    if unknown:
-        raise unexpected(matmul_integer, unknown)
     more: dict[str, Any] = {"kind": K.SUMS, "stream": stream, "preference": preference}
     more |= {"zero_a": _of_rows(a_zero_point, "a_zero_point"), "zero_b": _of_columns(b_zero_point, "b_zero_point")}
     return _product("matmul_integer", a, b, out, more)
@@ -72,7 +66,6 @@ def matmul_integer(
 def qlinear_matmul(
     a: Array, a_scale: Array, a_zero_point: Array | None, b: Array, b_scale: Array, b_zero_point: Array | None,
     y_scale: Array, y_zero_point: Array | None, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """y ≈ a @ b of numbers scale · (integer - zero point), in 8 bits again (ONNX QLinearMatMul): shapes as in `int_mm`.
 
@@ -81,8 +74,6 @@ def qlinear_matmul(
     zero points are one number, [m] of rows (of a and y) or [n] of columns (of b), or have the axes of the batch,
     [*, m, 1] and [*, 1, n]. y has the element of y_zero_point, or that of a.
     """
-    if unknown:
-        raise unexpected(qlinear_matmul, unknown)
     more: dict[str, Any] = {"kind": K.REQUANTIZED, "stream": stream, "preference": preference}
     given = {"scale_a": (a_scale, "a_scale"), "scale_y": (y_scale, "y_scale"), "zero_a": (a_zero_point, "a_zero_point")}
     given["zero_y"] = (y_zero_point, "y_zero_point")

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind, Scalar
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of
 from ..quantize.format_kinds import FormatKind
@@ -24,7 +24,7 @@ _STORED = ("codes", "scales", "zeros", "index", "scale")
 @entry(QkvGemmPlan, kind=FormatKind.INT4)
 def qkv_project(
     x: Array, w_q: Any, w_k: Any, w_v: Any, *, kind: Any, bias: Any = None, out_element: Any = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """q, k, v = x @ Wᵀ + bias by three matrices [n, k] stored in one format of `FormatKind`: x [*, k], each [*, n].
 
@@ -35,8 +35,6 @@ def qkv_project(
     products; results and the gradient of x are those of three calls of `quantized_matmul` but for its sum, which is
     rounded once.
     """
-    if unknown:
-        raise unexpected(qkv_project, unknown)
     known, outs, biases = kind_of(kind), each_of(out, 3), _three("bias", bias)
     weights = [_parts(name, w) for name, w in zip(("w_q", "w_k", "w_v"), (w_q, w_k, w_v), strict=True)]
     given = {"kind": known, "out_element": out_element, "stream": stream, "preference": preference}
@@ -56,15 +54,13 @@ def qkv_project(
 @entry(QkvGemmPlan, kind=FormatKind.INT4, element=E.F16)
 def qkv_project_int4(
     x: Array, w_q: Array, w_k: Array, w_v: Array, scales_q: Array, scales_k: Array, scales_v: Array, *,
-    bias: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    bias: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """q, k, v = x @ W + bias of float16 x [*, k] and three int4 matrices as `matmul_int4` takes them, in float16.
 
     The widths may differ (grouped queries) and be any number; the group is the same for all. bias: None, or three
     vectors [n], each of which may be None. For few rows of x it is one launch, see `QkvGemmPlan`.
     """
-    if unknown:
-        raise unexpected(qkv_project_int4, unknown)
     biases, matrices = _three("bias", bias), ((w_q, scales_q), (w_k, scales_k), (w_v, scales_v))
 
     def products(rows: Any, to: Sequence[Any]) -> Any:
@@ -86,7 +82,6 @@ def qkv_project_int4(
 def qkv_project_int8(
     x: Array, w_q: Array, w_k: Array, w_v: Array, scale_q: Scalar = 1.0, scale_k: Scalar = 1.0, scale_v: Scalar = 1.0,
     *, scales: Any = None, bias: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """q, k, v = scale · (x @ W) · scales + bias of float16 x [*, k] and int8 matrices [k, n], in float16.
 
@@ -95,8 +90,6 @@ def qkv_project_int8(
     sum rounded once (KAIO's W8A16). scales, bias: None, or three vectors, each of which may be None. For few rows of x
     it is one launch, see `QkvInt8Plan`, which takes other elements of x too.
     """
-    if unknown:
-        raise unexpected(qkv_project_int8, unknown)
     expect("qkv_project_int8", "x", x, E.F16)
     given = {"w_q": w_q, "w_k": w_k, "w_v": w_v}
     for name, w in given.items():

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.element import FP8
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import beside
 from ...core.views import shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise
@@ -28,7 +28,7 @@ _FORMATS = {E.FP8E4M3: FormatKind.FP8_E4M3, E.FP8E5M2: FormatKind.FP8_E5M2}
 @entry(BlockGemmPlan, kind=FormatKind.MXFP8_E4M3, element=E.BF16, out_element=E.F32)
 def scaled_matmul(
     a: Array, b: Array, scale_a: Array, scale_b: Array, *, kind: Any = "mxfp8_e4m3", out_element: Any = "float32",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """A @ Bᵀ of two matrices [*, m, k] and [*, n, k] of blocks with scales (jax.nn.scaled_matmul, float32 results).
 
@@ -37,8 +37,6 @@ def scaled_matmul(
     dequantised to bfloat16, which holds numbers of these formats exactly within its range, and meets B as it is
     stored, see `BlockGemmPlan`: two launches and 2 m k bytes. Sums are in float32. There is no gradient.
     """
-    if unknown:
-        raise unexpected(scaled_matmul, unknown)
     options = {"stream": stream, "preference": preference}
     x = block_dequantize(a, scale_a, kind=kind, element=E.BF16, **options)
     return block_gemm(b, x, scale_b, kind=kind, out_element=out_element, out=out, **options)
@@ -47,7 +45,7 @@ def scaled_matmul(
 @entry(GroupedBlockGemmPlan, kind=FormatKind.FP8_E4M3, element=E.BF16)
 def scaled_grouped_mm(
     a: Array, b: Array, scale_a: Array, scale_b: Array, offsets: Array, *, element: Any = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[r] = scale_a[r] a[r] @ (scale_b[g] b[g]) in bfloat16 of fp8, rows r in groups g that end at `offsets`.
 
@@ -57,8 +55,6 @@ def scaled_grouped_mm(
     which holds it exactly, a weight times its scale is rounded to bfloat16, sums are in float32, and y is rounded
     before and after scale_a. See `GroupedBlockGemmPlan`. Nothing but scale_a has a gradient.
     """
-    if unknown:
-        raise unexpected(scaled_grouped_mm, unknown)
     held = _fp8(a, "a", element)
     if _fp8(b, "b", element) is not held:
         raise UnsupportedError("a and b must hold one element, float8_e4m3fn or float8_e5m2")

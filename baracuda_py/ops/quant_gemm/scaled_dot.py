@@ -14,7 +14,7 @@ from ...core.checked import real, shown
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.exported import exported
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import beside, each_of
 from ...core.views import permuted, reshaped, shape_of, transposed
 from ...expressions.elementwise import elementwise
@@ -238,7 +238,7 @@ def _wide(x: Any, name: str) -> ElementKind:
 @entry(BlockGemmPlan, kind=FormatKind.MXFP8_E4M3, element=E.BF16, out_element=E.F32)
 def scaled_dot_general(
     a: Array, b: Array, dimension_numbers: Any, out_element: Any = "float32", configs: Any = None, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`dot_general` of operands that are quantised on the way, in blocks along the summed axes
     (jax.nn.scaled_dot_general).
@@ -256,8 +256,6 @@ def scaled_dot_general(
     configs along the axes that they sum (of mxfp8, so that these must be multiples of 32); of nvfp4 of dy and the
     operands themselves, 0 where |x| is above 6 · 448 · global_scale. Global scales are constants.
     """
-    if unknown:
-        raise unexpected(scaled_dot_general, unknown)
     options = {"stream": stream, "preference": preference}
     element = ElementKind.of(out_element)
     if element not in _OUT:
@@ -283,7 +281,7 @@ def scaled_dot_general(
 @entry(BlockGemmPlan, kind=FormatKind.MXFP8_E4M3, element=E.BF16, out_element=E.F32)
 def scaled_dot_general_backward(
     dy: Array, a: Array, b: Array, dimension_numbers: Any, out_element: Any = "float32", configs: Any = None, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(da, db) of `scaled_dot_general`, straight through the quantisation, which says what is multiplied.
 
@@ -291,8 +289,6 @@ def scaled_dot_general_backward(
     dy tells, is not looked at.
     """
     del out_element
-    if unknown:
-        raise unexpected(scaled_dot_general_backward, unknown)
     if followed((dy, a, b)) and sys.modules["torch"].is_grad_enabled():
         raise UnsupportedError(
             "scaled_dot_general_backward has no gradient, and an operand requires grad; give its .detach(), or call "
@@ -327,7 +323,7 @@ def scaled_dot_general_backward(
 def scaled_dot(
     a: Array, b: Array, scale_a: Array | None = None, scale_b: Array | None = None, *, dimension_numbers: Any = None,
     out_element: Any = "bfloat16", element: Any = None, scale_element: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(a · scale_a) @ (b · scale_b): `dot_general` of operands in few bits with their scales (jax.lax.scaled_dot).
 
@@ -337,8 +333,6 @@ def scaled_dot(
     are rounded to; sums are in float32. element, scale_element: what uint8 operands and scales hold. One launch an
     operand, then the product; where blocks lie along the last axis `scaled_matmul` reads b as it is stored.
     """
-    if unknown:
-        raise unexpected(scaled_dot, unknown)
     goal, options = ElementKind.of(out_element), {"stream": stream, "preference": preference}
     if goal not in (E.BF16, E.F32):
         raise UnsupportedError(f"out_element must be bfloat16 or float32, got {goal}")

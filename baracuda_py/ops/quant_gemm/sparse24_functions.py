@@ -9,7 +9,7 @@ from ...core import Array, ElementKind, functional
 from ...core.checked import truth
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import Expression, elementwise
@@ -39,7 +39,6 @@ def _column_sums() -> Any:
 @entry(Sparse24PrunePlan)
 def sparse24_prune(
     x: Array, *, straight_through: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with all but the two largest of every four neighbours along the last axis made 0; see `Sparse24PrunePlan`.
 
@@ -47,8 +46,6 @@ def sparse24_prune(
     made 0 go on learning and may come back (Zhou et al., Learning N:M fine-grained structured sparse neural networks
     from scratch, 2021).
     """
-    if unknown:
-        raise unexpected(sparse24_prune, unknown)
     truth("straight_through", straight_through)
     return _prune(x, out=out, stream=stream, preference=preference)
 
@@ -56,11 +53,8 @@ def sparse24_prune(
 @entry(Sparse24PrunePlan)
 def sparse24_prune_backward(
     dy: Array, x: Array, *, straight_through: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The gradient of `sparse24_prune` in x: dy where x is kept, or dy itself."""
-    if unknown:
-        raise unexpected(sparse24_prune_backward, unknown)
     options = {"stream": stream, "preference": preference}
     if shape_of(dy, "dy") != (shape := shape_of(x, "x")):
         raise InvalidProblemError(f"dy must have the shape of x, {shape}, got {shape_of(dy, 'dy')}")
@@ -70,10 +64,8 @@ def sparse24_prune_backward(
 
 
 @entry(Sparse24PrunePlan)
-def sparse24_mask(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def sparse24_mask(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Which elements of x `sparse24_prune` keeps, bool: two of every four neighbours along the last axis."""
-    if unknown:
-        raise unexpected(sparse24_mask, unknown)
     return _prune(x, return_y=False, return_mask=True, out=out, stream=stream, preference=preference)
 
 
@@ -85,15 +77,13 @@ def _float(given: dict[str, Any]) -> bool:
 @entry(Sparse24GemmPlan)
 def sparse24_matmul(
     x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x @ Wᵀ + bias of the 2:4 sparse W [n, k] that `sparse24_compress` made (values, metadata) of: x [*, k], bias [n].
 
     float16, bfloat16 and int8 (int32 out, no bias) are multiplied on sparse tensor cores, see `Sparse24GemmPlan`;
     float32 and float64 by the dense W, two launches. Gradients of x, values and bias.
     """
-    if unknown:
-        raise unexpected(sparse24_matmul, unknown)
     options = {"stream": stream, "preference": preference}
     columns = columns_of(values, "values")
     if read(x, "x").element in (*HALVES, ElementKind.I8):
@@ -106,14 +96,12 @@ def sparse24_matmul(
 @entry(Sparse24GemmPlan)
 def sparse24_matmul_backward(
     dy: Array, x: Array, values: Array, metadata: Array, bias: Array | None = None, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """(dx, dvalues, dbias) of `sparse24_matmul`; dbias is None without a bias.
 
     dx = dy W, and dvalues are what dyᵀ x has at the places of the values; five launches.
     """
-    if unknown:
-        raise unexpected(sparse24_matmul_backward, unknown)
     options = {"stream": stream, "preference": preference}
     to = each_of(out, 3)
     rows, inputs = matrix_of(dy, "dy"), matrix_of(x, "x")

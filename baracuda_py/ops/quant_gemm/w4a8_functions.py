@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import broadcast, reshaped, rows_of, shape_of
 from ..quantize.format_kinds import FormatKind
 from .w4a8_gemm import W4A8GemmPlan, w4a8_gemm
@@ -17,7 +17,7 @@ from .w4a8_gemm import W4A8GemmPlan, w4a8_gemm
 def matmul_w4a8(
     x: Array, codes: Array, scales: Array, zeros: Array | None = None, *, x_scale: Array | None = None,
     bias: Array | None = None, kind: Any = None, out_element: Any = "float32", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x_scale · (x @ Wᵀ) + bias of int8 x [*, k] by weights W [n, k] of 4 bits: the result is [*, n] (W4A8).
 
@@ -27,8 +27,6 @@ def matmul_w4a8(
     out_element, that of the result: float32, float16 or bfloat16. Sums of a group are exact; see `W4A8GemmPlan`. There
     is no gradient.
     """
-    if unknown:
-        raise unexpected(matmul_w4a8, unknown)
     shape, stored = shape_of(x, "x"), shape_of(codes, "codes")
     if not shape or len(stored) != 2:
         raise InvalidProblemError(

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, Scalar
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import reshaped, rows_of, shape_of, transposed
 from ...interop.arrays import read
@@ -23,15 +23,13 @@ _CODES = 8  # of 4 bits in a word
 def quantized_matmul(
     x: Array, codes: Array, scales: Array | None = None, zeros: Array | None = None, bias: Array | None = None, *,
     kind: Any, index: Array | None = None, scale: Scalar = 1.0, out_element: Any = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x @ Wᵀ + bias by weights [n, k] stored in any format of `FormatKind`: x [*, k], the result [*, n].
 
     codes, scales, zeros, index and scale are the parts of W, as `block_dequantize` takes them; out_element: that of the
     result, x's or float32. x meets W as one matrix of rows. See `BlockGemmPlan`; x has a gradient, the weights none.
     """
-    if unknown:
-        raise unexpected(quantized_matmul, unknown)
     stored = shape_of(codes, "codes")
     if len(stored) != 2:
         raise InvalidProblemError(
@@ -77,7 +75,6 @@ def by_rows(
 @entry(BlockGemmPlan, kind=FormatKind.INT4, element=E.F16, out_element=E.F32)
 def matmul_int4(
     a: Array, packed: Array, scales: Array, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """a @ W in float32 of float16 a [m, k] and int4 weights [k, n] by KAIO's packing (its matmul_int4), any m and n.
 
@@ -86,8 +83,6 @@ def matmul_int4(
     names the same memory and must be dense. scales: float16 [k / group, n], any strides, any group that is a multiple
     of 8. A weight is round(code · scale) in float16; sums are in float32.
     """
-    if unknown:
-        raise unexpected(matmul_int4, unknown)
     return block_gemm(
         **kaio_int4("matmul_int4", a, packed, scales), x=a, kind=FormatKind.INT4, out_element=E.F32, out=out,
         stream=stream, preference=preference,

@@ -16,7 +16,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import decode, encode as encode_elements
 from ...core.element import cast as cast_values
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from .block_dequantize import BlockDequantizePlan
 from .encoders import ENCODERS, encode
 from .format import PART, E
@@ -195,7 +195,7 @@ _quantize = functional(BlockQuantizePlan)
 @entry(BlockQuantizePlan)
 def block_quantize(
     x: Array, *, kind: Any = "nf4", group: int | None = None, scale: Scalar = 1.0, scale_element: Any = None,
-    zero_element: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    zero_element: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(codes, scales), of asymmetric formats (codes, scales, zeros), of GGUF's codes alone, of x [*, n, k].
 
@@ -204,8 +204,6 @@ def block_quantize(
     group: neighbours of a row with one scale, by default that of the format, or a whole row. scale: of the whole matrix
     (nvfp4). scale_element, zero_element: what scales and zero points are held in. `block_dequantize` takes the results.
     """
-    if unknown:
-        raise unexpected(block_quantize, unknown)
     form = kind_of(kind)
     given = {"group": group, "scale_element": scale_element, "zero_element": zero_element}
     facts = {name: value for name, value in given.items() if value is not None}

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array, InvalidProblemError, functional
 from ...core.checked import shown, truth, whole, wholes
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of
 from .choose_qparams import ChooseQParamsPlan, RangeKind
@@ -61,7 +61,7 @@ def _facts(
 def dynamic_quantize(
     x: Array, *, scope: str = "tensor", axis: int = 0, group_size: int = 128, block: Sequence[int] = (128, 128),
     block_shape: Any = None, symmetric: bool = True, to_element: Any = "int8", scale_element: Any = "float32",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(y, scales), or with `symmetric=False` (y, scales, zero_points): x as codes, with scales by the range of x.
 
@@ -72,8 +72,6 @@ def dynamic_quantize(
     int8, uint8, int4, uint4 (asymmetric, ONNX DynamicQuantizeLinear). scale_element: float32, or float8_e8m0fnu for
     powers of two. See `DynamicQuantizePlan`.
     """
-    if unknown:
-        raise unexpected(dynamic_quantize, unknown)
     facts = _facts(
         x, scope, axis, group_size, block, block_shape, to_element=to_element, scale_element=scale_element, out=out,
         stream=stream, preference=preference,
@@ -85,11 +83,9 @@ def dynamic_quantize(
 def choose_qparams(
     x: Array, *, scope: str = "tensor", axis: int = 0, group_size: int = 128, block: Sequence[int] = (128, 128),
     block_shape: Any = None, symmetric: bool = False, to_element: Any = "uint8", scale_element: Any = "float32",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(scales, zero_points), or with `symmetric=True` scales alone, by the range of x; see `dynamic_quantize`."""
-    if unknown:
-        raise unexpected(choose_qparams, unknown)
     facts = _facts(
         x, scope, axis, group_size, block, block_shape, to_element=to_element, scale_element=scale_element, out=out,
         stream=stream, preference=preference,
@@ -99,12 +95,10 @@ def choose_qparams(
 
 @entry(DynamicQuantizePlan)
 def quantize_per_tensor_dynamic(
-    x: Array, to_element: Any = "int8", *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    x: Array, to_element: Any = "int8", *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Any:
     """(y, scale, zero_point) of x by its whole range, int8 or uint8 (torch.quantize_per_tensor_dynamic).
 
     It is `dynamic_quantize(x, symmetric=False)`: scale and zero_point have x's rank.
     """
-    if unknown:
-        raise unexpected(quantize_per_tensor_dynamic, unknown)
     return dynamic_quantize(x, symmetric=False, to_element=to_element, out=out, stream=stream, preference=preference)

@@ -16,7 +16,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import FP8
 from ...core.element import cast as cast_values
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
 
@@ -213,14 +213,12 @@ _dequantize = functional(Fp8DequantizePlan)
 @entry(Fp8DequantizePlan)
 def fp8_dequantize(
     x: Array, scale: Scalar = 1.0, *, to_element: Any = "float32", from_element: Any = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x · scale of fp8 as float32, float16 or bfloat16; scale is 1 over that of `fp8_cast` (its `scale_inv`).
 
     from_element: what a uint8 x holds, float8_e4m3fn by default.
     """
-    if unknown:
-        raise unexpected(fp8_dequantize, unknown)
     held = E.of(from_element) if from_element is not None else read(x, "x").element
     return _dequantize(
         x, from_element=E.FP8E4M3 if held is E.U8 else held, element=E.of(to_element), scale=scale, out=out,

@@ -9,7 +9,7 @@ from ...core import Array, ElementKind
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of
 from ...interop.arrays import package_name
@@ -117,15 +117,13 @@ class Fp8Recipe:
 @entry(Fp8CastPlan)
 def fp8_quantize(
     x: Array, *, to_element: Any = "float8_e4m3fn", power_of_two: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(y, scale_inv): x as fp8 by the scale that its own largest size gives; y · scale_inv is x but for rounding.
 
     Current scaling, the other recipe of Transformer Engine: `amax_scale`, `fp8_cast` and 1 / scale, which is 0-d; x is
     read twice. Where the largest size is 0, infinite or NaN the scale is 1. power_of_two: scales that multiply exactly.
     """
-    if unknown:
-        raise unexpected(fp8_quantize, unknown)
     options, outs = {"stream": stream, "preference": preference}, each_of(out, 2)
     goal = ElementKind.of(to_element)
     scale, _ = amax_scale(x, target=goal, power_of_two=power_of_two, **options)

@@ -17,7 +17,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.checked import truth, whole
 from ...core.element import HALVES
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import dense_strides
 from ...core.views import permuted, shape_of
 from ...schedules import hadamard as tiles
@@ -330,7 +330,6 @@ _transform = functional(HadamardPlan)
 def hadamard_transform(
     x: Array, signs: Array | None = None, after: Array | None = None, *, block: int | None = None, axis: int = -1,
     scale: Scalar = 1.0, normalized: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """after · scale H (signs · x) along `axis`, H the Hadamard matrix of as many columns; see `HadamardPlan`.
 
@@ -338,8 +337,6 @@ def hadamard_transform(
     √block besides, which makes H orthogonal. signs, after: numbers for each column, before and after the transform.
     `out` may be x. scipy.linalg.hadamard has the matrix of 2^k.
     """
-    if unknown:
-        raise unexpected(hadamard_transform, unknown)
     rank = len(shape_of(x, "x"))
     at = whole("axis", axis, -rank, rank - 1) if rank else -1
     facts = {

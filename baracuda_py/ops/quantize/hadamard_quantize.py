@@ -16,7 +16,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.checked import truth, whole
 from ...core.element import cast as cast_values, decode, encode
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import shape_of
 from ...schedules import hadamard as tiles
 from ...schedules.geometry import grid
@@ -217,7 +217,7 @@ _quantize = functional(HadamardQuantizePlan)
 def hadamard_quantize(
     x: Array, signs: Array | None = None, *, block: int | None = None, scale: Scalar = 1.0, normalized: bool = False,
     to_element: Any = "float8_e4m3fn", group: int | None = None, scale_element: Any = None, y_scale: Scalar = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(y, scales): scale H (signs · x) along the last axis in 8 or 4 bits; see `HadamardQuantizePlan`.
 
@@ -226,8 +226,6 @@ def hadamard_quantize(
     two a byte, is NVFP4: groups of 16 with scales of float8_e4m3fn, times `y_scale` where that is given; with group=32
     it is MXFP4, as float8 with scale_element="float8_e8m0fnu" is MXFP8.
     """
-    if unknown:
-        raise unexpected(hadamard_quantize, unknown)
     goal, held = E.of(to_element), None if scale_element is None else E.of(scale_element)
     cols = (shape_of(x, "x") or (1,))[-1]
     if group is None:

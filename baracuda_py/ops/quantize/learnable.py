@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array, InvalidProblemError, Scalar, functional
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import reshaped, shape_of
 from ..random.draws import is_array
 from .learnable_fake_quantize import LearnableFakeQuantizePlan
@@ -18,7 +18,6 @@ _learnable = functional(LearnableFakeQuantizePlan)
 def learnable_fake_quantize(
     x: Array, scale: Array, zero_points: Array | None = None, *, quant_min: int = -128, quant_max: int = 127,
     grad_factor: Scalar = 1.0, block_shape: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """`fake_quantize` with gradients of x, scale and zero_points, which are floats: learned step sizes.
 
@@ -28,8 +27,6 @@ def learnable_fake_quantize(
     scale and zero_points are multiplied by (1 / sqrt(numbers in a block · quant_max) in Esser et al., 2020).
     See `LearnableFakeQuantizePlan`.
     """
-    if unknown:
-        raise unexpected(learnable_fake_quantize, unknown)
     rank, arrays = len(shape_of(x, "x")), {"scales": scale, "zero_points": zero_points}
     for name, one in arrays.items():
         if one is None and name == "zero_points":
@@ -50,11 +47,9 @@ def learnable_fake_quantize(
 @entry(LearnableFakeQuantizePlan)
 def fake_quantize_learnable_per_tensor_affine(
     x: Array, scale: Array, zero_point: Array, quant_min: int, quant_max: int, grad_factor: Scalar = 1.0, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`learnable_fake_quantize` with arrays of one item (torch._fake_quantize_learnable_per_tensor_affine)."""
-    if unknown:
-        raise unexpected(fake_quantize_learnable_per_tensor_affine, unknown)
     for name, one in (("scale", scale), ("zero_point", zero_point)):
         if is_array(one) and shape_of(one, name) not in ((), (1,)):
             raise InvalidProblemError(f"{name} must have one item, got shape {shape_of(one, name)}")
@@ -67,11 +62,9 @@ def fake_quantize_learnable_per_tensor_affine(
 @entry(LearnableFakeQuantizePlan)
 def fake_quantize_learnable_per_channel_affine(
     x: Array, scale: Array, zero_point: Array, axis: int, quant_min: int, quant_max: int, grad_factor: Scalar = 1.0, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`learnable_fake_quantize` of places along `axis` (torch._fake_quantize_learnable_per_channel_affine)."""
-    if unknown:
-        raise unexpected(fake_quantize_learnable_per_channel_affine, unknown)
     facts = along_axis(x, {}, axis, {"scales": scale, "zero_points": zero_point})
     return _learnable(
         x, **facts, quant_min=quant_min, quant_max=quant_max, grad_factor=grad_factor, out=out, stream=stream,

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, InvalidProblemError, Scalar, UnsupportedError
 from ...core.checked import truth, whole
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import reshaped, shape_of
 from ...interop.arrays import package_name
 from ..layout.moves import copy
@@ -21,7 +21,7 @@ def fused_moving_avg_obs_fake_quant(
     x: Array, observer_on: Any, fake_quant_on: Any, running_min: Array, running_max: Array, scale: Array,
     zero_point: Array, averaging_const: Scalar, quant_min: int, quant_max: int, ch_axis: int,
     per_row_fake_quant: bool = False, symmetric_quant: bool = False, *, return_mask: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x fake quantised by a range that moves with it (torch.fused_moving_avg_obs_fake_quant); see `FakeQuantizePlan`.
 
@@ -32,8 +32,6 @@ def fused_moving_avg_obs_fake_quant(
     fake_quant_on are True or False: flags on the device are not read back. return_mask: also whether each integer is in
     the range.
     """
-    if unknown:
-        raise unexpected(fused_moving_avg_obs_fake_quant, unknown)
     options = {"stream": stream, "preference": preference}
     shape, rows = shape_of(x, "x"), truth("per_row_fake_quant", per_row_fake_quant)
     axis = _axis(shape, ch_axis) if rows else None

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind, InvalidProblemError, Scalar, functional
 from ...core.checked import whole, wholes
 from ...core.composed import recorder
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...core.views import reshaped, shape_of
 from ...interop.arrays import read
@@ -59,7 +59,7 @@ def given_only(**facts: Any) -> dict[str, Any]:
 def quantize(
     x: Array, scale: Any, zero_points: Any = None, *, to_element: Any = "int8", block_shape: Any = None,
     scale_element: Any = None, stochastic: bool = False, seed: Scalar = None, offset: Scalar = 0, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """clamp(round(x / scale) + zero point) in integers, x / scale as float8 or float4 (ONNX QuantizeLinear).
 
@@ -72,8 +72,6 @@ def quantize(
     float4_e2m1fn. stochastic: round at random, by `seed` and `offset`. It has no gradient: `quantize_backward` is the
     straight-through one, `fake_quantize` and `learnable_fake_quantize` have theirs. See `QuantizePlan`.
     """
-    if unknown:
-        raise unexpected(quantize, unknown)
     if (goal := ElementKind.of(to_element)).is_integer:
         check_zero(zero_points, int(goal.limits.min), int(goal.limits.max))
     facts = given_only(block_shape=block_shape, scale_element=scale_element)
@@ -87,7 +85,7 @@ def quantize(
 def dequantize(
     x: Array, scale: Any, zero_points: Any = None, *, to_element: Any = "float32", block_shape: Any = None,
     scale_element: Any = None, element: Any = None, shape: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(x - zero point) scale (ONNX DequantizeLinear); scale, zero_points and block_shape are as of `quantize`.
 
@@ -95,8 +93,6 @@ def dequantize(
     elements; of packed ones it is by default twice as long along the last axis as x. Scales have a gradient but
     for powers of two. See `DequantizePlan`.
     """
-    if unknown:
-        raise unexpected(dequantize, unknown)
     facts = given_only(block_shape=block_shape, shape=shape, element=element, scale_element=scale_element)
     return _dequantize(
         x,
@@ -171,22 +167,18 @@ def _viewed(arrays: dict[str, Any], shape: Shape) -> dict[str, Any]:
 @entry(QuantizePlan)
 def quantize_per_tensor(
     x: Array, scale: Any, zero_point: Any = 0, *, to_element: Any = "int8", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with one scale and zero point, numbers or 0-d arrays (torch.quantize_per_tensor); see `quantize`."""
-    if unknown:
-        raise unexpected(quantize_per_tensor, unknown)
     return quantize(x, scale, zero_point, to_element=to_element, out=out, stream=stream, preference=preference)
 
 
 @entry(DequantizePlan)
 def dequantize_per_tensor(
     x: Array, scale: Any, zero_point: Any = 0, *, to_element: Any = "float32", element: Any = None, shape: Any = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(x - zero_point) scale with one scale and zero point, numbers or 0-d arrays; see `dequantize`."""
-    if unknown:
-        raise unexpected(dequantize_per_tensor, unknown)
     return dequantize(
         x, scale, zero_point, to_element=to_element, element=element, shape=shape, out=out, stream=stream,
         preference=preference,
@@ -196,11 +188,9 @@ def dequantize_per_tensor(
 @entry(QuantizePlan)
 def quantize_per_channel(
     x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: Any = "int8",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with a scale, and a zero point, for each place along `axis` (torch.quantize_per_channel); see `quantize`."""
-    if unknown:
-        raise unexpected(quantize_per_channel, unknown)
     facts = along_axis(x, {}, axis, {"scales": scale, "zero_points": zero_points})
     return _quantize(x, **facts, to_element=to_element, out=out, stream=stream, preference=preference)
 
@@ -208,11 +198,9 @@ def quantize_per_channel(
 @entry(DequantizePlan)
 def dequantize_per_channel(
     x: Array, scale: Array, zero_points: Array | None = None, *, axis: int = 0, to_element: Any = "float32",
-    element: Any = None, shape: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    element: Any = None, shape: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(x - zero_points) scale, one for each place along `axis`; see `dequantize`."""
-    if unknown:
-        raise unexpected(dequantize_per_channel, unknown)
     facts = given_only(shape=shape, element=element)
     facts |= along_axis(x, facts, axis, {"scales": scale, "zero_points": zero_points})
     return _dequantize(x, **facts, to_element=to_element, out=out, stream=stream, preference=preference)
@@ -221,11 +209,9 @@ def dequantize_per_channel(
 @entry(QuantizePlan)
 def quantize_per_token(
     x: Array, scale: Array, zero_points: Array | None = None, *, to_element: Any = "int8", out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with a scale, and a zero point, for each row along the last axis; see `quantize`."""
-    if unknown:
-        raise unexpected(quantize_per_token, unknown)
     facts = _by_token(x, {}, {"scales": scale, "zero_points": zero_points})
     return _quantize(x, **facts, to_element=to_element, out=out, stream=stream, preference=preference)
 
@@ -233,11 +219,9 @@ def quantize_per_token(
 @entry(DequantizePlan)
 def dequantize_per_token(
     x: Array, scale: Array, zero_points: Array | None = None, *, to_element: Any = "float32", element: Any = None,
-    shape: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    shape: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(x - zero_points) scale, one for each row along the last axis; see `dequantize`."""
-    if unknown:
-        raise unexpected(dequantize_per_token, unknown)
     facts = given_only(shape=shape, element=element)
     facts |= _by_token(x, facts, {"scales": scale, "zero_points": zero_points})
     return _dequantize(x, **facts, to_element=to_element, out=out, stream=stream, preference=preference)
@@ -246,14 +230,12 @@ def dequantize_per_token(
 @entry(QuantizePlan)
 def quantize_per_group(
     x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: Any = "int4",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with a scale, and a zero point, for each group of `group_size` neighbours along the last axis; see `quantize`.
 
     scale: x's shape with as many items along the last axis as there are groups, which divide it.
     """
-    if unknown:
-        raise unexpected(quantize_per_group, unknown)
     facts = _by_group(x, {}, group_size)
     return _quantize(
         x, scale, zero_points, **facts, to_element=to_element, out=out, stream=stream, preference=preference
@@ -263,11 +245,9 @@ def quantize_per_group(
 @entry(DequantizePlan)
 def dequantize_per_group(
     x: Array, scale: Array, zero_points: Array | None = None, *, group_size: int = 128, to_element: Any = "float32",
-    element: Any = None, shape: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    element: Any = None, shape: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """(x - zero_points) scale, one for each group of neighbours along the last axis; see `quantize_per_group`."""
-    if unknown:
-        raise unexpected(dequantize_per_group, unknown)
     facts = given_only(shape=shape, element=element)
     facts |= _by_group(x, facts, group_size)
     return _dequantize(
@@ -278,15 +258,13 @@ def dequantize_per_group(
 @entry(QuantizePlan)
 def quantize_per_block(
     x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = (128, 128),
-    to_element: Any = "float8_e4m3fn", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    to_element: Any = "float8_e4m3fn", out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with a scale, and a zero point, for each block of its last axes; see `quantize`.
 
     block: the blocks' extents along as many last axes; those at the ends may be shorter. scale: x's shape with the
     numbers of blocks along these axes.
     """
-    if unknown:
-        raise unexpected(quantize_per_block, unknown)
     facts = _by_block(x, {}, block)
     return _quantize(
         x, scale, zero_points, **facts, to_element=to_element, out=out, stream=stream, preference=preference
@@ -297,11 +275,9 @@ def quantize_per_block(
 def dequantize_per_block(
     x: Array, scale: Array, zero_points: Array | None = None, *, block: Sequence[int] = (128, 128),
     to_element: Any = "float32", element: Any = None, shape: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(x - zero_points) scale, one for each block of the last axes; see `quantize_per_block`."""
-    if unknown:
-        raise unexpected(dequantize_per_block, unknown)
     facts = given_only(shape=shape, element=element)
     facts |= _by_block(x, facts, block)
     return _dequantize(

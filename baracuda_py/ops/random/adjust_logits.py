@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core import functional
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from .draws import by_row
 
 THREADS, TILE = 256, 4096
@@ -179,14 +179,12 @@ _ROWS = {"repetition": "repetitions", "frequency": "frequencies", "presence": "p
 def adjust_logits(
     logits: Array, history: Any = None, prompt: Any = None, *, bias: Any = None, mask: Any = None,
     repetition: Scalar = 1.0, frequency: Scalar = 0.0, presence: Scalar = 0.0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """Logits [B, V] with penalties for tokens of histories [B, L] and prompts, a bias and a bit mask.
 
     repetition, frequency and presence are numbers, 0-d device arrays or arrays [B] of float32. See `AdjustLogitsPlan`.
     """
-    if unknown:
-        raise unexpected(adjust_logits, unknown)
     given = {"repetition": repetition, "frequency": frequency, "presence": presence}
     return _adjust(
         logits, history=history, prompt=prompt, bias=bias, mask=mask, **by_row(given, _ROWS), out=out, stream=stream,

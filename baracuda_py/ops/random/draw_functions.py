@@ -11,7 +11,7 @@ import numpy as np
 from ...core import Array, ElementKind, Scalar, functional, registry
 from ...core.checked import real, truth, whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import constant, reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
@@ -38,14 +38,12 @@ def _order(n: int, count: int, like: Any, options: dict[str, Any], element: Any 
 @entry(PermutationPlan)
 def randperm(
     n: int, *, seed: Scalar = None, offset: Scalar = 0, element: Any = "int64", like: Any = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """0 … n - 1 in a random order (torch.randperm), int64 or int32. like: an array whose package the result has.
 
     Up to 4096 all orders are alike; beyond it is a bijection of n numbers, see `PermutationPlan`.
     """
-    if unknown:
-        raise unexpected(randperm, unknown)
     options = {"seed": seeded("randperm", seed, stream, like, out), "offset": offset, "out": out, "stream": stream,
                "preference": preference}  # fmt: skip
     return _order(n, n, like, options, element)
@@ -54,11 +52,9 @@ def randperm(
 @entry(PermutationPlan)
 def permutation(
     x: Array | int, axis: int = 0, *, seed: Scalar = None, offset: Scalar = 0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x with its parts along an axis in a random order (numpy.random.Generator.permutation); of a number `randperm`."""
-    if unknown:
-        raise unexpected(permutation, unknown)
     seed = seeded("permutation", seed, stream, x, out)
     options = {"seed": seed, "offset": offset, "stream": stream, "preference": preference}
     if isinstance(x, (int, np.integer)):
@@ -75,14 +71,12 @@ shuffle = permutation
 @entry(MultinomialPlan)
 def multinomial(
     probs: Array, num_samples: int = 1, replacement: bool = False, *, seed: Scalar = None, offset: Scalar = 0,
-    index_element: Any = "int64", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    index_element: Any = "int64", out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Ids drawn from weights [V] or rows of them [B, V] (torch.multinomial): [num_samples] or [B, num_samples].
 
     Without replacement at most V. Weights need not sum to 1; see `MultinomialPlan`.
     """
-    if unknown:
-        raise unexpected(multinomial, unknown)
     seed = seeded("multinomial", seed, stream, probs)
     options = {
         "num_samples": num_samples, "replacement": replacement, "seed": seed, "offset": offset,
@@ -97,15 +91,13 @@ def multinomial(
 @entry(MultinomialPlan)
 def choice(
     a: Array | int, shape: Any = (), *, replace: bool = True, p: Any = None, axis: int = 0, seed: Scalar = None,
-    offset: Scalar = 0, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    offset: Scalar = 0, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Elements of an array [n], or numbers below n, drawn alike or with weights p [n] (numpy.random.Generator.choice).
 
     Of an array of more axes the parts along `axis`, whose place in the result the axes of `shape` take. replace:
     whether one may come more than once. out must be dense.
     """
-    if unknown:
-        raise unexpected(choice, unknown)
     number = isinstance(a, (int, np.integer)) and not isinstance(a, bool)
     extents = shape_given(shape)
     count, options = math.prod(extents), {"stream": stream, "preference": preference}
@@ -136,7 +128,7 @@ def choice(
 @entry(SamplingPlan)
 def categorical(
     logits: Array, axis: int = -1, *, shape: Any = None, seed: Scalar = None, offset: Scalar = 0,
-    index_element: Any = "int64", out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    index_element: Any = "int64", out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """An id of each row of logits [..., V] with the probabilities softmax(logits) (jax.random.categorical): [...].
 
@@ -144,8 +136,6 @@ def categorical(
     which that of the rows broadcasts, each id a draw of its own; the rows are then copied as often as they are drawn
     from.
     """
-    if unknown:
-        raise unexpected(categorical, unknown)
     given = read(logits, "logits").shape
     if not given or not given[whole("axis", axis, -len(given), len(given) - 1)]:
         raise InvalidProblemError(f"logits must have shape [..., V] with V >= 1, got {given}")
@@ -167,7 +157,7 @@ def categorical(
 @entry(RandomPlan)
 def dirichlet(
     concentration: Array, *, shape: Any = None, seed: Scalar = None, offset: Scalar = 0, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Points of the simplex (torch.distributions.Dirichlet) of concentrations [..., K]: softmax of log-gamma variates.
 
@@ -175,8 +165,6 @@ def dirichlet(
     are 0; what rounds to 0 or 1 is the element beside it. Logarithms are float32 or float64, as those of small
     concentrations leave the range of a 16-bit float. Three launches.
     """
-    if unknown:
-        raise unexpected(dirichlet, unknown)
     element = read(concentration, "concentration").element
     if not element.is_float:
         raise InvalidProblemError(f"concentration must be a float array, got {element}")
@@ -191,14 +179,12 @@ def dirichlet(
 @entry(RandomPlan)
 def ball(
     d: int, p: float = 2.0, *, shape: Any = (), seed: Scalar = None, offset: Scalar = 0, element: Any = "float32",
-    like: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    like: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Points [*shape, d] uniform in the unit ball of the p-norm (jax.random.ball; Barthe et al. 2005).
 
     Takes the offsets `offset` and `offset` + 1 of the stream.
     """
-    if unknown:
-        raise unexpected(ball, unknown)
     extents, d, p = shape_given(shape), whole("d", d, 0), real("p", p)
     if not 0 < p < math.inf:
         raise InvalidProblemError(f"ball: p must be above 0 and finite, got {p}")

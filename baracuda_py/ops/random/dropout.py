@@ -18,7 +18,7 @@ from ...core.checked import truth
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...interop.arrays import read
 from ...schedules.attention.score_terms import dropout as keeping
 from ...schedules.map import map_geometry, map_kernels, map_params
@@ -227,7 +227,7 @@ def _call(
 @entry(DropoutPlan, alpha=False)
 def dropout(
     x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: Any = None, training: bool = True,
-    return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x / (1 - p), each element set to 0 with probability p (torch.nn.functional.dropout); see `DropoutPlan`.
 
@@ -235,8 +235,6 @@ def dropout(
     draw one from torch's generator of their device, JAX arrays take a key of jax.random, key=. axis: those along which
     elements have draws of their own. training=False: a copy of x. return_mask: also what was kept.
     """
-    if unknown:
-        raise unexpected(dropout, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     return _call(x, p, axis, False, training, seed, offset, return_mask, rest)
 
@@ -244,11 +242,9 @@ def dropout(
 @entry(DropoutPlan, alpha=False)
 def native_dropout(
     x: Array, p: float = 0.5, training: bool = True, *, seed: Scalar = None, offset: Scalar = 0, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`dropout` of every element, and what was kept (torch.native_dropout)."""
-    if unknown:
-        raise unexpected(native_dropout, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     return _call(x, p, None, False, training, seed, offset, True, rest)
 
@@ -256,14 +252,12 @@ def native_dropout(
 @entry(DropoutPlan, alpha=True)
 def alpha_dropout(
     x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, axis: Any = None, training: bool = True,
-    return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Dropout that keeps mean 0 and variance 1, for layers of selu (torch.nn.functional.alpha_dropout).
 
     Dropped elements become selu's lower limit, -1.758…, then all are scaled and shifted. Keywords as of `dropout`.
     """
-    if unknown:
-        raise unexpected(alpha_dropout, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     return _call(x, p, axis, True, training, seed, offset, return_mask, rest)
 
@@ -278,11 +272,9 @@ def _channels(x: Array, name: str) -> tuple[int, int]:
 @entry(DropoutPlan, alpha=False)
 def feature_dropout(
     x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True,
-    return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Dropout of whole channels of x [batch, channel, …] (torch.feature_dropout, nn.functional.dropout1d to 3d)."""
-    if unknown:
-        raise unexpected(feature_dropout, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     return _call(x, p, _channels(x, "feature_dropout"), False, training, seed, offset, return_mask, rest)
 
@@ -292,10 +284,8 @@ def _of_images(name: str, spatial: int) -> Any:
 
     def call(
         x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True,
-        return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+        return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
     ) -> Any:  # fmt: skip
-        if unknown:
-            raise unexpected(made, unknown)
         rank = len(shape := read(x, "x").shape)
         if rank not in (spatial + 1, spatial + 2):
             raise InvalidProblemError(f"{name} needs x of {spatial + 1} or {spatial + 2} axes, got {shape}")
@@ -307,8 +297,7 @@ def _of_images(name: str, spatial: int) -> Any:
         f"Dropout of whole channels of x [batch, channel, …] or [channel, …] with {spatial} axes after the channels "
         f"(torch.nn.functional.{name}). Keywords as of `dropout`."
     )
-    made = entry(DropoutPlan, alpha=False)(call)
-    return made
+    return entry(DropoutPlan, alpha=False)(call)
 
 
 dropout1d = _of_images("dropout1d", 1)
@@ -319,10 +308,8 @@ dropout3d = _of_images("dropout3d", 3)
 @entry(DropoutPlan, alpha=True)
 def feature_alpha_dropout(
     x: Array, p: float = 0.5, *, seed: Scalar = None, offset: Scalar = 0, training: bool = True,
-    return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_mask: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`alpha_dropout` of whole channels of x [batch, channel, …] (torch.nn.functional.feature_alpha_dropout)."""
-    if unknown:
-        raise unexpected(feature_alpha_dropout, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     return _call(x, p, _channels(x, "feature_alpha_dropout"), True, training, seed, offset, return_mask, rest)

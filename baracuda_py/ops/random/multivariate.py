@@ -10,7 +10,7 @@ from ...core import Array, ElementKind, Scalar, registry
 from ...core.checked import whole
 from ...core.outputs import beside
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import broadcast_shape
 from ...core.views import broadcast, constant, shape_of, with_axis, without_axes
 from ...expressions.elementwise import elementwise
@@ -30,7 +30,7 @@ def _formula(text: str) -> Any:
 @entry(RandomPlan)
 def multivariate_normal(
     mean: Array, scale_tril: Array, *, shape: Any = None, seed: Scalar = None, offset: Scalar = 0, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """mean + scale_tril z of standard normal vectors z [..., d] (torch.distributions.MultivariateNormal).
 
@@ -38,8 +38,6 @@ def multivariate_normal(
     transpose is that; both of one float. shape: of the result without d, to which theirs broadcast; by default that. A
     fill and a product; gradients of mean and scale_tril.
     """
-    if unknown:
-        raise unexpected(multivariate_normal, unknown)
     options, element = {"stream": stream, "preference": preference}, read(mean, "mean").element
     own, factor = shape_of(mean, "mean"), shape_of(scale_tril, "scale_tril")
     if not element.is_float or read(scale_tril, "scale_tril").element is not element:
@@ -67,7 +65,7 @@ def multivariate_normal(
 @entry(MultinomialPlan)
 def multinomial_counts(
     n: int, probs: Array, *, seed: Scalar = None, offset: Scalar = 0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """How often each of V categories comes in n draws, [..., V] of weights [..., V] (jax.random.multinomial).
 
@@ -75,8 +73,6 @@ def multinomial_counts(
     `multinomial` with replacement draws of the same seed, so that time and memory grow with n. Where no weight is above
     0 they are 0. out must be dense.
     """
-    if unknown:
-        raise unexpected(multinomial_counts, unknown)
     shape, count = shape_of(probs, "probs"), whole("n", n, 0)
     if not shape or not shape[-1]:
         raise InvalidProblemError(f"probs must be [..., V] with V >= 1, got shape {shape}")

@@ -14,7 +14,7 @@ from ...core import ElementKind, Scalar
 from ...core.checked import real, shown, whole
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import allocating
 from ...interop.ordinals import ordinal
 from ...core.views import constant, diagonal, transposed, with_axis
@@ -33,7 +33,6 @@ from .random_functions import randn, seeded, shape_given
 def orthogonal(
     n: int, m: int | None = None, *, shape: Any = (), gain: float = 1.0, seed: Scalar = None, offset: Scalar = 0,
     element: Any = "float32", like: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """Matrices [*shape, n, m] of orthonormal rows (n <= m) or columns, each as likely as any other.
 
@@ -48,8 +47,6 @@ def orthogonal(
     `torch.linalg.qr` or `jax.numpy.linalg.qr`: LAPACK on the host and cuSOLVER on a GPU, whose results differ by
     rounding errors, and which allocate memory of their own. There is no gradient.
     """
-    if unknown:
-        raise unexpected(orthogonal, unknown)
     n = whole("n", n, 0)
     m = n if m is None else whole("m", m, 0)
     lead, gain, kind = shape_given(shape), real("gain", gain), ElementKind.of(element)

@@ -12,7 +12,7 @@ import numpy as np
 from ...core import Array, ElementKind, Scalar, functional
 from ...core.checked import INT64, check_field, real, shown
 from ...core.errors import BaracudaError, InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.renamed import renamed
 from ...core.tensor import broadcast_shape
 from ...core.views import constant, cut, without_axes
@@ -190,7 +190,7 @@ def _signature(parameters: Sequence[tuple[str, Any]]) -> inspect.Signature:
         for n, d in parameters
     ]
     options = [P(n, P.KEYWORD_ONLY, default=d, annotation=said) for n, (d, said) in _OPTIONS.items()]
-    return inspect.Signature([*lead, *options, P("unknown", P.VAR_KEYWORD, annotation="Any")], return_annotation="Any")
+    return inspect.Signature([*lead, *options], return_annotation="Any")
 
 
 _KEYWORDS = """
@@ -208,8 +208,6 @@ def _function(kind: RandomKind, name: str) -> Any:
         bound = shown_as.bind(*args, **given)
         bound.apply_defaults()
         held = dict(bound.arguments)
-        if unknown := held.pop("unknown", None):
-            raise unexpected(made, unknown)
         options = {n: held.pop(n) for n in _OPTIONS}
         return _DRAWN.get(kind, fill)(kind, held, options.pop("shape"), options)
 
@@ -218,8 +216,7 @@ def _function(kind: RandomKind, name: str) -> Any:
     names = ", ".join(n for n, _ in kind.row.parameters)
     what = f"{kind.value.replace('_', ' ')}{f' of {names}, numbers or arrays' if names else ''}"
     call.__doc__ = f"Draws of the distribution {what}.\n{_KEYWORDS}"
-    made = entry(RandomPlan, kind=kind)(call)
-    return made
+    return entry(RandomPlan, kind=kind)(call)
 
 
 def _normal(kind: RandomKind, values: dict[str, Any], shape: Any, given: dict[str, Any]) -> Any:
@@ -247,11 +244,9 @@ for _kind in K:
 @entry(RandomPlan, kind=K.UNIFORM)
 def rand(
     shape: Any = (), *, seed: Scalar = None, offset: Scalar = 0, element: Any = "float32", like: Any = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Uniform numbers in [0, 1) (torch.rand); float32's are multiples of 2⁻²⁴. Keywords as of `uniform`."""
-    if unknown:
-        raise unexpected(rand, unknown)
     given = {"seed": seed, "offset": offset, "element": element, "like": like, "out": out, "stream": stream,
              "preference": preference}  # fmt: skip
     return fill(K.UNIFORM, {"low": 0.0, "high": 1.0}, shape, given)
@@ -260,11 +255,9 @@ def rand(
 @entry(RandomPlan, kind=K.NORMAL)
 def randn(
     shape: Any = (), *, seed: Scalar = None, offset: Scalar = 0, element: Any = "float32", like: Any = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Standard normal numbers (torch.randn). Keywords as of `normal`."""
-    if unknown:
-        raise unexpected(randn, unknown)
     given = {"seed": seed, "offset": offset, "element": element, "like": like, "out": out, "stream": stream,
              "preference": preference}  # fmt: skip
     return fill(K.NORMAL, {"loc": 0.0, "scale": 1.0}, shape, given)
@@ -273,14 +266,12 @@ def randn(
 @entry(RandomPlan, kind=K.RANDINT)
 def randint(
     low: Any, high: Any = None, *, shape: Any = None, seed: Scalar = None, offset: Scalar = 0, element: Any = "int64",
-    like: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    like: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Whole numbers in [low, high), or in [0, low) where high is None (torch.randint), each as likely as any other.
 
     Bounds are integers, up to the whole range of `element`, or arrays of int64 or int32. Keywords as of `uniform`.
     """
-    if unknown:
-        raise unexpected(randint, unknown)
     bounds = {"low": 0, "high": low} if high is None else {"low": low, "high": high}
     given = {"seed": seed, "offset": offset, "element": element, "like": like, "out": out, "stream": stream,
              "preference": preference}  # fmt: skip
@@ -290,14 +281,12 @@ def randint(
 @entry(RandomPlan, kind=K.RANDINT)
 def bits(
     shape: Any = (), *, seed: Scalar = None, offset: Scalar = 0, element: Any = "uint32", like: Any = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Random words of an integer element (jax.random.bits); uint32's are those of the Philox stream themselves.
 
     jax.lax.rng_bit_generator is it as well, without the next state, which here is the caller's next offset.
     """
-    if unknown:
-        raise unexpected(bits, unknown)
     kind = ElementKind.of(element)
     if not kind.is_integer:
         raise InvalidProblemError(f"bits: element must be an integer, got {kind}")
@@ -313,11 +302,9 @@ rng_bit_generator = bits
 @entry(RandomPlan, kind=K.UNIFORM)
 def rng_uniform(
     low: Any, high: Any, shape: Any = None, *, seed: Scalar = None, offset: Scalar = 0, element: Any = None,
-    like: Any = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    like: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`uniform` in the order of parameters of jax.lax.rng_uniform."""
-    if unknown:
-        raise unexpected(rng_uniform, unknown)
     given = {"seed": seed, "offset": offset, "element": element, "like": like, "out": out, "stream": stream,
              "preference": preference}  # fmt: skip
     return fill(K.UNIFORM, {"low": low, "high": high}, shape, given)
@@ -331,33 +318,27 @@ def _as(x: Any, element: Any) -> dict[str, Any]:
 @entry(RandomPlan, kind=K.UNIFORM)
 def rand_like(
     x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """`rand` of x's shape, element, package and device (torch.rand_like); out= may be x."""
-    if unknown:
-        raise unexpected(rand_like, unknown)
     return rand(**_as(x, element), seed=seed, offset=offset, out=out, stream=stream, preference=preference)
 
 
 @entry(RandomPlan, kind=K.NORMAL)
 def randn_like(
     x: Array, *, seed: Scalar = None, offset: Scalar = 0, element: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """`randn` of x's shape, element, package and device (torch.randn_like); out= may be x."""
-    if unknown:
-        raise unexpected(randn_like, unknown)
     return randn(**_as(x, element), seed=seed, offset=offset, out=out, stream=stream, preference=preference)
 
 
 @entry(RandomPlan, kind=K.RANDINT)
 def randint_like(
     x: Array, low: Any, high: Any = None, *, seed: Scalar = None, offset: Scalar = 0, element: Any = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`randint` of x's shape, element, package and device (torch.randint_like); out= may be x."""
-    if unknown:
-        raise unexpected(randint_like, unknown)
     return randint(
         low, high, **_as(x, element), seed=seed, offset=offset, out=out, stream=stream, preference=preference
     )

@@ -17,7 +17,7 @@ from ...core.checked import truth
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ..elementwise.unary import leaky_relu  # type: ignore[attr-defined]
 from ..elementwise.unary_backward import leaky_relu_backward  # type: ignore[attr-defined]
@@ -181,12 +181,10 @@ def _mean(lower: Any, upper: Any) -> float:
 @entry(RreluPlan)
 def rrelu(
     x: Array, lower: float = LOWER, upper: float = UPPER, *, training: bool = False, seed: Scalar = None,
-    offset: Scalar = 0, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    offset: Scalar = 0, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x where x > 0, else x times a slope (torch.nn.functional.rrelu): (lower + upper) / 2, in training one drawn for
     each element from `seed` and `offset`, integers or 0-d device arrays. See `RreluPlan`."""
-    if unknown:
-        raise unexpected(rrelu, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     if not truth("training", training):
         return leaky_relu(x, negative_slope=_mean(lower, upper), **rest)
@@ -196,11 +194,9 @@ def rrelu(
 @entry(RreluBackwardPlan)
 def rrelu_backward(
     dy: Array, x: Array, lower: float = LOWER, upper: float = UPPER, *, training: bool = False, seed: Scalar = None,
-    offset: Scalar = 0, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    offset: Scalar = 0, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """dx of y = rrelu(x), given what the forward call was given. See `RreluBackwardPlan`."""
-    if unknown:
-        raise unexpected(rrelu_backward, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     if not truth("training", training):
         return leaky_relu_backward(dy, x, negative_slope=_mean(lower, upper), **rest)

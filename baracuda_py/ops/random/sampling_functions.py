@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, Scalar, functional
 from ...core.checked import check_field
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...interop.streams import stream_of
 from .draws import by_row
 from .sampling import SamplingDescriptor, SamplingPlan
@@ -32,7 +32,7 @@ def sample(
     typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, seed: Scalar = None,
     offset: Scalar = 0, top_n: int = 0, probabilities: bool = False, index_element: Any = "int64",
     return_logprob: bool = False, return_probs: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """A token id for each row of logits [B, V], or of probabilities where `probabilities` says so; see `SamplingPlan`.
 
@@ -40,8 +40,6 @@ def sample(
     int32 or int64, seed: int64). Returns ids [B], then what is asked for: return_logprob: [B], of the ids; top_n: ids
     and logprobs [B, top_n] of the most likely; return_probs: [B, V], what was drawn with.
     """
-    if unknown:
-        raise unexpected(sample, unknown)
     if seed is None:
         seed = stream_of("sample", True, (logits,), stream)
     options = {
@@ -59,14 +57,12 @@ def sample(
 @entry(SamplingPlan)
 def token_logprobs(
     logits: Array, tokens: Array, *, top_n: int = 0, temperature: Scalar = 1.0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The logprob [B] of tokens [B] (int64 or int32) under softmax(logits / temperature), with no cut-off.
 
     With top_n also the ids and logprobs [B, top_n] of the most likely. A token outside the row has -inf.
     """
-    if unknown:
-        raise unexpected(token_logprobs, unknown)
     top_n = check_field(SamplingDescriptor, "top_n", top_n)
     return _sample(
         logits, tokens=tokens, **_cut_offs({"temperature": temperature}), seed=0, top_n=top_n, return_ids=False,
@@ -78,11 +74,7 @@ def token_logprobs(
 def _renorm(name: str, option: str, what: str) -> Any:
     """Probabilities of what a cut-off keeps."""
 
-    def call(
-        probs: Array, value: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-    ) -> Any:
-        if unknown:
-            raise unexpected(made, unknown)
+    def call(probs: Array, value: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
         return _sample(
             probs, **_cut_offs({option: value}), probabilities=True, seed=0, return_ids=False, return_probs=True,
             out=out, stream=stream, preference=preference,
@@ -93,18 +85,13 @@ def _renorm(name: str, option: str, what: str) -> Any:
         f"Probabilities [B, V], 0 but for {what}, divided by their sum. `value` is a number or an array [B]; see "
         "`SamplingPlan`."
     )
-    made = entry(SamplingPlan)(call)
-    return made
+    return entry(SamplingPlan)(call)
 
 
 def _mask(name: str, option: str, what: str) -> Any:
     """Logits of what a cut-off keeps."""
 
-    def call(
-        logits: Array, value: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-    ) -> Any:
-        if unknown:
-            raise unexpected(made, unknown)
+    def call(logits: Array, value: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
         return _sample(
             logits, **_cut_offs({option: value}), seed=0, return_ids=False, return_masked=True, out=out, stream=stream,
             preference=preference,
@@ -115,8 +102,7 @@ def _mask(name: str, option: str, what: str) -> Any:
         f"Logits [B, V], -inf but for {what}. `value` is a number or an array [B]; see `SamplingPlan`. In place by "
         "out=logits."
     )
-    made = entry(SamplingPlan)(call)
-    return made
+    return entry(SamplingPlan)(call)
 
 
 top_k_renorm = _renorm("top_k_renorm", "top_k", "the k largest")
@@ -135,11 +121,9 @@ top_n_sigma_mask = _mask("top_n_sigma_mask", "top_n_sigma", "logits of at least 
 def softmax_with_cut_offs(
     logits: Array, *, temperature: Scalar = 1.0, top_k: Scalar = 0, top_p: Scalar = 1.0, min_p: Scalar = 0.0,
     typical_p: Scalar = 1.0, epsilon: Scalar = 0.0, eta: Scalar = 0.0, top_n_sigma: Scalar = 0.0, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The probabilities [B, V] that `sample` draws with; nothing is drawn. Options as of `sample`."""
-    if unknown:
-        raise unexpected(softmax_with_cut_offs, unknown)
     options = {
         "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "typical_p": typical_p,
         "epsilon": epsilon, "eta": eta, "top_n_sigma": top_n_sigma,

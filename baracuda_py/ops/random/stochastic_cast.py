@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .draws import numbered, streams
 from .philox import philox_bits
@@ -143,14 +143,12 @@ _cast = functional(StochasticCastPlan)
 @entry(StochasticCastPlan)
 def stochastic_cast(
     x: Array, to_element: Any, *, seed: Scalar = None, offset: Scalar = 0, saturate: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """x as float16, bfloat16, float8_e4m3fn or float8_e5m2, its mean kept by random rounding.
 
     seed, offset: integers or 0-d device arrays, of which equal ones give equal bits. See `StochasticCastPlan`.
     """
-    if unknown:
-        raise unexpected(stochastic_cast, unknown)
     return _cast(
         x, to_element=to_element, saturate=saturate, seed=seed, offset=offset, out=out, stream=stream,
         preference=preference,

@@ -17,7 +17,7 @@ from ...core.args import no_subnormals
 from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape, View
 from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params, widths
@@ -255,15 +255,13 @@ average_backward = functional(AverageBackwardPlan)
 @entry(AveragePlan)
 def average(
     x: Array, weights: Array | None = None, *, axis: Any = None, keepdims: bool = False, returned: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Σ weights x / Σ weights along `axis` (numpy.average); without weights the mean. See `AveragePlan`.
 
     weights broadcast to x's shape, or are as many as x has elements along `axis`, a single one. returned: y and the sum
     of the weights, which `average_backward` takes as z; then out= gives both.
     """
-    if unknown:
-        raise unexpected(average, unknown)
     if weights is None:
         if returned:
             raise InvalidProblemError("returned=True takes weights: without them their sum is the number of elements")

@@ -15,7 +15,7 @@ from ...core.views import with_axis
 from ...core.composed import composed
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import TensorRef
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
@@ -156,7 +156,7 @@ def _with_transpose(g: Any, options: Any) -> Any:
 @entry(ReducePlan)
 def cov(
     x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[i, j] = Σ w (x[i] - mean x[i]) (x[j] - mean x[j]) / (Σ w - correction), along observations (torch.cov).
 
@@ -164,8 +164,6 @@ def cov(
     observation counts, aweights: how much; then means are weighted, and the correction is that of torch.cov. Four
     launches, and an array like x of the deviations; weights take up to seven more of vectors.
     """
-    if unknown:
-        raise unexpected(cov, unknown)
     options = {"stream": stream, "preference": preference}
     found = _Deviations(x, correction, fweights, aweights, options)
     return found.result(found.covariances(out), out)
@@ -174,11 +172,9 @@ def cov(
 @entry(ReduceBackwardPlan)
 def cov_backward(
     dy: Array, x: Array, *, correction: int = 1, fweights: Array | None = None, aweights: Array | None = None,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """dx of `cov`: (dy + its transpose) times the deviations, which are computed again. Weights have none."""
-    if unknown:
-        raise unexpected(cov_backward, unknown)
     options = {"stream": stream, "preference": preference}
     found = _Deviations(x, correction, fweights, aweights, options)
     return found.handed_back(_with_transpose(found.square(dy), options), 0.0, out)
@@ -189,13 +185,11 @@ _CORRELATION = "c / sqrt(v) / sqrt(w)"
 
 @composed("corrcoef_backward", "x")
 @entry(ReducePlan)
-def corrcoef(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def corrcoef(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """y[i, j] = cov(x)[i, j] / the root of cov(x)[i, i] cov(x)[j, j], clipped to [-1, 1] (torch.corrcoef).
 
     x is as in `cov`; of one variable y is 1, and NaN where nothing varies. Five launches.
     """
-    if unknown:
-        raise unexpected(corrcoef, unknown)
     options = {"stream": stream, "preference": preference}
     found = _Deviations(x, 1, None, None, options)
     c = found.covariances()
@@ -205,12 +199,8 @@ def corrcoef(x: Array, *, out: Any = None, stream: Any = None, preference: Any =
 
 
 @entry(ReduceBackwardPlan)
-def corrcoef_backward(
-    dy: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def corrcoef_backward(dy: Array, x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """dx of `corrcoef`, whose correlations are computed again; clipping has no part in it."""
-    if unknown:
-        raise unexpected(corrcoef_backward, unknown)
     options = {"stream": stream, "preference": preference}
     found = _Deviations(x, 1, None, None, options)
     c = found.covariances()

@@ -16,7 +16,7 @@ from ...core.element import HALVES
 from ...core.checked import real, whole
 from ...core.errors import InvalidProblemError
 from ...core.composed import composed
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
 from ...core.views import broadcast
@@ -100,52 +100,42 @@ def _summed(made: Any, shapes: tuple[Shape, Shape], whole: Shape, outs: Any, opt
 @entry(ReducePlan)
 def pairwise_distance(
     x1: Array, x2: Array, p: float = 2, eps: float = 1e-6, *, keepdims: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The norm of order p of x1 - x2 + eps along the last axis (torch.nn.functional.pairwise_distance).
 
     x1 and x2 broadcast. One launch for p = 0, 1, 2, inf and -inf; of other orders two, and an array of differences.
     """
-    if unknown:
-        raise unexpected(pairwise_distance, unknown)
     return _distance(x1, x2, p, eps, -1, keepdims, out, {"stream": stream, "preference": preference})
 
 
 @entry(ReduceBackwardPlan)
 def pairwise_distance_backward(
     dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, eps: float = 1e-6, *,
-    keepdims: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    keepdims: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(dx1, dx2) of `pairwise_distance`; y is its result, which orders 1, inf and -inf do not need.
 
     Three launches, and one for each of x1 and x2 that was broadcast; an array of differences.
     """
-    if unknown:
-        raise unexpected(pairwise_distance_backward, unknown)
     options = {"stream": stream, "preference": preference}
     return _distance_backward(dy, x1, x2, y, p, eps, -1, keepdims, out, options)
 
 
 @composed("dist_backward", "a", "b", result=True)
 @entry(ReducePlan)
-def dist(
-    a: Array, b: Array, p: float = 2, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def dist(a: Array, b: Array, p: float = 2, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The norm of order p of a - b over all elements, a and b broadcast (torch.dist); launches as of
     `pairwise_distance`."""
-    if unknown:
-        raise unexpected(dist, unknown)
     return _distance(a, b, p, 0.0, None, False, out, {"stream": stream, "preference": preference})
 
 
 @entry(ReduceBackwardPlan)
 def dist_backward(
     dy: Array, a: Array, b: Array, y: Array | None = None, p: float = 2, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(da, db) of `dist`; see `pairwise_distance_backward`."""
-    if unknown:
-        raise unexpected(dist_backward, unknown)
     return _distance_backward(dy, a, b, y, p, 0.0, None, False, out, {"stream": stream, "preference": preference})
 
 
@@ -163,16 +153,12 @@ def _with_axis(x: Any, name: str, at: int) -> Any:
 
 @composed("cdist_backward", "x1", "x2", result=True)
 @entry(ReducePlan)
-def cdist(
-    x1: Array, x2: Array, p: float = 2, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def cdist(x1: Array, x2: Array, p: float = 2, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """y[..., i, j] = the norm of order p of x1[..., i, :] - x2[..., j, :] (torch.cdist).
 
     Differences, not inner products, so that near rows keep their digits. Launches as of `pairwise_distance`; the array
     of differences, where there is one, has rows × rows × features elements.
     """
-    if unknown:
-        raise unexpected(cdist, unknown)
     rows, columns = _with_axis(x1, "x1", -1), _with_axis(x2, "x2", -2)
     return _distance(rows, columns, p, 0.0, -1, False, out, {"stream": stream, "preference": preference})
 
@@ -180,11 +166,9 @@ def cdist(
 @entry(ReduceBackwardPlan)
 def cdist_backward(
     dy: Array, x1: Array, x2: Array, y: Array | None = None, p: float = 2, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(dx1, dx2) of `cdist`. Five launches; three arrays of rows × rows × features elements."""
-    if unknown:
-        raise unexpected(cdist_backward, unknown)
     options = {"stream": stream, "preference": preference}
     rows, columns = _with_axis(x1, "x1", -1), _with_axis(x2, "x2", -2)
     first, second = pair(out)
@@ -227,15 +211,13 @@ def _norms(x1: Any, x2: Any, axis: int, options: Any) -> dict[str, Any]:
 @entry(VecdotPlan)
 def cosine_similarity(
     x1: Array, x2: Array, axis: int = 1, eps: float = 1e-8, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """Σ x1 x2 / (max(‖x1‖, eps) max(‖x2‖, eps)) along `axis` (torch.nn.functional.cosine_similarity).
 
     x1 and x2 broadcast, along `axis` too. Each is divided by its norm before they are multiplied, so that nothing
     leaves the range. Three launches (of 16-bit floats four); the norms are two arrays of the result's size.
     """
-    if unknown:
-        raise unexpected(cosine_similarity, unknown)
     options = {"stream": stream, "preference": preference}
     along, a, b = _along(x1, x2, axis)
     held = {"a": a, "b": b, **_norms(a, b, along, options)}
@@ -253,15 +235,13 @@ def _as(x: Any, element: ElementKind, options: Any) -> Any:
 @entry(VecdotBackwardPlan)
 def cosine_similarity_backward(
     dy: Array, x1: Array, x2: Array, axis: int = 1, eps: float = 1e-8, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(dx1, dx2) of `cosine_similarity`, which is computed again.
 
     As in PyTorch eps is taken for a constant: a norm below it has the gradient of a norm. Four launches, and one for
     each of x1 and x2 that was broadcast or has 16 bits; arrays of the norms and the similarity.
     """
-    if unknown:
-        raise unexpected(cosine_similarity_backward, unknown)
     options = {"stream": stream, "preference": preference}
     along, a, b = _along(x1, x2, axis)
     held = {"a": a, "b": b, **_norms(a, b, along, options)}
@@ -304,14 +284,12 @@ def _scaled_backward(
 @entry(ReducePlan)
 def normalize(
     x: Array, p: float = 2, axis: Any = 1, eps: float = 1e-12, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x / max(‖x‖, eps), the norm of order p along `axis`, one or several (torch.nn.functional.normalize).
 
     Two launches, and an array of the norms; out may be x.
     """
-    if unknown:
-        raise unexpected(normalize, unknown)
     options = {"stream": stream, "preference": preference}
     n = kept_norm(x, p, axis, options)
     return _scaled(x, n, "x / maximum(n, eps)", out, options, eps=real("eps", eps))
@@ -320,14 +298,12 @@ def normalize(
 @entry(ReduceBackwardPlan)
 def normalize_backward(
     dy: Array, x: Array, p: float = 2, axis: Any = 1, eps: float = 1e-12, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """dx of `normalize`, whose norms are computed again: where they are below eps, dy / eps (p is not 0).
 
     Five launches (of 16-bit floats six), an array like x and four of the norms' size.
     """
-    if unknown:
-        raise unexpected(normalize_backward, unknown)
     options = {"stream": stream, "preference": preference}
     factor, slope = "(1 / maximum(n, eps))", "where(n >= eps, -s / maximum(n, eps) / maximum(n, eps), 0)"
     return _scaled_backward(dy, x, p, axis, factor, slope, out, options, eps=real("eps", eps))
@@ -344,14 +320,11 @@ def _others(x: Any, axis: int) -> tuple[int, ...]:
 @entry(ReducePlan)
 def renorm(
     x: Array, p: float, axis: int, maxnorm: float, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """x with each slice along `axis` whose norm of order p exceeds maxnorm scaled by maxnorm / (norm + 1e-7).
 
     torch.renorm, whose constant that is. Two launches, and an array of the norms; out may be x.
     """
-    if unknown:
-        raise unexpected(renorm, unknown)
     options = {"stream": stream, "preference": preference}
     n = kept_norm(x, p, _others(x, axis), options)
     return _scaled(x, n, "where(n > most, x * (most / (n + 1e-7)), x)", out, options, most=real("maxnorm", maxnorm))
@@ -360,11 +333,9 @@ def renorm(
 @entry(ReduceBackwardPlan)
 def renorm_backward(
     dy: Array, x: Array, p: float, axis: int, maxnorm: float, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """dx of `renorm` (p is not 0); launches and arrays as of `normalize_backward`."""
-    if unknown:
-        raise unexpected(renorm_backward, unknown)
     options = {"stream": stream, "preference": preference}
     factor = "where(n > most, most / (n + 1e-7), 1)"
     slope = "where(n > most, -s * (most / (n + 1e-7)) / (n + 1e-7), 0)"

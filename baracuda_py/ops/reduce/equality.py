@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...expressions.reduce import reduce as reduction
 from ...interop.arrays import read
 from .reduce import ReducePlan
@@ -22,14 +22,11 @@ def _all_equal(a: Any, b: Any, equal_nan: bool, options: Any) -> Any:
 @entry(ReducePlan)
 def array_equal(
     a: Array, b: Array, *, equal_nan: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """Whether a and b have one shape and equal elements, as a 0-d array: nothing waits for it (numpy.array_equal).
 
     With equal_nan a NaN is equal to a NaN. One launch.
     """
-    if unknown:
-        raise unexpected(array_equal, unknown)
     options = {"out": out, "stream": stream, "preference": preference}
     shapes = read(a, "a").shape, read(b, "b").shape
     if shapes[0] == shapes[1]:
@@ -38,13 +35,9 @@ def array_equal(
 
 
 @entry(ReducePlan)
-def array_equiv(
-    a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def array_equiv(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Whether a and b, broadcast together, have equal elements, as a 0-d array (numpy.array_equiv). One launch.
 
     Shapes that do not broadcast raise InvalidProblemError.
     """
-    if unknown:
-        raise unexpected(array_equiv, unknown)
     return _all_equal(a, b, False, {"out": out, "stream": stream, "preference": preference})

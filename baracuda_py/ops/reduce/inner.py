@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
 from ...interop.arrays import read
@@ -28,14 +28,12 @@ def _shapes(a: Any, b: Any) -> tuple[Shape, Shape]:
 
 
 @entry(VecdotPlan)
-def dot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def dot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The sum of a b, both of one axis and as long, neither conjugated (torch.dot).
 
     It has the element of a and b, and wraps where they are integers. `vecdot` takes more axes and totals integers in 64
     bits, `dense_gemm` takes matrices.
     """
-    if unknown:
-        raise unexpected(dot, unknown)
     shapes = _shapes(a, b)
     if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
         raise InvalidProblemError(
@@ -52,25 +50,19 @@ def _one_shape(function: str, a: Any, b: Any) -> None:
 
 
 @entry(VecdotPlan)
-def vdot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def vdot(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """The sum of conj(a) b over all elements of two arrays of one shape (torch.vdot, numpy.vdot).
 
     It has the element of a and b, and wraps where they are integers.
     """
-    if unknown:
-        raise unexpected(vdot, unknown)
     _one_shape("vdot", a, b)
     y: Any = _dotted(a, b, out, axis=None, stream=stream, preference=preference)
     return y
 
 
 @entry(VecdotBackwardPlan)
-def vdot_backward(
-    dy: Array, a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def vdot_backward(dy: Array, a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """(da, db) of `vdot`."""
-    if unknown:
-        raise unexpected(vdot_backward, unknown)
     _one_shape("vdot_backward", a, b)
     options = {"return_da": True, "return_db": True, "out": out, "stream": stream, "preference": preference}
     return vecdot_backward(dy, a, b, axis=None, **options)
@@ -94,25 +86,21 @@ def _against_all(a: Any, b: Any) -> Any:
 
 
 @entry(VecdotPlan)
-def inner(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def inner(a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """y[*A, *B] = the sum of a[*A, :] b[*B, :], neither conjugated (torch.inner, numpy.inner).
 
     It has the element of a and b, and wraps where they are integers. One launch, and a cast of integers of fewer than
     64 bits. Where both have many rows, `matmul` with b transposed reads them less often.
     """
-    if unknown:
-        raise unexpected(inner, unknown)
     y: Any = _dotted(_against_all(a, b), b, out, conjugate=False, stream=stream, preference=preference)
     return y
 
 
 @entry(VecdotBackwardPlan)
 def inner_backward(
-    dy: Array, a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    dy: Array, a: Array, b: Array, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> tuple[Any, Any]:
     """(da, db) of `inner`: dy conj(b) summed over the rows of b, and dy conj(a) over those of a."""
-    if unknown:
-        raise unexpected(inner_backward, unknown)
     options = {"return_da": True, "return_db": True, "stream": stream, "preference": preference}
     first, second = each_of(out, 2)
     given = {"da": None if first is None else _against_all(first, b), "db": second}

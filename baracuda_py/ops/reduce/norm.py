@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import real, shown, wholes
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import with_axis
 from ...interop.arrays import read
 from ..elementwise.cast import cast
@@ -33,7 +33,7 @@ def _chosen(module: Any, name: str, value: Any, suffix: str = "") -> tuple[Any, 
 @entry(ReducePlan)
 def vector_norm(
     x: Array, ord: float = 2, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """(Σ |x|^ord)^(1/ord) along `axis` (all by default), as if x were a vector (torch.linalg.vector_norm).
 
@@ -41,8 +41,6 @@ def vector_norm(
     order. No square or power leaves the range. Each order is a kind of `ReducePlan`: l0_norm, l1_norm, l2_norm,
     max_norm, min_norm, p_norm.
     """
-    if unknown:
-        raise unexpected(vector_norm, unknown)
     function, order = _chosen(reduce, "ord", ord)
     return function(x, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference, **order)
 
@@ -50,11 +48,9 @@ def vector_norm(
 @entry(ReducePlan)
 def norm(
     x: Array, p: float = 2, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """`vector_norm` with the order by torch.norm's name."""
-    if unknown:
-        raise unexpected(norm, unknown)
     function, order = _chosen(reduce, "p", p)
     return function(x, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference, **order)
 
@@ -62,25 +58,19 @@ def norm(
 @entry(ReducePlan)
 def frobenius_norm(
     x: Array, *, axis: Any = None, keepdims: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The square root of the sum of |x|² along `axis`, one, several or all (torch.frobenius_norm): `l2_norm`."""
-    if unknown:
-        raise unexpected(frobenius_norm, unknown)
     return norm(x, 2, axis=axis, keepdims=keepdims, out=out, stream=stream, preference=preference)
 
 
 @entry(ReducePlan)
 def norm_except_dim(
     x: Array, p: float = 2, axis: int | None = 0, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The norm of order p of each slice of x along `axis`, which stays, the other axes with extent 1.
 
     torch.norm_except_dim, where the norm of the whole is dim=-1: here it is axis=None, and -1 is the last axis.
     """
-    if unknown:
-        raise unexpected(norm_except_dim, unknown)
     others: Any = None
     if axis is not None:
         rank = len(read(x, "x").shape)
@@ -93,14 +83,12 @@ def norm_except_dim(
 @entry(ReduceBackwardPlan)
 def norm_backward(
     dy: Array, x: Array, y: Array | None = None, p: float = 2, *, axis: Any = None, keepdims: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """dx of `norm` and `vector_norm`; y is their result, which only order 2 needs.
 
     The gradient is 0 where the norm is, and at 0 for orders up to 1; that of order 0 is 0 everywhere and refused.
     """
-    if unknown:
-        raise unexpected(norm_backward, unknown)
     if p == 0:
         raise InvalidProblemError("the gradient of a norm of order 0 is 0 wherever there is one; fill dx with 0")
     function, order = _chosen(reduce_backward, "p", p, "_backward")
@@ -111,15 +99,11 @@ def norm_backward(
 
 
 @entry(ReducePlan)
-def sum_to_size(
-    x: Array, shape: Any, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
-) -> Any:
+def sum_to_size(x: Array, shape: Any, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """x summed over the axes along which an array of `shape` broadcasts to x's shape (torch.Tensor.sum_to_size).
 
     The gradient of broadcasting; its own is broadcasting. Integers keep their element, and wrap.
     """
-    if unknown:
-        raise unexpected(sum_to_size, unknown)
     given = read(x, "x").shape
     wanted = wholes("shape", (shape,) if isinstance(shape, int) else shape)
     lead = len(given) - len(wanted)

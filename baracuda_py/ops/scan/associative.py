@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, near, unexpected
+from ...core.keywords import entry, near
 from ...core.outputs import each_of
 from .linear_scan import linear_scan
 from .scan import ScanPlan, cumprod, cumsum, logcumsumexp
@@ -37,7 +37,7 @@ def _operator(fn: Any) -> str:
 @entry(ScanPlan)
 def associative_scan(
     fn: Any, elems: Any, *, reverse: bool = False, axis: int = 0, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[i] = elems[0] fn … fn elems[i] along `axis` (jax.lax.associative_scan), fn an operator's name.
 
@@ -45,8 +45,6 @@ def associative_scan(
     functions of these names do, too. linear composes maps h → a h + b, elems being (a, b), as state-space models do:
     (cumprod(a), linear_scan(a, b)), which is both parts of the composed maps. reverse: from the last element on.
     """
-    if unknown:
-        raise unexpected(associative_scan, unknown)
     name = _operator(fn)
     options = {"axis": axis, "reverse": reverse, "stream": stream, "preference": preference}
     if name in _SCANS:

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ..layout.views import raveled
 from ...core.tensor import View
 from ..reduce.reduce_kinds import NUMBERS
@@ -221,12 +221,10 @@ ediff1d_backward = functional(Ediff1dBackwardPlan)
 @entry(Ediff1dPlan)
 def ediff1d(
     x: Array, to_end: Array | None = None, to_begin: Array | None = None, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The differences of neighbours in x, behind to_begin and before to_end (numpy.ediff1d).
 
     x is taken as one row, which is a view, or else of a copy.
     """
-    if unknown:
-        raise unexpected(ediff1d, unknown)
     return _ediff1d(raveled(x, stream), to_begin, to_end, out=out, stream=stream, preference=preference)

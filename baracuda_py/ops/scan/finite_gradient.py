@@ -17,7 +17,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES, cast
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.tensor import Shape, View
 from ...core.variant import Kernel, Step
@@ -331,15 +331,13 @@ def _distances(spacing: Sequence[Any], count: int) -> list[dict[str, Any]]:
 @entry(FiniteGradientPlan)
 def gradient(
     x: Array, *spacing: Any, axis: Any = None, edge_order: int = 1, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The slopes of x along each of `axis` (all by default), a tuple unless that is one (numpy.gradient).
 
     spacing: nothing (1), a number for all axes, or for each axis a number or the places of its elements. One launch an
     axis; see `FiniteGradientPlan`. torch.gradient's spacing is the same by keyword, and its result a tuple always.
     """
-    if unknown:
-        raise unexpected(gradient, unknown)
     options = {"edge_order": edge_order, "stream": stream, "preference": preference}
     along = _axes(x, axis)
     found = tuple(
@@ -352,11 +350,9 @@ def gradient(
 @entry(FiniteGradientBackwardPlan)
 def gradient_backward(
     dy: Array, *spacing: Any, axis: int = -1, edge_order: int = 1, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """dx of `gradient` along one axis; those of several add up."""
-    if unknown:
-        raise unexpected(gradient_backward, unknown)
     (along,) = _axes(dy, (axis,))
     (distance,) = _distances(spacing, 1)
     options = {"edge_order": edge_order, "out": out, "stream": stream, "preference": preference}

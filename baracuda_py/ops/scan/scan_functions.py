@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import shape_of
 from ..layout.views import raveled
 from .scan import ScanPlan, cumprod, cumsum, scan_function
@@ -33,14 +33,12 @@ def _along_the_only(name: str, x: Any, axis: int | None) -> int:
 @entry(ScanPlan, kind=ScanKind.NANCUMSUM)
 def nancumsum(
     x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False,
-    return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The cumsum of x along `axis` that takes NaN for 0 (numpy.nancumsum): of all elements as one row by default.
 
     See `ScanPlan`.
     """
-    if unknown:
-        raise unexpected(nancumsum, unknown)
     facts = {"reverse": reverse, "exclusive": exclusive, "return_carry": return_carry}
     return _of_one_row(_nancumsum, x, initial, axis, **facts, out=out, stream=stream, preference=preference)
 
@@ -48,14 +46,12 @@ def nancumsum(
 @entry(ScanPlan, kind=ScanKind.NANCUMPROD)
 def nancumprod(
     x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False,
-    return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The cumprod of x along `axis` that takes NaN for 1 (numpy.nancumprod): of all elements as one row by default.
 
     See `ScanPlan`.
     """
-    if unknown:
-        raise unexpected(nancumprod, unknown)
     facts = {"reverse": reverse, "exclusive": exclusive, "return_carry": return_carry}
     return _of_one_row(_nancumprod, x, initial, axis, **facts, out=out, stream=stream, preference=preference)
 
@@ -63,14 +59,12 @@ def nancumprod(
 @entry(ScanPlan, kind=ScanKind.CUMSUM)
 def cumulative_sum(
     x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False,
-    return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The cumsum of x along `axis`, which an array of several axes must be given (numpy.cumulative_sum).
 
     See `ScanPlan`.
     """
-    if unknown:
-        raise unexpected(cumulative_sum, unknown)
     facts = {"reverse": reverse, "exclusive": exclusive, "return_carry": return_carry}
     axis = _along_the_only("cumulative_sum", x, axis)
     return cumsum(x, initial, axis=axis, **facts, out=out, stream=stream, preference=preference)
@@ -79,14 +73,12 @@ def cumulative_sum(
 @entry(ScanPlan, kind=ScanKind.CUMPROD)
 def cumulative_prod(
     x: Array, initial: Array | None = None, *, axis: int | None = None, reverse: bool = False, exclusive: bool = False,
-    return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_carry: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The cumprod of x along `axis`, which an array of several axes must be given (numpy.cumulative_prod).
 
     See `ScanPlan`.
     """
-    if unknown:
-        raise unexpected(cumulative_prod, unknown)
     facts = {"reverse": reverse, "exclusive": exclusive, "return_carry": return_carry}
     axis = _along_the_only("cumulative_prod", x, axis)
     return cumprod(x, initial, axis=axis, **facts, out=out, stream=stream, preference=preference)

@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Kernel
 from ...interop.arrays import read
@@ -255,11 +255,9 @@ def _along(y: Array, x: Array | None, dx: Scalar, along: int) -> Array | None:
 @entry(TrapezoidPlan)
 def trapezoid(
     y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The area under y along `axis`, at places x or `dx` apart (torch.trapezoid); see `TrapezoidPlan`."""
-    if unknown:
-        raise unexpected(trapezoid, unknown)
     x = _along(y, x, dx, axis)
     return _trapezoid(y, x, spacing=dx, axis=axis, out=out, stream=stream, preference=preference)
 
@@ -270,10 +268,8 @@ trapz = trapezoid
 @entry(CumulativeTrapezoidPlan)
 def cumulative_trapezoid(
     y: Array, x: Array | None = None, *, dx: Scalar = 1.0, axis: int = -1, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The area under y so far along `axis` (torch.cumulative_trapezoid); see `CumulativeTrapezoidPlan`."""
-    if unknown:
-        raise unexpected(cumulative_trapezoid, unknown)
     x = _along(y, x, dx, axis)
     return _cumulative(y, x, spacing=dx, axis=axis, out=out, stream=stream, preference=preference)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import reshaped, shape_of
 from ...schedules.segments import By
@@ -19,7 +19,6 @@ from .segment_order import segment_order
 @entry(TakePlan)
 def moe_permute(
     x: Array, experts: Array, *, num_experts: int, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """(y, offsets, places): the rows of x once for each expert of theirs, in the order of experts.
 
@@ -29,8 +28,6 @@ def moe_permute(
     place is -1, and the rows behind the last expert's are 0. Everything stays on the device: 5 launches. The
     gradient of x is a sum in a fixed order.
     """
-    if unknown:
-        raise unexpected(moe_permute, unknown)
     shape = shape_of(experts, "experts")
     if len(shape) != 2:
         raise InvalidProblemError(f"experts must be [tokens, k], got shape {shape}")
@@ -49,15 +46,13 @@ def moe_permute(
 @entry(GatherScatterPlan)
 def moe_unpermute(
     y: Array, places: Array, weight: Array | None = None, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """x[t, ...] = Σ weight[t, k] y[places[t, k], ...]: the experts' results of every token, weighted and added.
 
     y: [rows, ...] as `moe_permute` orders them; places: [tokens, k], of which those outside [0, rows) add nothing;
     weight: [tokens, k], of y's element or its accumulator's, or None for 1. Gradients of y and weight; fixed sums.
     """
-    if unknown:
-        raise unexpected(moe_unpermute, unknown)
     shape = shape_of(places, "places")
     if len(shape) != 2:
         raise InvalidProblemError(f"places must be [tokens, k], got shape {shape}")

@@ -9,7 +9,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import real, whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ..indexing.take import TakePlan, take
@@ -25,15 +25,13 @@ def _formula(text: str) -> Any:
 @entry(TakePlan)
 def jagged_to_padded_dense(
     values: Array, offsets: Array, max_length: int, padding_value: float = 0.0, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[b, l, ...] = values[offsets[b] + l, ...], and padding_value behind the end of row b (fbgemm's).
 
     values: [total, ...], offsets: [rows + 1], y: [rows, max_length, ...]; what is longer is cut. 2 launches, 3 with a
     padding_value. The gradient of values is what dy has in their places.
     """
-    if unknown:
-        raise unexpected(jagged_to_padded_dense, unknown)
     options = {"stream": stream, "preference": preference}
     shape, length = shape_of(values, "values"), whole("max_length", max_length, 0)
     if not shape:
@@ -50,15 +48,12 @@ def jagged_to_padded_dense(
 @entry(TakePlan)
 def dense_to_jagged(
     dense: Array, offsets: Array, total: int, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """values[offsets[b] + l, ...] = dense[b, l, ...] (fbgemm's), 0 where l is behind the end of dense.
 
     dense: [rows, length, ...], of one run of memory; offsets: [rows + 1]; total: how many values there are, the last
     offset. 2 launches. What else jagged rows need are `segment_sum`, `segment_softmax` … by offsets, `add` of values.
     """
-    if unknown:
-        raise unexpected(dense_to_jagged, unknown)
     options = {"stream": stream, "preference": preference}
     shape = shape_of(dense, "dense")
     if len(shape) < 2:

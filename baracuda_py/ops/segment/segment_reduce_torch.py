@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import reshaped, shape_of
 from ...schedules.segments import By
 from ..scan.scan import cumsum
@@ -22,7 +22,7 @@ _KINDS = ("sum", "mean", "prod", "max", "min")
 @entry(SegmentReducePlan)
 def segment_reduce(
     data: Array, reduce: str, *, lengths: Array | None = None, offsets: Array | None = None, axis: int = 0,
-    initial: float | None = None, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    initial: float | None = None, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Segments along an axis of data combined (torch.segment_reduce): reduce is sum, mean, prod, max or min.
 
@@ -31,8 +31,6 @@ def segment_reduce(
     mean is divided by the elements alone); without it an empty one is 0, NaN, 1, -inf or inf. Two launches more where
     lengths are given. See `SegmentReducePlan`.
     """
-    if unknown:
-        raise unexpected(segment_reduce, unknown)
     if not isinstance(reduce, str) or reduce not in _KINDS:
         raise InvalidProblemError(f"reduce must be one of {', '.join(_KINDS)}, got {shown(reduce)}")
     if (lengths is None) == (offsets is None):

@@ -9,7 +9,7 @@ from ...core import Array
 from ...core.checked import truth, whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import beside, each_of
 from ...core.views import constant, shape_of, with_axis
 from ...expressions.elementwise import elementwise
@@ -48,15 +48,12 @@ def _order(x: Any, offsets: Any, descending: bool, options: dict[str, Any], out:
 @entry(SortPlan)
 def segment_sort(
     x: Array, offsets: Array, descending: bool = False, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The elements of every segment of a vector in order, and where they stood (CUB's segmented sort): stable.
 
     offsets: [segments + 1], the first of which is 0 (values on the device, not looked at). What stands behind the last
     is sorted as one more segment. The order is that of `sort`. Two sorts whatever the lengths are.
     """
-    if unknown:
-        raise unexpected(segment_sort, unknown)
     options, (to, to_indices) = {"stream": stream, "preference": preference}, each_of(out, 2)
     order = _order(x, offsets, truth("descending", descending), options, to_indices)
     return gather(x, order, axis=0, out=to, **options), order
@@ -65,15 +62,13 @@ def segment_sort(
 @entry(SortPlan)
 def segment_topk(
     x: Array, offsets: Array, k: int, largest: bool = True, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The k largest, or smallest, elements of every segment of a vector, and where they stood: [segments, k] each.
 
     The best stand first; of equal ones the first. A segment with fewer has 0 and -1 behind them. offsets as of
     `segment_sort`, of which it takes the first.
     """
-    if unknown:
-        raise unexpected(segment_topk, unknown)
     options, (to, to_indices) = {"stream": stream, "preference": preference}, each_of(out, 2)
     k = whole("k", k, 0)
     order = _order(x, offsets, truth("largest", largest), options)
@@ -87,7 +82,7 @@ def segment_topk(
 @entry(TopkPlan)
 def topk_varlen(
     x: Array, lengths: Array, k: int, *, offsets: Array | None = None, page_table: Array | None = None,
-    page_size: int = 1, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    page_size: int = 1, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The k largest of the first lengths[r] elements of every row r of x, and where they stand: [rows, k] each.
 
@@ -96,8 +91,6 @@ def topk_varlen(
     p % page_size. A row with fewer has the least number of x's element and -1 behind them. lengths, offsets and
     page_table are int64 or int32, the places int64. The rows are read and written once before the search.
     """
-    if unknown:
-        raise unexpected(topk_varlen, unknown)
     options, (to, to_indices) = {"stream": stream, "preference": preference}, each_of(out, 2)
     shape, element = shape_of(x, "x"), read(x, "x").element
     rows = {"lengths": lengths, "offsets": offsets}

@@ -24,7 +24,7 @@ from ...core.checked import real, shown
 from ...core.descriptor import axis, flag
 from ...core.element import cast
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...schedules.row_slopes import slope_geometry, slope_kernels
 from ...schedules.row_groups import FLUSHED
 from ...schedules.row_terms import last_axis, term_geometry, term_kernels, term_params
@@ -239,7 +239,7 @@ _forward = functional(GumbelSoftmaxPlan)
 @entry(GumbelSoftmaxPlan)
 def gumbel_softmax(
     x: Array, *, axis: int = -1, hard: bool = False, tau: Scalar = 1.0, seed: Scalar = None, offset: Scalar = 0,
-    return_soft: bool = False, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    return_soft: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax((x + Gumbel noise) / tau) along `axis`, or with `hard` its largest element as one-hot
     (torch.nn.functional.gumbel_softmax; the draws are those of our own stream).
@@ -247,8 +247,6 @@ def gumbel_softmax(
     tau: a number above 0, or a 0-d array on the device. seed, offset: integers or 0-d arrays. return_soft: the soft
     sample beside a hard one, whose gradient it has. See `GumbelSoftmaxPlan`.
     """
-    if unknown:
-        raise unexpected(gumbel_softmax, unknown)
     if not is_array(tau) and not real("tau", tau) > 0:
         raise InvalidProblemError(f"tau must be above 0, got {shown(tau)}")
     return _forward(

@@ -9,7 +9,7 @@ from ...core import Array, ElementKind, functional
 from ...core.checked import shown
 from ...core.element import FLOATS, HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ..elementwise.binary_numbers import element_of
 from ..elementwise.cast import cast
 from .masked_softmax import MaskedSoftmaxPlan, masked_log_softmax, masked_softmax
@@ -63,14 +63,12 @@ def _refuse_integers(name: str, x: Any) -> None:
 @entry(SoftmaxPlan, kind=SoftmaxKind.SOFTMAX)
 def softmax(
     x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax of x / temperature along `axis` (torch.softmax); `dtype`: what x is cast to first, and the result's.
 
     A 16-bit x with dtype float32 is read as it is; any other cast is a launch of its own.
     """
-    if unknown:
-        raise unexpected(softmax, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     return _called("softmax", _softmax, masked_softmax, x, axis, _scale("softmax", temperature), dtype, rest)
 
@@ -78,11 +76,9 @@ def softmax(
 @entry(SoftmaxPlan, kind=SoftmaxKind.LOG_SOFTMAX)
 def log_softmax(
     x: Array, *, axis: int = -1, temperature: float = 1.0, dtype: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """log_softmax of x / temperature along `axis` (torch.log_softmax); `dtype` as of `softmax`."""
-    if unknown:
-        raise unexpected(log_softmax, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     scale = _scale("log_softmax", temperature)
     return _called("log_softmax", _log_softmax, masked_log_softmax, x, axis, scale, dtype, rest)
@@ -91,10 +87,7 @@ def log_softmax(
 @entry(MaskedSoftmaxPlan, log=False)
 def softmin(
     x: Array, *, axis: int = -1, dtype: Any = None, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax of -x along `axis` (torch.nn.functional.softmin), in one launch; `dtype` as of `softmax`."""
-    if unknown:
-        raise unexpected(softmin, unknown)
     rest = {"out": out, "stream": stream, "preference": preference}
     return _called("softmin", _softmax, masked_softmax, x, axis, -1.0, dtype, rest)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core import Array, ElementKind, InvalidProblemError
 from ...core.checked import shown, truth, whole
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import reshaped, with_axis
 from ...interop.arrays import read
@@ -72,7 +72,7 @@ def _sums(weight: Any, index: Any, length: int, options: dict[str, Any]) -> Any:
 @entry(HistogramPlan)
 def histogram(
     x: Array, bins: Any = 10, range: Any = None, weight: Array | None = None, density: bool = False, *, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """How many elements of x are in every bin, and the edges of the bins, float64 (torch.histogram, numpy.histogram).
 
@@ -81,8 +81,6 @@ def histogram(
     elements, integers in float64. density: counts or sums over their total and the widths of bins, in float64. See
     `HistogramPlan`.
     """
-    if unknown:
-        raise unexpected(histogram, unknown)
     options = {"stream": stream, "preference": preference}
     to, to_edges = each_of(out, 2)
     density = truth("density", density)
@@ -109,11 +107,8 @@ def histogram(
 @entry(HistogramPlan)
 def histogram_bin_edges(
     x: Array, bins: Any = 10, range: Any = None, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The edges of the bins of `histogram`, float64 (numpy.histogram_bin_edges, for a number of bins)."""
-    if unknown:
-        raise unexpected(histogram_bin_edges, unknown)
     options = {"stream": stream, "preference": preference}
     facts = _bins(x, bins, range, options)
     return histogram_counts(x, return_y=False, return_bin_edges=True, out=out, **facts, **options)
@@ -122,14 +117,12 @@ def histogram_bin_edges(
 @entry(HistogramPlan)
 def histc(
     x: Array, bins: int = 100, min: Any = 0, max: Any = 0, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """How many elements of x are in each of `bins` equal parts of [min, max], in x's element (torch.histc).
 
     min and max both 0: the extremes of x, which are moved apart by 1 each where they are equal.
     """
-    if unknown:
-        raise unexpected(histc, unknown)
     options = {"stream": stream, "preference": preference}
     ends = None if all(isinstance(end, (int, float)) and end == 0 for end in (min, max)) else (min, max)
     facts = {"bins": whole("bins", bins, 1), **_range(x, ends, options)}
@@ -176,15 +169,13 @@ def _joint(
 @entry(BinIndexPlan)
 def histogramdd(
     x: Array, bins: Any = 10, range: Sequence[Any] | None = None, weight: Array | None = None, density: bool = False, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Counts of points by bins along every axis, and a tuple of the edges along each (torch.histogramdd).
 
     x: [n, d], a point a row. bins: a number for all axes, or for each a number or an array of edges. range: (low, high)
     for every axis, flat as in PyTorch or in pairs. weight: [n], floats. density: over total and volumes, in float64.
     """
-    if unknown:
-        raise unexpected(histogramdd, unknown)
     shape = read(x, "x").shape
     if len(shape) != 2 or not shape[1]:
         raise InvalidProblemError(f"x must have shape (points, axes), got {shape}")
@@ -197,11 +188,9 @@ def histogramdd(
 @entry(BinIndexPlan)
 def histogram2d(
     x: Array, y: Array, bins: Any = 10, range: Sequence[Any] | None = None, weight: Array | None = None,
-    density: bool = False, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    density: bool = False, *, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """Counts of the points (x[i], y[i]) by bins along both axes, and the edges along each (numpy.histogram2d)."""
-    if unknown:
-        raise unexpected(histogram2d, unknown)
     options = {"stream": stream, "preference": preference}
     hist, edges = _joint((x, y), bins, range, weight, density, each_of(out, 3), options)
     return hist, edges[0], edges[1]
@@ -210,15 +199,13 @@ def histogram2d(
 @entry(HistogramPlan)
 def bincount(
     x: Array, weights: Array | None = None, *, length: int, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[b] = how often b is in x, or the sum of its weights, for b < length (torch.bincount, jax.numpy.bincount).
 
     x: integers. length: of y, as which is the largest is known on the device alone; others are not counted, negative
     ones neither. Counts are int64; weights, of x's shape, are added in the order of the elements, integers in float64.
     """
-    if unknown:
-        raise unexpected(bincount, unknown)
     options = {"stream": stream, "preference": preference}
     count, element = whole("length", length, 0), read(x, "x").element
     if not element.is_integer:

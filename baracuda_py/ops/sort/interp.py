@@ -9,7 +9,7 @@ from typing import Any
 from ...core import Array, registry
 from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.views import constant, cut, shape_of, without_axes
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
@@ -43,7 +43,7 @@ def _formula(text: str) -> Any:
 @entry(SearchsortedPlan)
 def interp(
     x: Array, xp: Array, fp: Array, left: Any = None, right: Any = None, period: float | None = None, *,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """y = the value at x of the lines between the points (xp, fp), of which xp ascends (numpy.interp).
 
@@ -53,8 +53,6 @@ def interp(
     is its value, whatever lies beside it, and between an infinite one and a finite one infinite. 4 launches, with a
     period 8 more and a sort; gradients of x, xp and fp.
     """
-    if unknown:
-        raise unexpected(interp, unknown)
     options = {"stream": stream, "preference": preference}
     kinds = {name: read(one, name).element for name, one in (("x", x), ("xp", xp), ("fp", fp))}
     if len(set(kinds.values())) > 1 or not kinds["x"].is_float:

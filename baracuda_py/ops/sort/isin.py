@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.element import decode
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape
 from ...interop.arrays import read
 from ...schedules.map import THREADS, map_params
@@ -109,15 +109,13 @@ member = functional(MemberPlan)
 @entry(MemberPlan)
 def isin(
     x: Array, test_elements: Array, *, invert: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """y[i] = whether x[i] is one of test_elements, of any shape (torch.isin): a sort of them, and a binary search.
 
     test_elements of more axes than one must be contiguous, as they are seen as a row. A NaN is never among them, -0 and
     +0 are equal. `member` takes elements that are sorted already.
     """
-    if unknown:
-        raise unexpected(isin, unknown)
     options = {"stream": stream, "preference": preference}
     element, given = read(x, "x").element, read(test_elements, "test_elements").element
     if given is not element:

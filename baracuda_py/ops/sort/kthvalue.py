@@ -8,7 +8,7 @@ import numpy as np
 
 from ...core import Array, InvalidProblemError
 from ...core.checked import shown, truth
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...interop.arrays import read
 from .seen import Outs, axis_of
 from .sort import SortPlan, sort
@@ -17,15 +17,13 @@ from .sort import SortPlan, sort
 @entry(SortPlan)
 def kthvalue(
     x: Array, k: int, axis: int = -1, keepdims: bool = False, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The k-th smallest element of every row along `axis`, counted from 1, and where it stands (torch.kthvalue).
 
     A NaN is above every number. Of equal elements the indices are counted in their order, as a stable sort has them,
     where PyTorch leaves open which it gives. The gradient of x is dy, put back to where it came from.
     """
-    if unknown:
-        raise unexpected(kthvalue, unknown)
     at, count = axis_of(x, axis)
     if not isinstance(k, (int, np.integer)) or not 1 <= k <= count:
         raise InvalidProblemError(f"k must be in [1, {count}], the elements of a row, got {shown(k)}")

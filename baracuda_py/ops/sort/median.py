@@ -16,7 +16,7 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.checked import truth
 from ...core.element import decode
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Step
 from ...core.views import with_axis
@@ -215,7 +215,7 @@ def _median(
 @entry(SortPlan)
 def median(
     x: Array, axis: int | None = None, keepdims: bool = False, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The median of every row along `axis`, and where it stands; without an axis that of all elements (torch.median).
 
@@ -223,32 +223,25 @@ def median(
     has the median NaN, where the first stands. Of equal elements the one that a stable sort puts there. The gradient
     of x is dy where the median stood. Four calls: a sort, the place in it, and two gathers.
     """
-    if unknown:
-        raise unexpected(median, unknown)
     return _median("median", SortedPlaceKind.MEDIAN, x, axis, keepdims, out, stream, preference)
 
 
 @entry(SortPlan)
 def nanmedian(
     x: Array, axis: int | None = None, keepdims: bool = False, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """`median` of the numbers of every row, NaN aside; NaN where there are none (torch.nanmedian)."""
-    if unknown:
-        raise unexpected(nanmedian, unknown)
     return _median("nanmedian", SortedPlaceKind.NANMEDIAN, x, axis, keepdims, out, stream, preference)
 
 
 @entry(SortPlan)
 def mode(
     x: Array, axis: int = -1, keepdims: bool = False, *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The most frequent element of every row along `axis`, and where it stands last (torch.mode).
 
     Of equally frequent ones the smallest. Every NaN counts as one element, above all numbers. The gradient of x is dy
     where the mode stood.
     """
-    if unknown:
-        raise unexpected(mode, unknown)
     return _middle(x, SortedPlaceKind.MODE, axis, keepdims, out, stream, preference)

@@ -9,7 +9,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import shown, truth
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.refusing import refuse_call
 from ...core.views import with_axis, without_axes
 from ...interop.arrays import read
@@ -49,46 +49,38 @@ def _quantile(
 @entry(SortPlan)
 def quantile(
     x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The quantiles of levels q of every row along `axis`, or of all elements (torch.quantile, numpy.quantile).
 
     q: a number from 0 to 1, or an array of float32 or float64 of one axis, which comes first in y, or none. A sort, and
     `sorted_quantile` of it, which has the methods and the rules of NaN. q has no gradient.
     """
-    if unknown:
-        raise unexpected(quantile, unknown)
     return _quantile(x, q, axis, keepdims, interpolation, False, False, out, stream, preference)
 
 
 @entry(SortPlan)
 def nanquantile(
     x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`quantile` of the numbers of every row, NaN aside (torch.nanquantile)."""
-    if unknown:
-        raise unexpected(nanquantile, unknown)
     return _quantile(x, q, axis, keepdims, interpolation, False, True, out, stream, preference)
 
 
 @entry(SortPlan)
 def percentile(
     x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`quantile` of levels that are counted in hundredths (numpy.percentile)."""
-    if unknown:
-        raise unexpected(percentile, unknown)
     return _quantile(x, q, axis, keepdims, interpolation, True, False, out, stream, preference)
 
 
 @entry(SortPlan)
 def nanpercentile(
     x: Array, q: Array | float, axis: int | None = None, keepdims: bool = False, *, interpolation: str = "linear",
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`nanquantile` of levels that are counted in hundredths (numpy.nanpercentile)."""
-    if unknown:
-        raise unexpected(nanpercentile, unknown)
     return _quantile(x, q, axis, keepdims, interpolation, True, True, out, stream, preference)

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import INDICES, decode
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Step
 from ...schedules.geometry import MOST_BLOCKS
@@ -214,14 +214,12 @@ searchsorted = functional(SearchsortedPlan)
 @entry(SearchsortedPlan)
 def bucketize(
     x: Array, boundaries: Array, right: bool = False, *, index_element: Any = I64, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The bucket of every element of x between ascending boundaries, one row of them (torch.bucketize).
 
     index[i] has boundaries[index - 1] < x[i] <= boundaries[index] or, if `right`, <= on the left and < on the right.
     """
-    if unknown:
-        raise unexpected(bucketize, unknown)
     return searchsorted(
         boundaries, x, right=right, index_element=index_element, out=out, stream=stream, preference=preference
     )
@@ -230,15 +228,13 @@ def bucketize(
 @entry(SearchsortedPlan)
 def digitize(
     x: Array, bins: Array, right: bool = False, *, index_element: Any = I64, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The bin of every element of x between ascending bins (numpy.digitize): `bucketize` with the sides exchanged.
 
     index[i] has bins[index - 1] <= x[i] < bins[index] or, if `right`, < on the left and <= on the right. Bins that
     descend, which NumPy takes too, are not looked for, as values on the device are not read.
     """
-    if unknown:
-        raise unexpected(digitize, unknown)
     return searchsorted(
         bins, x, right=not right, index_element=index_element, out=out, stream=stream, preference=preference
     )

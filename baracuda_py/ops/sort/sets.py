@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, InvalidProblemError, registry
 from ...core.checked import shown
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.views import constant, with_axis, without_axes
 from ...expressions.elementwise import elementwise
@@ -34,14 +34,12 @@ def _kept(row: Any, keep: Any, size: int | None, fill: Any, out: Any, options: d
 @entry(UniqueConsecutivePlan)
 def union1d(
     a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The different elements of a and b, ascending, and how many there are (numpy.union1d, as JAX's with `size`).
 
     `size` entries, by default as many as a and b have; see `unique_consecutive` for what is left of them.
     """
-    if unknown:
-        raise unexpected(union1d, unknown)
     bound(size)
     options = {"stream": stream, "preference": preference}
     both = concat([row_of(a, "a"), row_of(b, "b")], **options)
@@ -51,14 +49,12 @@ def union1d(
 @entry(UniqueConsecutivePlan)
 def intersect1d(
     a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The different elements that a and b have both, ascending, and how many there are (numpy.intersect1d).
 
     `size` entries, by default as many as a has; see `unique_consecutive` for what is left of them.
     """
-    if unknown:
-        raise unexpected(intersect1d, unknown)
     bound(size)
     options = {"stream": stream, "preference": preference}
     row = _sorted(a, "a", options)
@@ -68,14 +64,12 @@ def intersect1d(
 @entry(UniqueConsecutivePlan)
 def setdiff1d(
     a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The different elements of a that b has not, ascending, and how many there are (numpy.setdiff1d).
 
     `size` entries, by default as many as a has; see `unique_consecutive` for what is left of them.
     """
-    if unknown:
-        raise unexpected(setdiff1d, unknown)
     bound(size)
     options = {"stream": stream, "preference": preference}
     row = _sorted(a, "a", options)
@@ -85,14 +79,12 @@ def setdiff1d(
 @entry(UniqueConsecutivePlan)
 def setxor1d(
     a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None,
-    stream: Any = None, preference: Any = None, **unknown: Any,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The different elements that one of a and b has, ascending, and how many there are (numpy.setxor1d).
 
     `size` entries, by default as many as a and b have; see `unique_consecutive` for what is left of them.
     """
-    if unknown:
-        raise unexpected(setxor1d, unknown)
     bound(size)
     options = {"stream": stream, "preference": preference}
     first, second = _sorted(a, "a", options), _sorted(b, "b", options)
@@ -109,15 +101,13 @@ def _each(keys: Any) -> list[Any]:
 
 @entry(SortPlan)
 def lexsort(
-    keys: Any, axis: int = -1, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    keys: Any, axis: int = -1, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Any:  # fmt: skip
     """Where elements stand in the order of several keys, the last of which counts most (numpy.lexsort).
 
     keys: a list of arrays of one shape, or an array whose first axis they are along. A stable sort by each, and a
     gather between them. int64.
     """
-    if unknown:
-        raise unexpected(lexsort, unknown)
     options = {"stream": stream, "preference": preference}
     given = list(keys) if isinstance(keys, (list, tuple)) else _each(keys)
     if not given:
@@ -135,14 +125,12 @@ def lexsort(
 
 
 @entry(SortPlan)
-def sort_complex(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any) -> Any:
+def sort_complex(x: Array, *, out: Any = None, stream: Any = None, preference: Any = None) -> Any:
     """Complex numbers in the order of their real parts, equal ones in that of the imaginary ones (numpy.sort_complex).
 
     Along the last axis. What has a NaN stands behind the others: first in the imaginary part alone, then in the real
     one alone, then in both. A sort by three keys, and a gather.
     """
-    if unknown:
-        raise unexpected(sort_complex, unknown)
     found, options = read(x, "x"), {"stream": stream, "preference": preference}
     if not found.element.is_complex or not found.shape:
         raise InvalidProblemError(f"x must be complex and have an axis, got {found.element} of shape {found.shape}")
@@ -155,11 +143,9 @@ def sort_complex(x: Array, *, out: Any = None, stream: Any = None, preference: A
 @entry(SortPlan)
 def sort_key_val(
     keys: Array, values: Array, axis: int = -1, descending: bool = False, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """keys sorted along `axis`, and the values of the same shape that go with them (jax.lax.sort_key_val): stable."""
-    if unknown:
-        raise unexpected(sort_key_val, unknown)
     options = {"stream": stream, "preference": preference}
     at, _ = axis_of(keys, axis)
     if read(keys, "keys").shape != read(values, "values").shape:
@@ -175,14 +161,12 @@ def sort_key_val(
 
 @entry(SortPlan)
 def merge_sorted(
-    a: Array, b: Array, axis: int = -1, *, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any
+    a: Array, b: Array, axis: int = -1, *, out: Any = None, stream: Any = None, preference: Any = None
 ) -> Any:  # fmt: skip
     """The sorted rows of a and b as one, along `axis`: equal elements of a first. See `sort` for the order.
 
     A concat and a stable sort, whose passes read what merging would.
     """
-    if unknown:
-        raise unexpected(merge_sorted, unknown)
     options = {"stream": stream, "preference": preference}
     at, _ = axis_of(a, axis)
     return sort(concat([a, b], axis=at, **options), axis=at, return_indices=False, out=out, **options)
@@ -194,15 +178,12 @@ _METHODS = ("average", "min", "max", "ordinal")
 @entry(SearchsortedPlan)
 def rankdata(
     x: Array, axis: int = -1, method: str = "average", *, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """The rank of every element in its row along `axis`, counted from 1 (scipy.stats.rankdata).
 
     method: min or max, the lowest or highest rank of equal ones, or their average, float64; ordinal, each its own, of
     equal ones in their order. Others are int64. A NaN is above every number. A sort, and searches in it.
     """
-    if unknown:
-        raise unexpected(rankdata, unknown)
     if method not in _METHODS:
         raise InvalidProblemError(f"method must be one of {', '.join(_METHODS)}, got {shown(method)}")
     options = {"stream": stream, "preference": preference}

@@ -14,7 +14,7 @@ from ...core import (
     Vjp, element, flag, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Axes
 from ...interop.arrays import read
@@ -184,15 +184,13 @@ _topk = functional(TopkPlan, "topk", returns=("y", "indices"))
 @entry(TopkPlan)
 def topk(
     x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k).
 
     They stand in order, the best first, whatever `sorted` says, which leaves the order open where it is False. Of equal
     elements the lowest indices are taken. See `TopkPlan`; more than 2048 come from `sort`.
     """
-    if unknown:
-        raise unexpected(topk, unknown)
     options = {"axis": axis, "out": out, "stream": stream, "preference": preference}
     if isinstance(k, (int, np.integer)) and k > MOST:
         shape = read(x, "x").shape

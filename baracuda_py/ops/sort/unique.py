@@ -16,7 +16,7 @@ from ...core.benchmark import Benchmark
 from ...core.checked import shown, truth, whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.keywords import entry
 from ...core.outputs import each_of
 from ...core.variant import Step, aligned
 from ...core.views import shape_of
@@ -238,7 +238,7 @@ def bound(size: Any) -> None:
 def unique_consecutive(
     x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False,
     return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """An element of every run of equal neighbours in x, seen as a row, or a slice along `axis` (torch's function).
 
@@ -248,8 +248,6 @@ def unique_consecutive(
     fill_value: an array of no axes. See `UniqueConsecutivePlan`. Slices are equal where all their elements are; values
     have gradients then.
     """
-    if unknown:
-        raise unexpected(unique_consecutive, unknown)
     facts = {"inverse": return_inverse, "counts": return_counts, "size": size, "fill": fill_value, "out": out}
     options = {"stream": stream, "preference": preference}
     if axis is not None:
@@ -263,7 +261,7 @@ def unique_consecutive(
 def unique(
     x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False,
     return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`).
 
@@ -271,8 +269,6 @@ def unique(
     places are those in x, seen as a row. axis: the different slices along it in the order of their first elements that
     differ; of n slices of m elements, sorts of 2 m n numbers in log₂ m rounds.
     """
-    if unknown:
-        raise unexpected(unique, unknown)
     facts = {"inverse": return_inverse, "counts": return_counts, "size": size, "fill": fill_value, "out": out}
     bound(size)
     options = {"stream": stream, "preference": preference}
@@ -287,11 +283,9 @@ def unique(
 @entry(UniqueConsecutivePlan)
 def unique_values(
     x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
-    if unknown:
-        raise unexpected(unique_values, unknown)
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
     return unique(x, **options)
 
@@ -299,11 +293,9 @@ def unique_values(
 @entry(UniqueConsecutivePlan)
 def unique_counts(
     x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """`unique` with the counts of the elements (jax.numpy.unique_counts)."""
-    if unknown:
-        raise unexpected(unique_counts, unknown)
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
     return unique(x, return_counts=True, **options)
 
@@ -311,11 +303,9 @@ def unique_counts(
 @entry(UniqueConsecutivePlan)
 def unique_inverse(
     x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """`unique` with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
-    if unknown:
-        raise unexpected(unique_inverse, unknown)
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
     return unique(x, return_inverse=True, **options)
 
@@ -323,14 +313,12 @@ def unique_inverse(
 @entry(UniqueConsecutivePlan)
 def unique_all(
     x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """The values of `unique`, their first places, the inverse in x's shape, counts, and how many there are.
 
     In the order of jax.numpy.unique_all, which `out=` has, too.
     """
-    if unknown:
-        raise unexpected(unique_all, unknown)
     to_values, to_first, to_inverse, to_counts, to_number = each_of(out, 5)
     to = None if out is None else (to_values, to_inverse, to_counts, to_first, to_number)
     options = {"size": size, "fill_value": fill_value, "out": to, "stream": stream, "preference": preference}

@@ -18,7 +18,7 @@ from ....core import (
 )  # fmt: skip
 from ....core.benchmark import BYTES, Benchmark
 from ....core.element import FP8, cast, encode
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ...elementwise.cast import CODES
 from ..layouts import PAGE_LAYOUTS, Layouts
 from ..paged.page_tables import locate
@@ -162,15 +162,13 @@ def paged_kv_append_fp8(
     token_indptr: Any = None, kv_indices: Any = None, kv_indptr: Any = None, kv_last_page_len: Any = None,
     k_scale: Any = 1.0, v_scale: Any = 1.0, k_head_scale: Any = None, v_head_scale: Any = None,
     cache_element: Any = "float8_e4m3fn", layout: str = "hnd", out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """`paged_kv_append` of float16, bfloat16 or float32 into caches of fp8 bytes (uint8, or an fp8 dtype).
 
     What is stored is k_new / k_scale and v_new / v_scale, numbers or 0-d arrays on the device; k_head_scale and
     v_head_scale [heads], float32, are further divisors. `batch_paged_decode_fp8` takes the same scales.
     """
-    if unknown:
-        raise unexpected(paged_kv_append_fp8, unknown)
     return _call(
         k_new, v_new, k_cache, v_cache, page_table, cache_offsets, token_indptr, kv_indices, kv_indptr,
         kv_last_page_len, k_head_scale, v_head_scale, aux_element=cache_element, k_scale=k_scale, v_scale=v_scale,

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....core import Args, Array, Descriptor, ElementKind, Plan, element, extent, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
@@ -185,15 +185,12 @@ def flash_decoding(
     q: Any, k: Any, v: Any, lengths: Any, *, scale: float | None = None, layout: str = "bhsd", return_lse: bool = False,
     return_weights: bool = False, return_mean_weights: bool = False, out: Any = None, stream: Any = None,
     preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the first lengths[b] cells of each cache.
 
     layout "bhsd": the caches are [batch, kv_heads, cells, d]; "bshd": [batch, cells, kv_heads, d], read without a copy.
     return_weights: also the softmax's weights [batch, heads, cells]; return_mean_weights: their mean [batch, cells].
     """
-    if unknown:
-        raise unexpected(flash_decoding, unknown)
     return _call(
         q, k, v, lengths, scale=scale, return_lse=return_lse, return_weights=return_weights,
         return_mean_weights=return_mean_weights, layout=layout, out=out, stream=stream, preference=preference,

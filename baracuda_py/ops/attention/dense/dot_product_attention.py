@@ -8,7 +8,7 @@ from typing import Any
 from ....core import Array, ElementKind as E
 from ....core.checked import shown, whole
 from ....core.errors import InvalidProblemError
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....core.outputs import beside, each_of
 from ....core.tensor import broadcast_shape
 from ....core.views import reshaped, shape_of, with_axis, without_axes
@@ -86,7 +86,7 @@ def dot_product_attention(
     query: Array, key: Array, value: Array, bias: Array | None = None, mask: Array | None = None, *,
     scale: float | None = None, is_causal: bool = False, query_seq_lengths: Array | None = None,
     key_value_seq_lengths: Array | None = None, local_window_size: Any = None, out: Any = None, stream: Any = None,
-    preference: Any = None, **unknown: Any,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale · query keyᵀ + bias) value of the keys that are seen, [B, T, N, H] (jax.nn.dot_product_attention).
 
@@ -99,8 +99,6 @@ def dot_product_attention(
     zeros, as in `flash_sdpa`, where JAX's XLA path has the mean of all values. Bias and mask together are one more
     launch, as are query_seq_lengths. Gradients of query, key, value and bias.
     """
-    if unknown:
-        raise unexpected(dot_product_attention, unknown)
     options = {"stream": stream, "preference": preference}
     shape, apart, (q, k, v) = _operands(query, key, value)
     wide = read(query, "query").element

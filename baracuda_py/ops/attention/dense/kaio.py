@@ -13,7 +13,7 @@ from typing import Any
 
 from ....core import ElementKind, TensorRef, registry
 from ....core.errors import InvalidProblemError, UnsupportedError
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....interop.arrays import read
 from ....schedules.attention.dense.forward import HALVES
 from .flash_sdpa import FlashSdpaPlan, flash_sdpa
@@ -56,10 +56,8 @@ def _entry(name: str, doc: str, *, elements: tuple[ElementKind, ...], causal: bo
            stats: bool = False) -> Callable[..., Any]:  # fmt: skip
     def function(
         q: Any, k: Any, v: Any, *, out_element: Any = None, out: Any = None, stream: Any = None,
-        preference: Any = None, **unknown: Any,
+        preference: Any = None,
     ) -> Any:  # fmt: skip
-        if unknown:
-            raise unexpected(function, unknown)
         kind, shape = (lead := read(q, "q")).element, lead.shape
         if kind not in elements:
             raise UnsupportedError(f"{name} takes {' or '.join(map(str, elements))}, got {kind}")

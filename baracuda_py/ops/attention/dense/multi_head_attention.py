@@ -8,7 +8,7 @@ from typing import Any
 from ....core import Array, ElementKind as E
 from ....core.checked import whole
 from ....core.errors import InvalidProblemError, UnsupportedError
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....core.outputs import beside, each_of
 from ....core.views import broadcast, cut, permuted, reshaped, shape_of, transposed, with_axis, without_axes
 from ....interop.arrays import read
@@ -134,7 +134,7 @@ def multi_head_attention_forward(
     need_weights: bool = True, attn_mask: Array | None = None, use_separate_proj_weight: bool = False,
     q_proj_weight: Array | None = None, k_proj_weight: Array | None = None, v_proj_weight: Array | None = None,
     static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True, is_causal: bool = False, *,
-    seed: Any = None, offset: Any = 0, out: Any = None, stream: Any = None, preference: Any = None, **unknown: Any,
+    seed: Any = None, offset: Any = 0, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(y [L, N, E], weights or None), torch.nn.functional.multi_head_attention_forward with its order of parameters.
 
@@ -150,8 +150,6 @@ def multi_head_attention_forward(
     [N, num_heads, L, S]. A query that sees no key has weights of zero, where torch has NaN. Gradients by those of the
     parts. static_k and static_v are refused: give `flash_sdpa` keys and values that are projected already.
     """
-    if unknown:
-        raise unexpected(multi_head_attention_forward, unknown)
     options = {"stream": stream, "preference": preference}
     if static_k is not None or static_v is not None:
         raise UnsupportedError("static_k and static_v must be None; call flash_sdpa with keys and values of your own")

@@ -23,7 +23,7 @@ from ....core import (
 from ....core.args import broadcasts_to
 from ....core.element import unrounded
 from ....core.errors import InvalidProblemError
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....schedules.attention.dense.forward import HALVES, SINGLES
 from ....schedules.products import COPY_KERNEL, NOWHERE, PIECE, PRODUCT_KERNEL, Heads, Products, refuse_library
 from ....schedules.row_groups import LONG, group_kernels, group_of, launch
@@ -348,7 +348,6 @@ def sdpa(
     causal_alignment: str = "top_left", softcap: float = 0.0, dropout_p: float = 0.0, seed: Any = None, offset: Any = 0,
     scores_stage: str = "raw", layout: str = "bhsd", return_attn: bool = False, return_scores: bool = False,
     return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(softcap(scale · q kᵀ) + mask) v; causal, query i sees the keys up to i (top left, torch's) by default.
 
@@ -357,8 +356,6 @@ def sdpa(
     [batch, heads, queries, keys] (lse [batch, heads, queries]) in either, the mask in any shape that broadcasts to it.
     Order of results: y, attn, scores, lse, as asked for.
     """
-    if unknown:
-        raise unexpected(sdpa, unknown)
     flags = {"attn": return_attn, "scores": return_scores, "lse": return_lse}
     facts = {
         "scale": scale, "is_causal": is_causal, "causal_alignment": causal_alignment, "softcap": softcap,

@@ -14,7 +14,7 @@ from ....core import (
 )  # fmt: skip
 from ....core.element import cast, unrounded
 from ....core.errors import InvalidProblemError
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....core.tensor import View
 from ....schedules.products import NOWHERE, Heads, Products, refuse_library
 from ....schedules.row_groups import LONG
@@ -224,15 +224,12 @@ def sdpa_backward(
     dropout_p: float = 0.0, seed: Any = None, offset: Any = 0, mask_shape: Any = (), mask_element: Any = None,
     layout: str = "bhsd", return_dq: bool = True, return_dk: bool = True, return_dv: bool = True,
     return_dmask: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """(dq, dk, dv, dmask), those asked for, of `sdpa` from its weights `attn`; arrays in `layout` as there.
 
     The mask itself is in `attn` already, causal or given. dmask needs its shape, and its element where that is float32
     beside 16-bit operands: it is summed over the axes along which the mask was broadcast.
     """
-    if unknown:
-        raise unexpected(sdpa_backward, unknown)
     flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv, "dmask": return_dmask}
     facts = {
         "scale": scale, "softcap": softcap, "dropout_p": dropout_p, "seed": seed, "offset": offset,

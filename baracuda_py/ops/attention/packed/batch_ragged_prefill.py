@@ -11,7 +11,7 @@ from typing import Any
 
 from ....core import Args, Array, Plan, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
 from ....schedules.attention.packed import packed_form
 from .flash_sdpa_varlen import reference as varlen
@@ -86,7 +86,6 @@ def batch_ragged_prefill(
     causal_alignment: str = "bottom_right", window_left: int | None = None, window_right: int | None = None,
     max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Any = None,
     stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's).
 
@@ -95,8 +94,6 @@ def batch_ragged_prefill(
     to there, and windows count from there. causal_alignment="top_left": at i. With return_lse also log Σ exp, [heads,
     total_q].
     """
-    if unknown:
-        raise unexpected(batch_ragged_prefill, unknown)
     return _call(
         q, k, v, qo_indptr, kv_indptr, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment,
         window_left=window_left, window_right=window_right, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....core import Args, Array, Plan, Vjp, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
 from ....schedules.attention.packed import packed_form
 from ..dense.flash_sdpa import reference as dense
@@ -102,7 +102,6 @@ def flash_sdpa_varlen(
     max_seqlen_k: int | None = None, scale: float | None = None, is_causal: bool = False,
     causal_alignment: str = "bottom_right", window_left: int | None = None, window_right: int | None = None,
     return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's).
 
@@ -112,8 +111,6 @@ def flash_sdpa_varlen(
     the first see none and give zeros and lse -inf), and windows count from there. causal_alignment="top_left": at i.
     With return_lse also log Σ exp, [heads, total_q].
     """
-    if unknown:
-        raise unexpected(flash_sdpa_varlen, unknown)
     return _call(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, scale=scale,
         is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left, window_right=window_right,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....core import Args, Array, Plan, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....schedules.attention.dense.backward import tensor_core_rows
 from ....schedules.attention.dense.backward_simt import simt_row
 from ....schedules.attention.packed import packed_arrangement
@@ -106,14 +106,11 @@ def flash_sdpa_varlen_backward(
     is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
     window_right: int | None = None, return_dq: bool = True, return_dk: bool = True, return_dv: bool = True,
     out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """(dq, dk, dv), those asked for, of `flash_sdpa_varlen`, last query at last key (bottom right, FlashAttention's).
 
     Packed as q, k and v are; every attribute as in the forward call.
     """
-    if unknown:
-        raise unexpected(flash_sdpa_varlen_backward, unknown)
     return _call(
         q, k, v, y, lse, dy, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
         scale=scale, is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left,

@@ -18,7 +18,7 @@ from ....core import (
     integer, number, operand, output,
 )  # fmt: skip
 from ....core.element import unrounded
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
 from ..decoding.flash_decoding import attend
@@ -221,7 +221,6 @@ def batch_paged_decode(
     kv_indptr: Any = None, kv_last_page_len: Any = None, scale: float | None = None, max_cache_len: int | None = None,
     window_left: int | None = None, softcap: float = 0.0, layout: str = "hnd", return_lse: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages.
 
@@ -230,8 +229,6 @@ def batch_paged_decode(
     kv_last_page_len [batch] (flashinfer.BatchDecodeWithPagedKVCacheWrapper), all int32 or int64 on the device.
     window_left: only the last token and as many before it are seen; softcap: s = softcap tanh(s / softcap).
     """
-    if unknown:
-        raise unexpected(batch_paged_decode, unknown)
     return _call(
         q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, scale=scale,
         max_cache_len=max_cache_len, window_left=window_left, softcap=softcap, return_lse=return_lse, out=out,

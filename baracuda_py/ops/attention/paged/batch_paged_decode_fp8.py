@@ -13,7 +13,7 @@ from typing import Any
 
 from ....core import Array, ElementKind, Scalar, element, functional, operand, scalar
 from ....core.element import FP8, unrounded
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....schedules.attention.dense.forward import HALVES
 from ....schedules.attention.decoding import Walk, mma_row
 from .batch_paged_decode import (
@@ -115,15 +115,12 @@ def batch_paged_decode_fp8(
     scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None,
     softcap: float = 0.0, layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None,
     preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """batch_paged_decode with caches of fp8 bytes (uint8, or an fp8 dtype), float8_e4m3fn or float8_e5m2.
 
     A key is its element times k_scale, a value times v_scale: numbers, or 0-d arrays on the device; k_head_scale and
     v_head_scale [kv_heads], float32, are further factors.
     """
-    if unknown:
-        raise unexpected(batch_paged_decode_fp8, unknown)
     return _call(
         q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, k_head_scale, v_head_scale,
         aux_element=cache_element, k_scale=k_scale, v_scale=v_scale, scale=scale, max_cache_len=max_cache_len,

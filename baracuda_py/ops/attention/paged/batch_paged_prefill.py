@@ -15,7 +15,7 @@ import numpy as np
 
 from ....core import Args, Array, Plan, Problem, extent, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
 from ....schedules.attention.packed import paged_form
 from ..dense.flash_sdpa import reference as dense
@@ -205,7 +205,6 @@ def batch_paged_prefill(
     is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
     window_right: int | None = None, max_seqlen_q: int | None = None, max_cache_len: int | None = None,
     layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of packed queries over pages, last query at last token (bottom right, FlashAttention's).
 
@@ -216,8 +215,6 @@ def batch_paged_prefill(
     FlashInfer's kv_indices, kv_indptr [batch + 1] and kv_last_page_len [batch], all int32 or int64 on the device. With
     return_lse also log Σ exp, [heads, total_q].
     """
-    if unknown:
-        raise unexpected(batch_paged_prefill, unknown)
     return _call(
         q, k_cache, v_cache, qo_indptr, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, scale=scale,
         is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left, window_right=window_right,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....core import Args, Array, ElementKind, Plan, Vjp, extent, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....schedules.attention.sparse.forward import MMA_ROW, SIMT_ROW
 from ..dense.flash_sdpa import attention_case
 from ..dense.flash_sdpa import reference as attention
@@ -157,7 +157,6 @@ def sdpa_block_sparse(
     q: Any, k: Any, v: Any, pattern: Any, *, query_block: int = 64, key_block: int = 64, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd", return_lse: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v over the keys whose block of the pattern is set, query i at key i (top left) by default.
 
@@ -165,8 +164,6 @@ def sdpa_block_sparse(
     q [batch, heads, queries, d_k], k and v [batch, kv_heads, keys, d_k and d_v], layout "bshd": heads and sequence
     exchanged. pattern, bool or uint8 [batch or 1, heads or 1, ⌈queries / query_block⌉, ⌈keys / key_block⌉] in either.
     """
-    if unknown:
-        raise unexpected(sdpa_block_sparse, unknown)
     facts = {
         "query_block": query_block, "key_block": key_block, "scale": scale, "is_causal": is_causal,
         "causal_alignment": causal_alignment, "return_lse": return_lse,

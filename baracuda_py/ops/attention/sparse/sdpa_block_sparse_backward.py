@@ -9,7 +9,7 @@ from typing import Any
 
 from ....core import Args, Array, ElementKind, Plan, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry, unexpected
+from ....core.keywords import entry
 from ....schedules.attention.sparse.backward import MMA_ROW, SIMT_ROW
 from ..dense.flash_sdpa_backward import reference as gradients
 from ..layouts import Layouts
@@ -95,14 +95,11 @@ def sdpa_block_sparse_backward(
     scale: float | None = None, is_causal: bool = False, causal_alignment: str = "top_left", layout: str = "bhsd",
     return_dq: bool = True, return_dk: bool = True, return_dv: bool = True, out: Any = None, stream: Any = None,
     preference: Any = None,
-    **unknown: Any,
 ) -> Any:  # fmt: skip
     """(dq, dk, dv), those asked for, of `sdpa_block_sparse`; query i at key i (top left) by default.
 
     Arrays as there, lse [batch, heads, queries] in any layout.
     """
-    if unknown:
-        raise unexpected(sdpa_block_sparse_backward, unknown)
     flags = {"dq": return_dq, "dk": return_dk, "dv": return_dv}
     facts = {
         "query_block": query_block, "key_block": key_block, "scale": scale, "is_causal": is_causal,
