@@ -231,8 +231,8 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
                     raise symbolic from None  # of the symbols, not of the arrays that they are not
                 if made is not None:
                     return made
-                if type(error) is TypeError and words is not None and (unknown := [n for n in given if n not in words]):
-                    raise unexpected(named, unknown) from None
+                if type(error) is TypeError and words is not None and (others := [n for n in given if n not in words]):
+                    raise unexpected(named, others) from None
                 raise_explained(error, shown, args, given)
 
         named = marked(call, plan, fixed)
