@@ -27,6 +27,7 @@ enum class Scores { plain, apart, exact };
 // mma.sync's accumulators has rows g and g + 8 ("half" 0 and 1) of each 16. RUNS: keys are permuted as in tile::Runs.
 template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   static_assert(KEYS <= 128, "add_nonfinite keeps two words of bits a row");
+  static constexpr int TILE_KEYS = KEYS;
   float acc[MT][D / 8][4], scores[MT][KEYS / 8][4], row_sum[MT][2];
   float base[MT][2], limit[MT][2];  // a score above `limit` moves the base; -inf where the row has seen no key
   float factor[MT][2];              // rescales what was summed before, if a base of the warp has `moved`
@@ -247,10 +248,11 @@ template <class T, int D, int MT, int KEYS, bool RUNS = false> struct Rows {
   // base stays until weights exceed `headroom`, which their sums show (`shrink`). Beyond 2^127 weights become infinite
   // and stay so (`lost_base`). This saves the maximum, a sixth of a tile's instructions
   // (docs/design/attention-forward.md).
-  template <Scores KIND = Scores::plain> BARACUDA_D void weigh_lazily(float scale_log2) {
+  // rising: scores may rise by more than weights can hold from one tile to the next, and every tile's maximum is taken.
+  template <Scores KIND = Scores::plain> BARACUDA_D void weigh_lazily(float scale_log2, bool rising = false) {
     moved = false;
-    if (!has_bases) {
-      raise<KIND>(scale_log2, has_scores);
+    if (!has_bases || rising) {
+      raise<KIND>(scale_log2, has_scores && !rising);
       bool none = false;
       each_half([&](int m, int half) { none |= limit[m][half] == -numeric<float>::infinity(); });
       has_scores = true, has_bases = !__any_sync(all_lanes, none);

@@ -113,9 +113,13 @@ template <class Kind, class Rows, class Terms, class Cut>
 BARACUDA_D void online_softmax(Rows& rows, const Terms& terms, float scale_log2, int query, int key, const Cut& cut) {
   if constexpr (Kind::sloped) rows.template add_apart<Kind::capped>(terms, query, key);
   cut();
-  if constexpr (Kind::sloped) rows.template weigh_lazily<Scores::apart>(scale_log2);
-  else if constexpr (Kind::capped) rows.weigh_capped(terms);
-  else rows.weigh_lazily(scale_log2);
+  if constexpr (Kind::sloped) {
+    // Whether scores rise by more than 2^64 from one tile to the next, where keys that come first are farther away.
+    const bool steep = math::abs(terms.slope) * scale_log2 * Rows::TILE_KEYS > 64.0f;
+    rows.template weigh_lazily<Scores::apart>(scale_log2, steep);
+  }
+  if constexpr (!Kind::sloped && Kind::capped) rows.weigh_capped(terms);
+  if constexpr (!Kind::sloped && !Kind::capped) rows.weigh_lazily(scale_log2);
 }
 
 }  // namespace attention
