@@ -9,7 +9,7 @@
 
 namespace baracuda {
 
-// Slope `which`. An operand that is absent is x in its place; bits of `present` as in pointwise_loss.cu.
+// Slope `which`. An operand that is absent is x in its place; bits of `present` as in pointwise_loss_sum.cu.
 template <class K, class T> struct LossSlope {
   using Value = acc_t<T>;
   LossOptions<Value> options;

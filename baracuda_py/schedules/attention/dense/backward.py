@@ -13,13 +13,13 @@ from typing import Any
 
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
 from ....core.variant import aligned
-from ..score_terms import LEVELS, RESTS, TERMS, level, refuse_terms, terms, window
+from ..score_terms import LEVELS, RESTS, TERMS, UNBOUNDED, level, refuse_terms, terms, window
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import MMA_KERNELS, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
 from .lse_rests import DENSE_RESTS, Rests
 
-_SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
+_SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64") | {"unbounded_side": UNBOUNDED}
 _NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
 _PREPARE = dict.fromkeys(("y", "dy", "lse", "dq"), "ptr") | dict.fromkeys(("stats", "turns", "sums"), "workspace")
 _PREPARE |= {"stride": "i64[3][3]"} | _SIZES | dict.fromkeys(("chunks", "counters", "fill"), "i64") | _NUMBERS

@@ -6,14 +6,14 @@ from typing import Any
 
 from ....core import Geometry, Guarantee, Kernel, Problem, Relative, Step, Variant
 from ....core.variant import aligned
-from ..score_terms import LEVELS, RESTS, TERMS, level, refuse_terms, terms, window
+from ..score_terms import LEVELS, RESTS, TERMS, UNBOUNDED, level, refuse_terms, terms, window
 from .backward import Arrangement
 from .bias_gradients import DELTA, DELTA_THREADS, bias_steps, delta_step
 from .bias_gradients import SIMT_KERNELS as BIAS_KERNELS
 from .forward import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, split_scale, wide
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "key_tiles", "chunk"), "i64")
-_SIZES |= dict.fromkeys(("scale", "sign", "signed_scale"), "f64")
+_SIZES |= dict.fromkeys(("scale", "sign", "signed_scale"), "f64") | {"unbounded_side": UNBOUNDED}
 _SIZES |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide"), "i32")
 _INPUTS = dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr") | {"delta": "workspace"}
 _DQ = _INPUTS | {"dq": "ptr", "stride": "i64[5][3]"} | _SIZES

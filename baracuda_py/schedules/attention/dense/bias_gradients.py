@@ -12,7 +12,7 @@ from typing import Any
 
 from ....core import ElementKind, Kernel, Params, Problem, Step, View
 from ....core.variant import aligned
-from ..score_terms import KINDS, RESTS, TERMS, terms, window
+from ..score_terms import KINDS, RESTS, TERMS, UNBOUNDED, terms, window
 from .forward import THREADS, split_scale, strides, wide
 
 DELTA = Params(
@@ -26,7 +26,7 @@ _OWN |= dict.fromkeys(("query_len", "key_len", "splits"), "i64") | dict.fromkeys
 GRADIENT = Params(
     "FlashBiasParams", **dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr"), delta="workspace", **_OWN, **TERMS,
     **RESTS, stride="i64[4][3]", loops="i64[4]", steps="i64", each="i64", shift="i64", left="i64", right="i64",
-    scale="f64", sign="f64", signed_scale="f64",
+    scale="f64", sign="f64", signed_scale="f64", unbounded_side=UNBOUNDED,
     **dict.fromkeys(("num_heads", "group", "d_k", "d_v", "wide", "distance"), "i32"),
 )  # fmt: skip
 SUM = Params("FlashBiasSumParams", **_OWN, elements="i64")

@@ -14,7 +14,7 @@ from typing import Any
 from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Step, Variant, View
 from ....core.error_bound import Chained, Relative
 from ....core.variant import aligned
-from ..score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
+from ..score_terms import LEVELS, TERMS, UNBOUNDED, bounded, level, refuse_terms, single, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
@@ -30,7 +30,7 @@ L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 
 FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"ticket": "workspace", "stride": "i64[4][3]"}
 FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "heads"), "i64")
-FIELDS |= {"scale": "f64", "sign": "f64"}
+FIELDS |= {"scale": "f64", "sign": "f64", "unbounded_side": UNBOUNDED}
 FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32") | {"unit_log2": "f32"}
 PARAMS = Params("FlashSdpaParams", **FIELDS)
 TICKET = Params("FlashTicketParams", ticket="workspace")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....core import ElementKind, Kernel, Params, Problem, Step
 from ....core.variant import aligned
-from ..score_terms import KINDS, RESTS, TERMS, terms, window
+from ..score_terms import KINDS, RESTS, TERMS, UNBOUNDED, terms, window
 from .bias_gradients import DELTA, DELTA_THREADS, block, delta_step
 from .forward import THREADS, split_scale, strides, wide
 
@@ -18,7 +18,7 @@ _GRADIENT = {
     **dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr"), "delta": "workspace", **TERMS, **RESTS, "own": "i64[4]",
     "stride": "i64[4][3]", "loops": "i64[4]",
     **dict.fromkeys(("steps", "each", "splits", "query_len", "key_len", "shift", "left", "right"), "i64"),
-    "scale": "f64", "sign": "f64", "signed_scale": "f64",
+    "scale": "f64", "sign": "f64", "signed_scale": "f64", "unbounded_side": UNBOUNDED,
     **dict.fromkeys(("num_heads", "group", "d_k", "d_v", "wide"), "i32"),
 }  # fmt: skip
 _CLEAR = Params("FlashTableClearParams", sums="workspace", words="i64")
