@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...core import ElementKind, Problem
+from ...core.params import Field
 
-UNBOUNDED = 2**40  # a side of a window without a bound, to kernels that read `left` and `right`
+UNBOUNDED = 2**40  # a side of a window without a bound
+WINDOW: dict[str, Field] = {"unbounded_side": UNBOUNDED}
+"""The constant of kernels that read `left` and `right` (kernels/attention/attention.cuh)."""
+
 KINDS = {ElementKind.BOOL: 0, ElementKind.F16: 1, ElementKind.BF16: 2, ElementKind.F32: 3, ElementKind.F64: 4}
 
 TERMS = {
