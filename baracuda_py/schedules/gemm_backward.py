@@ -30,7 +30,7 @@ GRADIENTS = Params(
     dresidual="ptr", row_bias="ptr", sums="ptr", up_sums="ptr", beta="scalar", rows="i64", cols="i64", m="i64",
     part_rows="i64", row_shape=f"i64[{AXES}]", row_strides=f"i64[{len(_MATRICES)}][{AXES}]",
     col_strides=f"i64[{len(_MATRICES)}]", vectors="i64[3]", row_rank="i32", activation="i32", wide="i32", lanes="i32",
-    **_CONSTANTS,
+    Activation=ACTIVATIONS, **_CONSTANTS,
 )  # fmt: skip
 BIAS = Params("GemmBiasParams", bias="ptr", sums="ptr", cols="i64", parts="i64", stride="i64", **_CONSTANTS)
 ADD = Params(

@@ -26,13 +26,13 @@ namespace gemm_gradient {
 enum { dy, pre, up_pre, g, h, dc, dresidual, count };  // places in row_strides, col_strides and `wide`
 constexpr int threads = gemm_gradient_threads;
 
-// Calls `go` with the activation of a number in `ACTIVATIONS` and its gradient.
+// Calls `go` with an `Activation` and its gradient.
 template <class A, class Go> BARACUDA_D void with_activation(int which, const Go& go) {
-  switch (which) {
-    case 1: return go(Relu<A>(), gradient::Relu<A>());
-    case 2: return go(Gelu<A>(), gradient::Gelu<A>());
-    case 3: return go(GeluTanh<A>(), gradient::GeluTanh<A>());
-    case 4: return go(Silu<A>(), gradient::Silu<A>());
+  switch (static_cast<Activation>(which)) {
+    case Activation::relu: return go(Relu<A>(), gradient::Relu<A>());
+    case Activation::gelu: return go(Gelu<A>(), gradient::Gelu<A>());
+    case Activation::gelu_tanh: return go(GeluTanh<A>(), gradient::GeluTanh<A>());
+    case Activation::silu: return go(Silu<A>(), gradient::Silu<A>());
     default: return go(Identity<A>(), gradient::Identity<A>());
   }
 }
