@@ -5,7 +5,7 @@
 #include <baracuda/reduce_axes.cuh>
 #include "loss/pointwise_scale.cuh"
 #include "loss/pointwise_terms.cuh"
-#include "reduce/kinds.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda {
 
