@@ -14,6 +14,7 @@
 #include <baracuda/vector.cuh>
 #include "elementwise/unary/gelu.cuh"
 #include "elementwise/unary/gelu_tanh.cuh"
+#include "elementwise/unary/identity.cuh"
 #include "elementwise/unary/relu.cuh"
 #include "elementwise/unary/silu.cuh"
 #include "gated/gates.cuh"
