@@ -9,6 +9,7 @@
 // and y [batch, m, n] with their steps, `is_signed`: whether weights are of two's complement, `wide`: rows of x lie along
 // memory and start 16-byte aligned, `whole`: rows of codes do, `wide_y`: so do those of y.
 #include "quantize/format_number.cuh"
+#include <baracuda/vector.cuh>
 
 namespace baracuda {
 
