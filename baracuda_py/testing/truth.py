@@ -1,4 +1,4 @@
-"""What a case's results should be: the reference in a wider type, and whether results are within an error bound of it."""
+"""What a case's results should be: the reference in a wider type, and whether others are within a bound of it."""
 
 from __future__ import annotations
 

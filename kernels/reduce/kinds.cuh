@@ -8,6 +8,7 @@
 #include "reduce/extremes.cuh"
 #include "reduce/logsumexp.cuh"
 #include "reduce/norms.cuh"
+#include "reduce/pairs.cuh"
 #include "reduce/places.cuh"
 #include "reduce/prod.cuh"
 #include "reduce/spread.cuh"
