@@ -155,10 +155,13 @@ def constants(structs: Iterable[Params]) -> list[str]:
         for name, value in params.constants.items():
             if known.setdefault(name, value) != value:
                 raise TypeError(f"{params.name}: {name} is {value}, another struct of the unit has {known[name]}")
-    return [
-        f"constexpr int {name} = {value};" if isinstance(value, int) else f"enum class {name} {{ {', '.join(value)} }};"
-        for name, value in known.items()
-    ]
+    return [_constant(name, value) for name, value in known.items()]
+
+
+def _constant(name: str, value: int | tuple[str, ...]) -> str:
+    if not isinstance(value, int):
+        return f"enum class {name} {{ {', '.join(value)} }};"
+    return f"constexpr {'int' if abs(value) < 2**31 else _C['i64']} {name} = {value};"
 
 
 def exactly(whole: bool, *names: str) -> dict[str, Any]:

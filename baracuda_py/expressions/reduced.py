@@ -214,7 +214,8 @@ def _text(made: Reduction, kind: Signature) -> str:
     wide = reduced.acc if reduced.is_float else reduced
     given = ", ".join(program.inputs[i].ctype for i in made.map.read)
     base = f"{made.kind.cpp}<{wide.ctype}>"
-    return f"""{headers(program)}{headers(last)}namespace baracuda {{
+    return f"""{headers(program)}{headers(last)}#include "{made.kind.header}"
+namespace baracuda {{
 {functor("Formula", program, made.places(made.map.scalars))}
 {functor("Then", last, made.places(made.outer.inputs[1:]))}
 }}

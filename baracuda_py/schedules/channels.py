@@ -29,6 +29,7 @@ from ..core import (
     integer,
 )
 from ..core.memo import cached_property
+from ..core.params import Field
 from ..core.tensor import Shape, View, dense_strides, merge_axes
 from ..core.variant import Kernel, aligned
 from .geometry import grid
@@ -227,7 +228,7 @@ _PAIR = 320  # threads of a block, of which two fit the registers of a multiproc
 _LEAST = 2048  # bytes of a row, below which a block has too little to do
 
 
-def held_params(name: str, moved: Sequence[str], **fields: str) -> Params:
+def held_params(name: str, moved: Sequence[str], **fields: Field) -> Params:
     """The parameter struct of a kernel that holds the row of a statistic in shared memory; `moved` are like x."""
     return Params(
         name, **dict.fromkeys(moved, "ptr"), **fields, rows="i64", groups="i64",

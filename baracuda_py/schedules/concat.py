@@ -29,7 +29,7 @@ _TILE = THREADS * WORDS  # words of a block
 _ACROSS_BYTES = 80 * (256 + 16)  # of a tile in shared memory
 
 
-_CONSTANTS: dict[str, Field] = {"across_bytes": _ACROSS_BYTES, **CONSTANTS}
+_CONSTANTS: dict[str, Field] = {"map_threads": THREADS, "across_bytes": _ACROSS_BYTES, **CONSTANTS}
 
 
 def rows_params(name: str) -> Params:

@@ -23,14 +23,14 @@ _GATED_BYTES = 8  # of a chunk of 16-bit elements that has two sums of each colu
 _CONSTANTS = {"gemm_gradient_threads": _THREADS, "gated_half_bytes": _GATED_BYTES}
 _CHUNKS = 8  # of a block's thread at least, so that partial sums are few beside what is read
 _SPLITS = 1024  # partial sums of a column at most
-_MATRICES = ("dy", "pre", "up_pre", "g", "h", "dc", "dresidual")  # in the order of kernels/gemm/gemm_backward.cu
+_MATRICES = ("dy", "pre", "up_pre", "g", "h", "dc", "dresidual")
 
 GRADIENTS = Params(
     "GemmGradientParams", dy="ptr", pre="ptr", up_pre="ptr", scale_a="ptr", scale_b="ptr", g="ptr", h="ptr", dc="ptr",
     dresidual="ptr", row_bias="ptr", sums="ptr", up_sums="ptr", beta="scalar", rows="i64", cols="i64", m="i64",
     part_rows="i64", row_shape=f"i64[{AXES}]", row_strides=f"i64[{len(_MATRICES)}][{AXES}]",
     col_strides=f"i64[{len(_MATRICES)}]", vectors="i64[3]", row_rank="i32", activation="i32", wide="i32", lanes="i32",
-    **_CONSTANTS,
+    Activation=ACTIVATIONS, GemmGradientMatrix=_MATRICES, **_CONSTANTS,
 )  # fmt: skip
 BIAS = Params("GemmBiasParams", bias="ptr", sums="ptr", cols="i64", parts="i64", stride="i64", **_CONSTANTS)
 ADD = Params(

@@ -17,18 +17,20 @@ from .gemm import batch_count, dense, gemm_params, gemm_values, transposed
 
 MOST = 64  # rows
 
-PARAMS = gemm_params(
-    "GemmSkinnyParams", a_map="map", b_map="map", up_map="map", a_step="i32", b_step="i32", up_step="i32", share="i32",
-    rows="i32", groups="i32", total="i32", cluster="i32",
-)  # fmt: skip
-
 _THREADS, _WARPS = 160, 4  # a warpgroup that multiplies, and a warp that has TMA read
 _LINE, _COLUMNS = 128, (32, 64)  # bytes of k in a stage; rows of a that a kernel has room for
 _SHARES = (64, 56, 48, 40, 32, 24, 16, 8)  # columns of b for a block
-_SHARED, _PITCH = 232_448, 20
+_SHARED = 232_448  # bytes of a block
+_PITCH = 16 + 4  # floats between the columns of a warp's 16 rows: no two in a bank
 _ALONE = 16  # rows up to which each block loads all of a
 _LEAST = 38  # lines of operands that a block reads in the time that the tensor cores take for one step, however few
 _INT32 = 2**31
+
+PARAMS = gemm_params(
+    "GemmSkinnyParams", a_map="map", b_map="map", up_map="map", a_step="i32", b_step="i32", up_step="i32", share="i32",
+    rows="i32", groups="i32", total="i32", cluster="i32", skinny_warps=_WARPS, skinny_line=_LINE,
+    skinny_share=_SHARES[0], skinny_shared=_SHARED, skinny_pitch=_PITCH,
+)  # fmt: skip
 
 
 def _instances(kind: ElementKind) -> Mapping[str, Any]:

@@ -27,14 +27,15 @@ def rows_params(name: str, **more: str | int) -> Params:
     return Params(
         name, **dict.fromkeys(_POINTERS, "ptr"), **BOUNDS, n="i64", k="i64", strides=f"i64[{len(MATRICES)}][2]",
         vectors=f"i64[{len(VECTORS)}]", group_strides="i64[4]", activation="i32", wide="i32", from_zero="i32",
-        a_cols_dense="i32", b_cols_dense="i32", **more,
+        a_cols_dense="i32", b_cols_dense="i32", Activation=ACTIVATIONS, **more,
     )  # fmt: skip
 
 
 ROWS = rows_params("GroupedGemmParams", piece="i32", **MMA_TILE)
 SUMMED = Params(
     "GroupedProductParams", a="ptr", b="ptr", y="ptr", **BOUNDS, m="i64", n="i64", strides="i64[3][2]",
-    group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32", **MMA_TILE,
+    group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32", Activation=ACTIVATIONS,
+    **MMA_TILE,
 )  # fmt: skip
 
 

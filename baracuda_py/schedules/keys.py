@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.element import ElementKind
-from ..core.params import Params
+from ..core.params import Field, Params
 from ..core.tensor import AXES, View, dense_strides, pad
 from ..core.variant import Geometry, Kernel, Step
 from .gather import WORDS, word
@@ -21,9 +21,9 @@ FEW = 2  # keys of the faster instance
 MODES = ("from_end", "strict", "wrap", "clip")
 """How an index counts: from the end where negative, not below 0, modulo the extent, or moved to the ends."""
 
-_FIELDS = {
+_FIELDS: dict[str, Field] = {
     "indices": f"ptr[{KEYS}]", "status": "status", "extents": f"i64[{KEYS}]", "steps": f"i64[{KEYS}]", "keys": "i32",
-    "mode": "i32", "wide": "u32",
+    "mode": "i32", "wide": "u32", "IndexMode": MODES,
 }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def map_params(operands: int) -> dict[str, str | int]:
     return {
         "count": "i64", "chunks": "i64", "shape": "i64[8]", "strides": f"i64[{operands}][8]", "rank": "i32",
         "narrow": "i32", "splat": "u32", "dividers": "u32[8][3]",
-        "strided_chunks": _CHUNKS, "strided_elements": _ELEMENTS,
+        "map_threads": THREADS, "strided_chunks": _CHUNKS, "strided_elements": _ELEMENTS,
     }  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def pad_params(name: str, **more: str) -> Params:
     return Params(
         name, y="ptr", x="ptr", count="i64", shape=f"i64[{AXES}]", extent=f"i64[{AXES}]", before=f"i64[{AXES}]",
         gap=f"i64[{AXES}]", y_steps=f"i64[{AXES}]", x_steps=f"i64[{AXES}]", value="i64[2]", rank="i32", mode="i32",
-        narrow="i32", dividers=f"u32[{AXES}][3]", PadMode=MODES, pad_in_flight=_WORDS,
+        narrow="i32", dividers=f"u32[{AXES}][3]", PadMode=MODES, map_threads=THREADS, pad_in_flight=_WORDS,
         pad_backward_elements=_BACKWARD_ELEMENTS, **more,
     )  # fmt: skip
 

@@ -196,8 +196,6 @@ struct Dense {
   }
 };
 
-constexpr i64 unbounded = 1ll << 40;  // a side of a window without a bound
-
 // The keys that the rows of a tile of queries see: row r those of [low + r, high + r) that exist.
 template <int ROWS> struct Span {
   int key_len, low, high;
@@ -207,7 +205,7 @@ template <int ROWS> struct Span {
     const auto clamped = [&](i64 key) { return static_cast<int>(max<i64>(-ROWS, min(key, keys))); };
     low = clamped(at - left);
     high = clamped(at + right + 1);
-    bounded = left < unbounded || right < unbounded;
+    bounded = left < unbounded_side || right < unbounded_side;
   }
   template <class P>
   BARACUDA_D Span(const P& p, const Work& work) : Span(work.first + work.shift, p.left, p.right, work.key_len) {}

@@ -5,7 +5,7 @@
 #include <baracuda/reduce_axes.cuh>
 #include "elementwise/binary_gradients.cuh"
 #include "elementwise/binary_number.cuh"
-#include "reduce/kinds.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda {
 

@@ -134,6 +134,23 @@ BARACUDA_D double expn_of(double x, double n) {
 }
 BARACUDA_SPECIAL double expn(double x, double n) { return expn_of(x, n); }
 
+// ---- gradients ------------------------------------------------------------------------------------------------------
+
+BARACUDA_D double zeta_slope(double dy, double q, double s) { return -dy * (s * zeta_of(q, s + 1.0)); }
+BARACUDA_SPECIAL double expn_slope(double dy, double x, double n) {
+  if (n != 0.0) return -dy * expn_of(x, n - 1.0);
+  const double h = math::exp(-0.5 * x);
+  return x >= 0.0 ? -dy * (h * ((1.0 / x + 1.0 / x / x) * h)) : numeric<double>::nan();
+}
+BARACUDA_D double betaln_slope(double dy, double a, double b) { return dy * (digamma(a) - digamma(a + b)); }
+BARACUDA_D double beta_slope(double dy, double a, double b) {
+  return dy * (beta(a, b) * (digamma(a) - digamma(a + b)));
+}
+BARACUDA_D double poch_by_start(double dy, double z, double m) {
+  return dy * (poch(z, m) * (digamma(z + m) - digamma(z)));
+}
+BARACUDA_D double poch_by_steps(double dy, double z, double m) { return dy * (poch(z, m) * digamma(z + m)); }
+
 }  // namespace baracuda::special
 
 namespace baracuda {
@@ -145,4 +162,13 @@ BARACUDA_PAIR(Comb, comb(a, b))
 BARACUDA_PAIR(Zeta, zeta_of(a, b))
 BARACUDA_PAIR(Expn, expn(a, b))
 
+namespace partial {
+
+BARACUDA_PARTIALS(Beta, beta_slope(dy, a, b), beta_slope(dy, b, a))
+BARACUDA_PARTIALS(Betaln, betaln_slope(dy, a, b), betaln_slope(dy, b, a))
+BARACUDA_PARTIALS(Poch, poch_by_start(dy, a, b), poch_by_steps(dy, a, b))
+BARACUDA_PARTIAL_BY_A(Zeta, zeta_slope(dy, a, b))
+BARACUDA_PARTIAL_BY_A(Expn, expn_slope(dy, a, b))
+
+}  // namespace partial
 }  // namespace baracuda

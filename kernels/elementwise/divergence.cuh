@@ -42,6 +42,44 @@ BARACUDA_SPECIAL double boxcox1p(double x, double lambda) {
   return math::abs(t) < 1.0 ? math::expm1(t) / lambda : (power1p(x, lambda) - 1.0) / lambda;
 }
 
+// ---- gradients ------------------------------------------------------------------------------------------------------
+
+// A gradient of a divergence: of positive numbers; `at_zero` for p = 0; NaN elsewhere.
+BARACUDA_D double inside(double p, double q, double value, double at_zero) {
+  return p > 0.0 && q > 0.0 ? value : p == 0.0 && q >= 0.0 ? at_zero : numeric<double>::nan();
+}
+BARACUDA_SPECIAL double rel_entr_by_p(double dy, double p, double q) {
+  return inside(p, q, dy * (log_ratio(p, q) + 1.0), -dy * numeric<double>::infinity());
+}
+BARACUDA_D double rel_entr_by_q(double dy, double p, double q) { return inside(p, q, -dy * (p / q), dy * 0.0); }
+BARACUDA_SPECIAL double kl_div_by_p(double dy, double p, double q) {
+  return inside(p, q, dy * log_ratio(p, q), -dy * numeric<double>::infinity());
+}
+BARACUDA_D double kl_div_by_q(double dy, double p, double q) { return inside(p, q, dy * ((q - p) / q), dy); }
+
+// dy log(x)^2 h(t), t = lambda log(x) and h(t) = ((t - 1) exp(t) + 1) / t^2, whose series has the terms
+// (k + 1) t^k / (k + 2)!
+BARACUDA_D double boxcox_by_lambda(double dy, double log, double lambda, double power) {
+  const double t = lambda * log;
+  if (math::abs(t) < 1.0) {
+    double sum = 0.0, term = 0.5;
+    for (int k = 0; k < 20; ++k) {
+      sum = math::fma(k + 1.0, term, sum);
+      term *= t / (k + 3);
+    }
+    return dy * (log * log * sum);
+  }
+  return dy * ((power == 0.0 ? 1.0 : math::fma(t - 1.0, power, 1.0)) / lambda / lambda);
+}
+BARACUDA_SPECIAL double boxcox_by_x(double dy, double x, double lambda) { return dy * power(x, lambda - 1.0); }
+BARACUDA_SPECIAL double boxcox_by_factor(double dy, double x, double lambda) {
+  return boxcox_by_lambda(dy, math::log(x), lambda, power(x, lambda));
+}
+BARACUDA_SPECIAL double boxcox1p_by_x(double dy, double x, double lambda) { return dy * power1p(x, lambda - 1.0); }
+BARACUDA_SPECIAL double boxcox1p_by_factor(double dy, double x, double lambda) {
+  return boxcox_by_lambda(dy, math::log1p(x), lambda, power1p(x, lambda));
+}
+
 }  // namespace baracuda::special
 
 namespace baracuda {
@@ -51,4 +89,12 @@ BARACUDA_PAIR(KlDiv, kl_div(a, b))
 BARACUDA_PAIR(Boxcox, boxcox(a, b))
 BARACUDA_PAIR(Boxcox1p, boxcox1p(a, b))
 
+namespace partial {
+
+BARACUDA_PARTIALS(RelEntr, rel_entr_by_p(dy, a, b), rel_entr_by_q(dy, a, b))
+BARACUDA_PARTIALS(KlDiv, kl_div_by_p(dy, a, b), kl_div_by_q(dy, a, b))
+BARACUDA_PARTIALS(Boxcox, boxcox_by_x(dy, a, b), boxcox_by_factor(dy, a, b))
+BARACUDA_PARTIALS(Boxcox1p, boxcox1p_by_x(dy, a, b), boxcox1p_by_factor(dy, a, b))
+
+}  // namespace partial
 }  // namespace baracuda

@@ -1,7 +1,7 @@
 #pragma once
 // expression  what every functor made from a formula calls (baracuda_py/expressions/cpp.py): casts. Of the tables' functors
 // its text includes those that it names.
-#include <baracuda/map.cuh>
+#include <baracuda/elements.cuh>
 #include <baracuda/math.cuh>
 
 namespace baracuda {

@@ -5,7 +5,7 @@
 //
 // 16-bit floats compute in float; where the accurate function would cost more time than reading and writing an element,
 // they use one that is just accurate enough for 16 bits. Definitions are PyTorch's.
-#include <baracuda/map.cuh>
+#include <baracuda/elements.cuh>
 #include <baracuda/math.cuh>
 
 namespace baracuda {

@@ -62,11 +62,28 @@ BARACUDA_SPECIAL double variate_by_parameter(double x, double a) {
   return a < 1e-290 ? x / a * part : x * (part / a);
 }
 
+// dy x^(a - 1) exp(-x) / gamma(a)
+BARACUDA_SPECIAL double gamma_slope(double dy, double x, double a) {
+  if (!(a >= 0.0 && x >= 0.0) || (a == 0.0 && x == 0.0)) return numeric<double>::nan();
+  if (x == 0.0) return at_end(dy, a, dy);
+  if (a == 0.0 || math::isinf(a) || math::isinf(x)) return 0.0 * dy;
+  return times_quotient(dy, gamma_density(a, x) * a, x);
+}
+BARACUDA_D double by_parameter(double dy, double x, double a) { return dy * gammainc_by_parameter(x, a); }
+
 }  // namespace baracuda::special
 
 namespace baracuda {
 
+BARACUDA_PAIR(Gammainc, gammainc(a, b))
+BARACUDA_PAIR(Gammaincc, gammaincc(a, b))
 BARACUDA_PAIR(IgammaGradA, gammainc_by_parameter(a, b))
 BARACUDA_PAIR(RandomGammaGrad, variate_by_parameter(a, b))
 
+namespace partial {
+
+BARACUDA_PARTIALS(Gammainc, gamma_slope(dy, a, b), by_parameter(dy, a, b))
+BARACUDA_PARTIALS(Gammaincc, gamma_slope(-dy, a, b), by_parameter(-dy, a, b))
+
+}  // namespace partial
 }  // namespace baracuda

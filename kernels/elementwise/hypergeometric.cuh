@@ -70,4 +70,10 @@ BARACUDA_SPECIAL double hyp1f1_slope(double dy, double x, double a, double b) {
 
 namespace baracuda {
 BARACUDA_TRIPLE(Hyp1f1, hyp1f1(a, b, c))
+
+namespace partial {
+
+BARACUDA_PARTIAL_BY_A(Hyp1f1, hyp1f1_slope(dy, a, b, c))
+
+}  // namespace partial
 }  // namespace baracuda

@@ -161,4 +161,10 @@ BARACUDA_SPECIAL double hyp2f1_slope(double dy, double x, double a, double b, do
 
 namespace baracuda {
 BARACUDA_QUADRUPLE(Hyp2f1, hyp2f1(a, b, c, d))
+
+namespace partial {
+
+BARACUDA_PARTIAL_BY_A(Hyp2f1, hyp2f1_slope(dy, a, b, c, d))
+
+}  // namespace partial
 }  // namespace baracuda

@@ -159,12 +159,28 @@ BARACUDA_SPECIAL double betainc(double x, double a, double b) {
   return above ? 1.0 - y : y;
 }
 
+// ---- gradients ------------------------------------------------------------------------------------------------------
+
+// What a density of the form t^(own - 1) … is at t = 0, times dy: `finite` for own = 1.
+BARACUDA_D double at_end(double dy, double own, double finite) {
+  return own > 1.0 ? 0.0 * dy : own == 1.0 ? finite : dy * numeric<double>::infinity();
+}
+BARACUDA_SPECIAL double betainc_slope(double dy, double x, double a, double b) {
+  if (!(a > 0.0 && b > 0.0 && x >= 0.0 && x <= 1.0) || math::isinf(a) || math::isinf(b)) return numeric<double>::nan();
+  if (x == 0.0) return at_end(dy, a, dy * b);
+  if (x == 1.0) return at_end(dy, b, dy * a);
+  return times_quotient(dy, beta_density(a, b, x, 1.0 - x), x) / (1.0 - x);
+}
+
 }  // namespace baracuda::special
 
 namespace baracuda {
 
-BARACUDA_PAIR(Gammainc, gammainc(a, b))
-BARACUDA_PAIR(Gammaincc, gammaincc(a, b))
 BARACUDA_TRIPLE(Betainc, betainc(a, b, c))
 
+namespace partial {
+
+BARACUDA_PARTIAL_BY_A(Betainc, betainc_slope(dy, a, b, c))
+
+}  // namespace partial
 }  // namespace baracuda

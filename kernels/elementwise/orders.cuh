@@ -97,4 +97,10 @@ namespace baracuda {
 BARACUDA_PAIR(BesselJn, bessel_jn(a, b))
 BARACUDA_TRIPLE(SphLegendreP, sph_legendre(a, b, c))
 
+namespace partial {
+
+BARACUDA_PARTIAL_BY_A(BesselJn, jn_slope(dy, a, b))
+BARACUDA_PARTIAL_BY_A(SphLegendreP, sph_legendre_slope(dy, a, b, c))
+
+}  // namespace partial
 }  // namespace baracuda

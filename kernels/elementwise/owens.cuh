@@ -47,4 +47,9 @@ namespace baracuda {
 
 BARACUDA_PAIR(OwensT, owens_t(a, b))
 
+namespace partial {
+
+BARACUDA_PARTIALS(OwensT, owens_by_h(dy, a, b), owens_by_a(dy, a, b))
+
+}  // namespace partial
 }  // namespace baracuda

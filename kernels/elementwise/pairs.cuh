@@ -12,6 +12,23 @@
   };
 #define BARACUDA_TRIPLE(Name, formula) BARACUDA_QUADRUPLE(Name, formula)
 #define BARACUDA_PAIR(Name, formula) BARACUDA_QUADRUPLE(Name, formula)
+// dy ∂f/∂a and dy ∂f/∂b of such a functor, or of a alone.
+#define BARACUDA_PARTIALS(Name, of_a, of_b)                                                            \
+  template <class T> struct Name {                                                                     \
+    using A = acc_t<T>;                                                                                \
+    template <int OPERAND> static BARACUDA_D A of(A cotangent, A first, A second, A third, A fourth) { \
+      [[maybe_unused]] const double dy = cotangent, a = first, b = second, c = third, d = fourth;      \
+      return static_cast<A>(OPERAND == 0 ? special::of_a : OPERAND == 1 ? special::of_b : 0.0);        \
+    }                                                                                                  \
+  };
+#define BARACUDA_PARTIAL_BY_A(Name, of_a)                                                              \
+  template <class T> struct Name {                                                                     \
+    using A = acc_t<T>;                                                                                \
+    template <int OPERAND> static BARACUDA_D A of(A cotangent, A first, A second, A third, A fourth) { \
+      [[maybe_unused]] const double dy = cotangent, a = first, b = second, c = third, d = fourth;      \
+      return static_cast<A>(OPERAND == 0 ? special::of_a : 0.0);                                       \
+    }                                                                                                  \
+  };
 
 namespace baracuda::special {
 

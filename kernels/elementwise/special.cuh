@@ -223,6 +223,12 @@ BARACUDA_SPECIAL double i1e(double x) { return math::copysign(scaled_i1(math::ab
 BARACUDA_SPECIAL double sinc(double x) { return x == 0.0 ? 1.0 : math::sinpi(x) / (pi * x); }
 BARACUDA_SPECIAL double spherical_j0(double x) { return x == 0.0 ? 1.0 : math::isinf(x) ? 0.0 : math::sin(x) / x; }
 
+// dy rest / q: a small dy is divided first, so that it keeps its digits, others last, so as not to overflow.
+BARACUDA_D double times_quotient(double dy, double rest, double q) {
+  if (q == 0.0) return dy * numeric<double>::infinity();
+  return magnitude(dy) < 1e-290 ? dy / q * rest : dy * rest / q;
+}
+
 }  // namespace baracuda::special
 
 namespace baracuda {

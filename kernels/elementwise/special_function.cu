@@ -1,9 +1,9 @@
-// special_function   y = f(a, b), f(a, b, c) or f(a, b, c, d), f one functor of elementwise/special_functors.cuh; schedule
+// special_function   y = f(a, b), f(a, b, c) or f(a, b, c, d), f the functor of a kind (elementwise/); schedule
 // map, operands broadcast by strides of 0.
 //
 // b may be a number of the parameters (a null pointer); c and d are null where f has fewer operands.
 #include <baracuda/map.cuh>
-#include "elementwise/special_functors.cuh"
+#include <baracuda/math.cuh>
 
 namespace baracuda {
 

@@ -1,10 +1,10 @@
-// special_function_backward   dy ∂f/∂a and dy ∂f/∂b, functors of elementwise/special_partials.cuh, of y's shape; schedule
+// special_function_backward   dy ∂f/∂a and dy ∂f/∂b, functors of a kind (elementwise/), of y's shape; schedule
 // map, operands broadcast by strides of 0.
 //
 // A gradient that is not wanted is a null pointer; so is b where it is a number of the parameters, and c and d where
 // f has fewer operands.
 #include <baracuda/map.cuh>
-#include "elementwise/special_partials.cuh"
+#include <baracuda/math.cuh>
 
 namespace baracuda {
 

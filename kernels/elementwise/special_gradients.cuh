@@ -28,11 +28,6 @@ BARACUDA_SPECIAL double erfcx_slope(double dy, double x) {
   return -dy / x / x * (0.5 * two_over_sqrt_pi * sum);
 }
 
-// dy rest / q: a small dy is divided first, so that it keeps its digits, others last, so as not to overflow.
-BARACUDA_D double times_quotient(double dy, double rest, double q) {
-  if (q == 0.0) return dy * numeric<double>::infinity();
-  return magnitude(dy) < 1e-290 ? dy / q * rest : dy * rest / q;
-}
 // dy sqrt(pi) / 2 exp(y^2), and exp(y^2) is erfcx(y) / erfc(y).
 BARACUDA_SPECIAL double erfinv_slope(double dy, double x) {
   const double size = magnitude(x);

@@ -2,6 +2,7 @@
 // shape; schedule map. An operand that was broadcast has its gradient from ternary_backward_sum.cu.
 //
 // A gradient that is not wanted, and an operand that no wanted gradient reads, is a null pointer.
+#include <baracuda/map.cuh>
 #include "elementwise/ternary_gradients.cuh"
 
 namespace baracuda {

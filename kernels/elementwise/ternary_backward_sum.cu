@@ -4,7 +4,7 @@
 // What fixes the order of the sum stands in baracuda/reduce_axes.cuh: the number of its elements, and their size.
 #include <baracuda/reduce_axes.cuh>
 #include "elementwise/ternary_gradients.cuh"
-#include "reduce/kinds.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda {
 

@@ -11,7 +11,6 @@
 // sign and the largest number where infinity would make NaN. An absent operand is a null pointer. P has those pointers,
 // batch_shape, batch, strides (of c, residual, y, pre, up_pre: gemm_matrix), vectors (strides of bias, up_bias, row_bias,
 // scale_a, scale_b), m, n, activation, `wide`: a bit for each matrix whose rows start 16-byte aligned with columns of stride 1.
-#include <baracuda/index.cuh>
 #include <baracuda/scalar.cuh>
 #include <baracuda/vector.cuh>
 #include "elementwise/unary/gelu.cuh"
@@ -19,25 +18,10 @@
 #include "elementwise/unary/relu.cuh"
 #include "elementwise/unary/silu.cuh"
 #include "gated/gates.cuh"
+#include "gemm/operands.cuh"
 #include "gemm/with_scales.cuh"
 
 namespace baracuda {
-
-// Places of the matrices in the parameters' arrays.
-namespace gemm_matrix {
-enum { a, b, up, c, residual, y, pre, up_pre };
-}
-namespace gemm_vector {
-enum { bias, up_bias, row_bias, scale_a, scale_b };
-}
-
-// Where the matrices of a batch index begin, in elements.
-struct BatchOffsets {
-  i64 batch, at[8];
-  template <class P> BARACUDA_D BatchOffsets(const P& p, i64 batch) : batch(batch) {
-    offsets<i64, 8>(batch, p.batch_rank, p.batch_shape, p.batch, at);
-  }
-};
 
 // Writes columns n … of row m of a matrix, rounded to U; in one access of 16 bytes where they lie so.
 template <class U, class P, class A, int N>
@@ -61,14 +45,14 @@ struct NotActivated {
   template <class A> BARACUDA_D A operator()(A gate, A up) const { return gate * up; }
 };
 
-// Calls `body` with the activation of that number in `ACTIVATIONS` on the page: its loops are inside the choice.
+// Calls `body` with an `Activation`: its loops are inside the choice.
 template <class U, class A, class Body> BARACUDA_D void with_activation(int which, const Body& body) {
   using T = conditional<is_half<U>, U, A>;
-  switch (which) {
-    case 1: return body(Activated<Relu<T>, gradient::Relu<T>>());
-    case 2: return body(Activated<Gelu<T>, gradient::Gelu<T>>());
-    case 3: return body(Activated<GeluTanh<T>, gradient::GeluTanh<T>>());
-    case 4: return body(Activated<Silu<T>, gradient::Silu<T>>());
+  switch (static_cast<Activation>(which)) {
+    case Activation::relu: return body(Activated<Relu<T>, gradient::Relu<T>>());
+    case Activation::gelu: return body(Activated<Gelu<T>, gradient::Gelu<T>>());
+    case Activation::gelu_tanh: return body(Activated<GeluTanh<T>, gradient::GeluTanh<T>>());
+    case Activation::silu: return body(Activated<Silu<T>, gradient::Silu<T>>());
     default: return body(NotActivated());
   }
 }

@@ -14,6 +14,7 @@
 #include <baracuda/vector.cuh>
 #include "elementwise/unary/gelu.cuh"
 #include "elementwise/unary/gelu_tanh.cuh"
+#include "elementwise/unary/identity.cuh"
 #include "elementwise/unary/relu.cuh"
 #include "elementwise/unary/silu.cuh"
 #include "gated/gates.cuh"
@@ -23,16 +24,16 @@ namespace baracuda {
 
 namespace gemm_gradient {
 
-enum { dy, pre, up_pre, g, h, dc, dresidual, count };  // places in row_strides, col_strides and `wide`
+using Matrix = GemmGradientMatrix;  // its place in row_strides, col_strides and `wide`
 constexpr int threads = gemm_gradient_threads;
 
-// Calls `go` with the activation of a number in `ACTIVATIONS` and its gradient.
+// Calls `go` with an `Activation` and its gradient.
 template <class A, class Go> BARACUDA_D void with_activation(int which, const Go& go) {
-  switch (which) {
-    case 1: return go(Relu<A>(), gradient::Relu<A>());
-    case 2: return go(Gelu<A>(), gradient::Gelu<A>());
-    case 3: return go(GeluTanh<A>(), gradient::GeluTanh<A>());
-    case 4: return go(Silu<A>(), gradient::Silu<A>());
+  switch (static_cast<Activation>(which)) {
+    case Activation::relu: return go(Relu<A>(), gradient::Relu<A>());
+    case Activation::gelu: return go(Gelu<A>(), gradient::Gelu<A>());
+    case Activation::gelu_tanh: return go(GeluTanh<A>(), gradient::GeluTanh<A>());
+    case Activation::silu: return go(Silu<A>(), gradient::Silu<A>());
     default: return go(Identity<A>(), gradient::Identity<A>());
   }
 }
@@ -47,9 +48,9 @@ template <class T, class U, bool GATED> struct Chunk {
 
   template <class P> BARACUDA_D void load(const P& p, i64 row_, i64 col_) {
     row = row_, col = col_, left = p.cols - col;
-    dy_ = get(p, dy, p.dy);
-    if (GATED || p.activation != 0) pre_ = get(p, pre, p.pre);
-    if constexpr (GATED) up_pre_ = get(p, up_pre, p.up_pre);
+    dy_ = get(p, Matrix::dy, p.dy);
+    if (GATED || p.activation != 0) pre_ = get(p, Matrix::pre, p.pre);
+    if constexpr (GATED) up_pre_ = get(p, Matrix::up_pre, p.up_pre);
   }
   // g and, where there is a gate, h.
   template <class P> BARACUDA_D void gradients(const P& p, Vec<A, N>& first, Vec<A, N>& second) const {
@@ -74,8 +75,9 @@ template <class T, class U, bool GATED> struct Chunk {
       });
     }
   }
-  template <class R, class P> BARACUDA_D void put(const P& p, int which, void* to, const Vec<A, N>& x) const {
+  template <class R, class P> BARACUDA_D void put(const P& p, Matrix matrix, void* to, const Vec<A, N>& x) const {
     if (to == nullptr) return;
+    const int which = static_cast<int>(matrix);
     R* const y = static_cast<R*>(to) + place(p, which);
     const auto rounded = from_acc<R>(x);
     if (p.wide >> which & 1) store_vec<R, N, true>(y, rounded, left);
@@ -87,7 +89,8 @@ template <class T, class U, bool GATED> struct Chunk {
   template <class P> BARACUDA_D i64 place(const P& p, int which) const {
     return offset<i64>(row, p.row_rank, p.row_shape, p.row_strides[which]) + col * p.col_strides[which];
   }
-  template <class P> BARACUDA_D Vec<U, N> get(const P& p, int which, const void* from) const {
+  template <class P> BARACUDA_D Vec<U, N> get(const P& p, Matrix matrix, const void* from) const {
+    const int which = static_cast<int>(matrix);
     const U* const x = static_cast<const U*>(from) + place(p, which);
     return p.wide >> which & 1 ? load_vec<U, N, true>(x, left) : load_strided<U, N>(x, p.col_strides[which], left);
   }
@@ -157,13 +160,13 @@ template <class T, class U, bool GATED> BARACUDA_D void gemm_gradients(const Gem
       c.gradients(p, x, up);
 #pragma unroll
       for (int k = 0; k < N; ++k) sum[k] += x[k], up_sum[k] += up[k];
-      if (p.g != nullptr) c.template put<T>(p, g, p.g, scaled(p, x, c.row, col, c.left));
-      if (GATED && p.h != nullptr) c.template put<T>(p, h, p.h, scaled(p, up, c.row, col, c.left));
-      c.template put<U>(p, dresidual, p.dresidual, to_acc(c.dy_));
+      if (p.g != nullptr) c.template put<T>(p, Matrix::g, p.g, scaled(p, x, c.row, col, c.left));
+      if (GATED && p.h != nullptr) c.template put<T>(p, Matrix::h, p.h, scaled(p, up, c.row, col, c.left));
+      c.template put<U>(p, Matrix::dresidual, p.dresidual, to_acc(c.dy_));
       if (p.dc != nullptr) {  // beta 0 leaves NaN and infinities behind
 #pragma unroll
         for (int k = 0; k < N; ++k) x[k] = beta == A(0) ? A(0) : beta * x[k];
-        c.template put<U>(p, dc, p.dc, x);
+        c.template put<U>(p, Matrix::dc, p.dc, x);
       }
     }
   }

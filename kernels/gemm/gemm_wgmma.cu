@@ -1,6 +1,7 @@
 // gemm_wgmma alpha · a b and its epilogue E (gemm/epilogue.cuh) on sm_90a: gemm/wgmma.cuh.
 //
 // alpha 0 leaves a and b unread.
+#include "gemm/epilogue.cuh"
 #include "gemm/wgmma.cuh"
 
 namespace baracuda {

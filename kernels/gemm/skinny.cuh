@@ -20,18 +20,19 @@
 
 namespace baracuda::gemm {
 
-constexpr int skinny_staging(int rights, int columns) { return 4 * rights * columns * 20 * 4; }
+constexpr int skinny_staging(int rights, int columns) { return skinny_warps * rights * columns * skinny_pitch * 4; }
 constexpr int skinny_stages(int rights, int columns) {
-  return (232448 - 1024 - skinny_staging(rights, columns)) / ((rights * 64 + columns) * 128 + 16);
+  return (skinny_shared - 1024 - skinny_staging(rights, columns)) /
+         ((rights * skinny_share + columns) * skinny_line + 16);
 }
 
 template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struct Skinny {
   static_assert(sizeof(T) == 2);
-  static constexpr int LINE = 128, DEPTH = LINE / 2;  // bytes and elements of k in a stage
-  static constexpr int RIGHTS = 1 + GATED, WARPS = 4;
-  static constexpr int B_BYTES = 64 * LINE, STAGE_BYTES = RIGHTS * B_BYTES + COLUMNS * LINE;
+  static constexpr int LINE = skinny_line, DEPTH = LINE / 2;  // bytes and elements of k in a stage
+  static constexpr int RIGHTS = 1 + GATED, WARPS = skinny_warps;
+  static constexpr int B_BYTES = skinny_share * LINE, STAGE_BYTES = RIGHTS * B_BYTES + COLUMNS * LINE;
   static constexpr int STAGES = skinny_stages(RIGHTS, COLUMNS);
-  static constexpr int PITCH = 16 + 4;  // floats between the columns of a warp's 16 rows: no two in a bank
+  static constexpr int PITCH = skinny_pitch;
   static constexpr int STAGING = RIGHTS * COLUMNS * PITCH;
   const P& p;
   unsigned char* const ring;

@@ -13,7 +13,7 @@
 // cluster along m and n (`rows`, `cols`), rows of a raster group (`band`, see Tile) and all tiles (`total`), `plain`: 1
 // where y is alpha times the sums, by y_map, 2 where it goes that way and E::fragment finishes it, and `lead`: by how
 // many stages the first warpgroup is ahead, so that one multiplies while the other finishes its tile.
-#include "gemm/epilogue.cuh"
+#include "gemm/operands.cuh"
 #include <baracuda/reduce.cuh>
 #include <baracuda/tma.cuh>
 #include <baracuda/wgmma_wide.cuh>

@@ -8,15 +8,12 @@
 
 namespace baracuda {
 
-// How an index counts: `MODES` of schedules/keys.py.
-enum IndexMode { from_end = 0, strict = 1, wrapped = 2, clipped = 3 };
-
 // The position that an index names, or -1 for none.
-BARACUDA_D i64 position_in(i64 index, i64 extent, int mode) {
-  if (mode == from_end) return position_of(index, extent);
-  if (mode == strict) return static_cast<u64>(index) < static_cast<u64>(extent) ? index : -1;
+BARACUDA_D i64 position_in(i64 index, i64 extent, IndexMode mode) {
+  if (mode == IndexMode::from_end) return position_of(index, extent);
+  if (mode == IndexMode::strict) return static_cast<u64>(index) < static_cast<u64>(extent) ? index : -1;
   if (extent == 0 || index == no_index) return -1;
-  if (mode == clipped) return min(max(index, i64(0)), extent - 1);
+  if (mode == IndexMode::clip) return min(max(index, i64(0)), extent - 1);
   const i64 rest = index % extent;
   return rest < 0 ? rest + extent : rest;
 }
@@ -48,7 +45,7 @@ template <int KEYS, class P> BARACUDA_D bool key_offset(const P& p, const KeysRe
   for (int k = 0; k < KEYS; ++k) {
     if (k >= p.keys) break;
     const i64 index = read.index(k, p.wide >> k & 1);
-    const i64 position = position_in(index, p.extents[k], p.mode);
+    const i64 position = position_in(index, p.extents[k], static_cast<IndexMode>(p.mode));
     report_index(p.status, index, position);
     known = known && position >= 0;
     sum += position * p.steps[k];

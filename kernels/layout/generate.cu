@@ -8,8 +8,6 @@
 
 namespace baracuda {
 
-enum class Form { counted, spaced, powers, ratio, equal, below, cosine, tent, reciprocal, lower, upper };
-
 BARACUDA_D double along(double begin, double number, double step) { return __dadd_rn(begin, __dmul_rn(number, step)); }
 
 // From begin to end in `last` equal steps, counted from the nearer end; without `ends` from begin alone.
@@ -56,26 +54,26 @@ template <class P> BARACUDA_D double cosines(const P& p, double turn) {
   return p.begin() - p.end() + p.base() + 2 * p.end() * (one * one) - 2 * p.base() * (two * two);
 }
 
-template <class T, class P> BARACUDA_D T generated(const P& p, Form form, i64 n) {
-  if (form == Form::equal) return cast<T>(n == p.diagonal);
-  if (form == Form::below) return cast<T>(n <= p.diagonal);
+template <class T, class P> BARACUDA_D T generated(const P& p, GenerateForm form, i64 n) {
+  if (form == GenerateForm::equal) return cast<T>(n == p.diagonal);
+  if (form == GenerateForm::below) return cast<T>(n <= p.diagonal);
   if constexpr (!is_floating<T> && !is_complex<T>) {
-    if (form == Form::counted) return cast<T>(p.first() + n * p.stride());
-    if (form >= Form::lower) return cast<T>(triangle_index(p, form == Form::lower, n));
+    if (form == GenerateForm::counted) return cast<T>(p.first() + n * p.stride());
+    if (form >= GenerateForm::lower) return cast<T>(triangle_index(p, form == GenerateForm::lower, n));
     return cast<T>(spaced(p, n));
   } else {
     const double at = static_cast<double>(n), last = static_cast<double>(p.last);
     double value = 0;
     switch (form) {
-      case Form::counted: value = along(p.begin(), at, p.end()); break;
-      case Form::spaced: value = spaced(p, n); break;
-      case Form::powers: value = pow(p.base(), spaced(p, n)); break;
-      case Form::ratio:
+      case GenerateForm::counted: value = along(p.begin(), at, p.end()); break;
+      case GenerateForm::spaced: value = spaced(p, n); break;
+      case GenerateForm::powers: value = pow(p.base(), spaced(p, n)); break;
+      case GenerateForm::ratio:
         value = n == 0 ? p.begin() : n == p.last && p.ends ? p.end() : p.begin() * pow(p.end() / p.begin(), at / last);
         break;
-      case Form::cosine: value = p.last <= 0 ? 1.0 : cosines(p, 2 * at / last); break;
-      case Form::tent: value = p.last <= 0 ? 1.0 : 1 - abs(2 * at / last - 1); break;
-      case Form::reciprocal: value = 1 / (at + 1); break;
+      case GenerateForm::cosine: value = p.last <= 0 ? 1.0 : cosines(p, 2 * at / last); break;
+      case GenerateForm::tent: value = p.last <= 0 ? 1.0 : 1 - abs(2 * at / last - 1); break;
+      case GenerateForm::reciprocal: value = 1 / (at + 1); break;
       default: break;
     }
     return cast<T>(value);
@@ -90,7 +88,8 @@ template <class T, class P> struct Generate {
     if (!wanted) return;
     Vec<T, V> out;
     if constexpr (is_floating<T>) {
-      if (static_cast<Form>(p.form) == Form::counted) {  // a conversion for all: numbers below 2^53 have exact sums
+      if (static_cast<GenerateForm>(p.form) ==
+          GenerateForm::counted) {  // a conversion for all: numbers below 2^53 have exact sums
         const double first = static_cast<double>(place.at[1]), next = static_cast<double>(p.along);
         const double begin = p.begin(), step = p.end();
 #pragma unroll
@@ -98,12 +97,13 @@ template <class T, class P> struct Generate {
         return place.store(static_cast<T*>(p.y), 0, out);
       }
     }
-    const Form form = static_cast<Form>(p.form);
-    if ((form == Form::equal || form == Form::below) && p.along == 1) {  // one difference of 64 bits for all
+    const GenerateForm form = static_cast<GenerateForm>(p.form);
+    if ((form == GenerateForm::equal || form == GenerateForm::below) &&
+        p.along == 1) {  // one difference of 64 bits for all
       const i64 left = p.diagonal - place.at[1];
       const int last = static_cast<int>(min(max(left, static_cast<i64>(-1)), static_cast<i64>(V)));
       const T on = cast<T>(true), off = cast<T>(false);
-      const bool below = form == Form::below;
+      const bool below = form == GenerateForm::below;
 #pragma unroll
       for (int k = 0; k < V; ++k) out[k] = k == last || (below && k < last) ? on : off;
       return place.store(static_cast<T*>(p.y), 0, out);

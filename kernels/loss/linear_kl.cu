@@ -11,8 +11,6 @@
 
 namespace baracuda {
 
-enum DivergenceRule { divergence_forward = 0, divergence_reverse = 1, divergence_jsd = 2 };
-
 struct DivergencePair {
   double loss, weight;
 };
@@ -24,12 +22,13 @@ template <class T> struct DivergenceRow {
   const LinearKlParams& p;
   const T *student, *teacher;
   A rate;
+  DivergenceRule rule;
   A lows[2];  // log sum exp of either
 
   BARACUDA_D explicit DivergenceRow(const LinearKlParams& p)
       : p(p), student(static_cast<const T*>(p.logits) + blockIdx.x * p.pitch),
         teacher(static_cast<const T*>(p.teacher) + blockIdx.x * p.teacher_pitch), rate(static_cast<A>(p.rate)),
-        lows{A(0), A(0)} {}
+        rule(static_cast<DivergenceRule>(p.rule)), lows{A(0), A(0)} {}
 
   // Columns col … of one of the two, divided by T; -inf beyond the row's end.
   BARACUDA_D Vec<A, V> scaled(const T* row, const void* bias, i64 step, i64 col) const {
@@ -54,10 +53,10 @@ template <class T> struct DivergenceRow {
   // What a column adds to the divergence, and to the sum that its gradient needs.
   BARACUDA_D void terms(A lp, A lq, A& value, A& mean) const {
     const A mine = math::exp(lp), theirs = math::exp(lq), d = lq - lp;
-    if (p.rule == divergence_forward) {
+    if (rule == DivergenceRule::forward) {
       value = theirs > A(0) ? theirs * d : theirs;
       mean = A(0);
-    } else if (p.rule == divergence_reverse) {
+    } else if (rule == DivergenceRule::reverse) {
       value = mean = mine > A(0) ? -mine * d : mine;
     } else {
       const A b = static_cast<A>(p.beta);
@@ -68,9 +67,9 @@ template <class T> struct DivergenceRow {
   // The gradient of s / T, given the row's sum.
   BARACUDA_D A slope(A lp, A lq, A mean) const {
     const A mine = math::exp(lp), d = lq - lp;
-    if (p.rule == divergence_forward) return mine - math::exp(lq);
+    if (rule == DivergenceRule::forward) return mine - math::exp(lq);
     if (!(mine > A(0))) return mine;
-    if (p.rule == divergence_reverse) return mine * (-d - mean);
+    if (rule == DivergenceRule::reverse) return mine * (-d - mean);
     return (A(1) - static_cast<A>(p.beta)) * mine * (-log_blend(d) - mean);
   }
   // log(m / p) = log(b exp(d) + 1 - b).

@@ -5,11 +5,11 @@
 #include <baracuda/reduce_axes.cuh>
 #include "loss/pointwise_scale.cuh"
 #include "loss/pointwise_terms.cuh"
-#include "reduce/kinds.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda {
 
-// Slope `which`. An operand that is absent is x in its place; bits of `present` as in pointwise_loss.cu.
+// Slope `which`. An operand that is absent is x in its place; bits of `present` as in pointwise_loss_sum.cu.
 template <class K, class T> struct LossSlope {
   using Value = acc_t<T>;
   LossOptions<Value> options;

@@ -1,6 +1,6 @@
 #pragma once
 // channel    what the norms over channels share: their statistics, and weight and bias of a channel.
-#include <baracuda/map.cuh>
+#include <baracuda/vector.cuh>
 #include <baracuda/math.cuh>
 
 namespace baracuda::norm {
@@ -46,11 +46,11 @@ template <class T> BARACUDA_D void put_affine(void* to, i64 i, bool wide, double
 }
 
 // Index of element k of a chunk in operand n of a map, where the operand may stay.
-template <int V, int N> BARACUDA_D i64 beside(const MapPlace<V, N>& place, int n, int k) {
-  return place.at[n] + (V == 1 || (place.splat >> n & 1) ? 0 : k);
+template <class Place> BARACUDA_D i64 beside(const Place& place, int n, int k) {
+  return place.at[n] + (Place::vec == 1 || (place.splat >> n & 1) ? 0 : k);
 }
-template <int V, int N> BARACUDA_D bool moves(const MapPlace<V, N>& place, int n) {
-  return V > 1 && !(place.splat >> n & 1);
+template <class Place> BARACUDA_D bool moves(const Place& place, int n) {
+  return Place::vec > 1 && !(place.splat >> n & 1);
 }
 
 }  // namespace baracuda::norm

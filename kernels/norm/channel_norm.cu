@@ -7,6 +7,7 @@
 #include <baracuda/reduce_axes.cuh>
 #include "norm/across.cuh"
 #include "norm/channel.cuh"
+#include <baracuda/map.cuh>
 #include "reduce/spread.cuh"
 
 namespace baracuda {

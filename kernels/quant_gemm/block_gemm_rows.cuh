@@ -20,12 +20,16 @@
 
 namespace baracuda {
 
-constexpr int block_gemm_threads = 256, block_gemm_warps = 8, block_gemm_ranges = 8;
+constexpr int block_gemm_threads = block_gemm_warps * warp_size, block_gemm_ranges = 8;
 
-template <class F> constexpr int block_gemm_stages(int nt) { return nt > 2 || F::bits > 4 ? 2 : 4; }
+template <class F> constexpr int block_gemm_stages(int nt) {
+  return nt > 2 || F::bits > 4 ? block_gemm_long_stages : block_gemm_short_stages;
+}
 // Of formats whose blocks are copied, for up to 16 rows of x.
 template <class F> constexpr bool block_gemm_copies(int nt) { return nt <= 2 && HeldBlock<F>::bytes > 0; }
-template <class F> constexpr int block_gemm_block_stages = HeldBlock<F>::bytes <= 24 ? 3 : 2;
+template <class F>
+constexpr int block_gemm_block_stages =
+    HeldBlock<F>::bytes <= block_gemm_short_block ? block_gemm_short_block_stages : block_gemm_long_block_stages;
 constexpr int block_gemm_columns(int splits) { return 32 * block_gemm_warps / splits; }
 template <int NT, int SPLITS> using BlockGemmRowsTile = BlockGemmTile<8 * NT, block_gemm_columns(SPLITS)>;
 

@@ -7,8 +7,6 @@
 
 namespace baracuda {
 
-constexpr int block_gemm_simt_rows = 8, block_gemm_simt_warps = 8;
-
 using BlockGemmSimtTile = BlockGemmTile<block_gemm_simt_rows, block_gemm_simt_warps>;
 
 template <class F, class T, class P>

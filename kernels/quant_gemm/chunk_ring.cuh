@@ -10,7 +10,7 @@
 
 namespace baracuda {
 
-constexpr int chunk_k = 128, chunk_runs = chunk_k / format_run, chunk_lines = 4;
+constexpr int chunk_runs = chunk_k / format_run, chunk_lines = 4;
 
 // The codes of a lane's lines in STAGES chunks.
 template <class F, int STAGES> struct ChunkRing {

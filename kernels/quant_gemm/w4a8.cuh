@@ -8,7 +8,8 @@
 // / 2] with the first of two in the lower half of a byte, scales and zeros [batch, n, groups], scale_x [batch, m], bias [n]
 // and y [batch, m, n] with their steps, `is_signed`: whether weights are of two's complement, `wide`: rows of x lie along
 // memory and start 16-byte aligned, `whole`: rows of codes do, `wide_y`: so do those of y.
-#include "quantize/format.cuh"
+#include "quantize/format_number.cuh"
+#include <baracuda/vector.cuh>
 
 namespace baracuda {
 

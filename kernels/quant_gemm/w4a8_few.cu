@@ -5,7 +5,6 @@
 // round warp w has chunk w of eight chunks of 128 of k; which k stands in which place of a fragment is free as long as both
 // operands agree. Sums of chunks meet in shared memory, where a thread adds those of its outputs in the order of k. FINE:
 // groups are not whole chunks: a chunk is four pieces of 32 of k, with sums and scales of their own.
-#include "quant_gemm/run_numbers.cuh"
 #include "quant_gemm/w4a8.cuh"
 #include <baracuda/mma_int8.cuh>
 #include <baracuda/reduce.cuh>

@@ -5,7 +5,6 @@
 // stored, which are made bytes on the way into fragments. Scales and zero points of a group are read a group ahead.
 #include "gemm/byte_tile.cuh"
 #include "gemm/raster.cuh"
-#include "quant_gemm/run_numbers.cuh"
 #include "quant_gemm/w4a8.cuh"
 #include <baracuda/mma_int8.cuh>
 

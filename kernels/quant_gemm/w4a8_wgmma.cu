@@ -4,7 +4,6 @@
 // TMA loads x into a stage and codes of W, some slices ahead, into a ring of their own; decoders, warpgroups beside the
 // consumers, make them bytes in their place in the stage. That is a chain of waits for one slice, so two of them have
 // slices alternately.
-#include "quant_gemm/run_numbers.cuh"
 #include "quant_gemm/w4a8_sums.cuh"
 
 namespace baracuda {

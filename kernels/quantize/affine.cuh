@@ -4,7 +4,6 @@
 // A target is an ElementCode of convert.cuh. What a block shares is loaded by codes, too, so that elements of scales and
 // zero points are numbers of the parameters. Zero points count as clamped to the target's range.
 #include <baracuda/convert.cuh>
-#include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
 #include <baracuda/quantize.cuh>
 

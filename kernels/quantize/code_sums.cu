@@ -2,6 +2,7 @@
 //
 // Schedule reduce over blocks, of which reduce_axes.cuh fixes the order of the sum. A thread for each scale then adds the
 // sums of the blocks that share it, in order and in double. 4-bit codes are counted in halves of bytes.
+#include <baracuda/map.cuh>
 #include <baracuda/reduce_axes.cuh>
 #include "quantize/affine.cuh"
 #include "quantize/put_float.cuh"

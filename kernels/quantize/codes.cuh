@@ -3,6 +3,7 @@
 //
 // The codes are those of `codes_of` of affine.cuh, without its tests of each number. P has y, code, low and high.
 #include "quantize/affine.cuh"
+#include <baracuda/map.cuh>
 
 namespace baracuda::affine {
 

@@ -4,7 +4,8 @@
 // A stored matrix W [batch, n, k] is rows of codes and, with most formats, numbers for groups of a row: scales and zero
 // points. A format is a struct with
 //   template <int N> static void decode(const Stored&, const StoredRow&, i64 k, float (&x)[N]);
-// which makes the values k … k + N - 1 of a row; N is 8 or 32, k a multiple of N, and the row has them all. Values are
+// which makes the values k … k + N - 1 of a row; N is format_part, which is decoded together where a run is not whole, or
+// format_run, which products take at once; k is a multiple of N, and the row has them all. Values are
 // float32 numbers, whose operations and their order are those of `decode` on the format's page in Python.
 // Formats whose groups lie beside the codes derive from `Grouped` and offer
 //   bits                                               of a code; run_unit, part_unit: bytes of the accesses to 32 and 8 codes
@@ -13,27 +14,13 @@
 //   Decoder   makes the same numbers, by all lanes of a warp together
 //   Fast<T>   with is_shifted: numbers that are too large by constants, which a whole zero point is taken off with;
 //             with has_pairs<T>: eight values at once in T, for scales and zero points that T holds
+#include "quantize/format_number.cuh"
 #include <baracuda/byte_numbers.cuh>
 #include <baracuda/convert.cuh>
 #include <baracuda/math.cuh>
 #include <baracuda/vector.cuh>
 
 namespace baracuda {
-
-constexpr int format_run = 32;  // values that products take at once from a row
-constexpr int format_part = 8;  // values that are decoded together where a run is not whole
-
-// The number at `at` of an array of scales or zero points, whose element is a number of `ElementCode`.
-BARACUDA_D float format_number(const void* from, int code, i64 at) {
-  switch (code) {
-    case code_f32: return __ldg(static_cast<const float*>(from) + at);
-    case code_f16: return widen(__ldg(static_cast<const f16*>(from) + at));
-    case code_bf16: return widen(__ldg(static_cast<const bf16*>(from) + at));
-    case code_e8m0: return coded_value<code_e8m0>(__ldg(static_cast<const u8*>(from) + at));
-    case code_e4m3: return coded_value<code_e4m3>(__ldg(static_cast<const u8*>(from) + at));
-    default: return static_cast<float>(__ldg(static_cast<const u8*>(from) + at));
-  }
-}
 
 // The parts of a stored matrix. Steps are of batch, row and group, in elements of each part; codes are bytes.
 struct Stored {

@@ -4,6 +4,7 @@
 // A zero point counts as the integer nearest to it, halves to even, within the range. Parameters P have scales,
 // zero_points, the code of the element of both, and the ends of the range.
 #include "quantize/affine.cuh"
+#include <baracuda/map.cuh>
 
 namespace baracuda::affine {
 

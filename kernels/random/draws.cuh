@@ -1,6 +1,5 @@
 #pragma once
 // draws      words of the Philox stream for a chunk of a map that draws one for each element, or one for several.
-#include <baracuda/map.cuh>
 #include <baracuda/philox.cuh>
 
 namespace baracuda {

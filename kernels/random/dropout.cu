@@ -4,6 +4,7 @@
 // are row-major over the axes that have draws of their own and 0 along the others; so a chunk of V elements has either
 // V draws one after the other, the first a multiple of V, or one draw.
 #include <baracuda/math.cuh>
+#include <baracuda/map.cuh>
 #include "random/draws.cuh"
 
 namespace baracuda {

@@ -2,6 +2,7 @@
 //
 // Element n draws words or blocks by n, its row-major number, which is the offset in an operand without memory: never by
 // thread or layout (streams.cuh). Parameters may have another element than y, which is a parameter of the kernel, too.
+#include <baracuda/map.cuh>
 #include "random/distributions.cuh"
 #include "random/variates.cuh"
 

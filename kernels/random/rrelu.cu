@@ -4,6 +4,7 @@
 // Draw n is element n of the Philox stream (philox.cuh), n the row-major number of the element: the offset in an operand
 // without memory. So the gradient draws the same slopes again.
 #include <baracuda/math.cuh>
+#include <baracuda/map.cuh>
 #include "random/draws.cuh"
 
 namespace baracuda {

@@ -5,6 +5,7 @@
 // row-major number of the element: the offset in an operand without memory. What y holds is described by parameters, so
 // that all targets share a kernel: every thread takes the same way.
 #include <baracuda/math.cuh>
+#include <baracuda/map.cuh>
 #include "random/draws.cuh"
 #include "random/stochastic_code.cuh"
 

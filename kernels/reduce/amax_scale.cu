@@ -3,7 +3,7 @@
 //
 // Magnitudes are exact, so no order counts. The scale is computed in double and rounded once.
 #include <baracuda/reduce_axes.cuh>
-#include "reduce/kinds.cuh"
+#include "reduce/extremes.cuh"
 
 namespace baracuda::kinds {
 

@@ -4,7 +4,7 @@
 // Everything is in acc_t<T>. What fixes the order of the sums stands in baracuda/reduce_axes.cuh: the number of reduced
 // elements, and their size.
 #include <baracuda/reduce_axes.cuh>
-#include "reduce/kinds.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda {
 

@@ -3,7 +3,7 @@
 //
 // What fixes the order of every sum stands in baracuda/reduce_axes.cuh: the number of reduced elements, and their size.
 #include <baracuda/reduce_axes.cuh>
-#include "reduce/kinds.cuh"
+#include "reduce/spread.cuh"
 
 namespace baracuda::kinds {
 

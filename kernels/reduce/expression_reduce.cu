@@ -4,4 +4,3 @@
 // What fixes the order of sums stands in baracuda/reduce_axes.cuh.
 #include <baracuda/reduce_axes.cuh>
 #include "elementwise/expression.cuh"
-#include "reduce/kinds.cuh"

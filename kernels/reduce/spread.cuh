@@ -1,6 +1,5 @@
 #pragma once
 // spread     variances, and kinds of two results: functors of baracuda/reduce_axes.cuh, over elements T.
-#include "reduce/extremes.cuh"
 #include "reduce/sums.cuh"
 
 namespace baracuda::kinds {
@@ -228,49 +227,6 @@ template <class R> struct Std<complex<R>> : Var<complex<R>> {
   static BARACUDA_D R finish(double s, const Reduced& r) {
     return cast<R>(math::sqrt(Var<complex<R>>::variance(s, r)));
   }
-};
-
-// ---- two results ----------------------------------------------------------------------------------------------------
-
-template <class T> struct MaxWithIndex : Argmax<T> {
-  using Result = T;
-  using Second = i64;
-  using typename Argmax<T>::State;
-  static BARACUDA_D Result finish(State s, const Reduced&) { return cast<T>(s.value); }
-  static BARACUDA_D Second second(State s, const Reduced&) { return s.index; }
-};
-template <class T> struct MinWithIndex : Argmin<T> {
-  using Result = T;
-  using Second = i64;
-  using typename Argmin<T>::State;
-  static BARACUDA_D Result finish(State s, const Reduced&) { return cast<T>(s.value); }
-  static BARACUDA_D Second second(State s, const Reduced&) { return s.index; }
-};
-template <class T> struct Aminmax : Ptp<T> {
-  using Result = T;
-  using Second = T;
-  using typename Ptp<T>::State;
-  static BARACUDA_D Result finish(State s, const Reduced&) { return cast<T>(s.low); }
-  static BARACUDA_D Second second(State s, const Reduced&) { return cast<T>(s.high); }
-};
-template <class T> struct VarMean : MeanSpread<T> {
-  using Second = T;
-  static BARACUDA_D Second second(Spread s, const Reduced&) {
-    return cast<T>(s.n == 0 ? numeric<double>::nan() : s.base);
-  }
-};
-template <class T> struct StdMean : VarMean<T> {
-  static BARACUDA_D T finish(Spread s, const Reduced& r) { return Std<T>::finish(s, r); }
-};
-
-// ---- in a wider element ---------------------------------------------------------------------------------------------
-
-// x as elements of W, in which kinds<W> reduces it.
-template <class T, class W> struct Widened {
-  using Value = acc_t<W>;
-  template <class P> BARACUDA_D explicit Widened(const P&) {}
-  template <class P> static BARACUDA_D void operands(const P& p, const void* (&x)[1]) { x[0] = p.x; }
-  BARACUDA_D Value operator()(T x) const { return cast<Value>(x); }
 };
 
 }  // namespace baracuda::kinds

@@ -5,7 +5,7 @@
 // stands in baracuda/reduce_axes.cuh: the number of reduced elements, and their size. The gradients are the same
 // kernels: da = the sum of dy b over the axes along which a is broadcast.
 #include <baracuda/reduce_axes.cuh>
-#include "reduce/kinds.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda {
 

@@ -1,7 +1,7 @@
 // difference_runs  y[j] = x[j + shift + 1] - x[j + shift], DOWN with the other sign, along rows that are runs of memory.
 //
 // Beyond the ends of x there is 0. The same arithmetic as difference.cu, to the bit. Schedule runs.
-#include <baracuda/map.cuh>
+#include <baracuda/elements.cuh>
 #include <baracuda/runs.cuh>
 
 namespace baracuda {

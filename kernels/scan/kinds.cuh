@@ -5,7 +5,8 @@
 // once, however long the row. What a row begins with and ends in, where a caller asks, has the accumulator's element.
 #include <baracuda/scan_axis.cuh>
 #include <baracuda/scan_neighbours.cuh>
-#include "reduce/kinds.cuh"
+#include "reduce/prod.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda::kinds {
 

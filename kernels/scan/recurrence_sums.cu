@@ -3,7 +3,7 @@
 //
 // What fixes the order of the sum stands in baracuda/reduce_axes.cuh: the number of summed elements, and their size.
 #include <baracuda/reduce_axes.cuh>
-#include "reduce/kinds.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda {
 

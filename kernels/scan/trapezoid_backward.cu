@@ -3,7 +3,7 @@
 //
 // In acc_t<T>. What fixes the order of the sum stands in baracuda/reduce_axes.cuh.
 #include <baracuda/reduce_axes.cuh>
-#include "reduce/kinds.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda {
 

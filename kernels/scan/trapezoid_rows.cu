@@ -3,7 +3,7 @@
 // The tree and the areas of trapezoid.cu, to the bit: a chunk is one access and the element behind it, where two views
 // of y, one element apart, are never aligned together.
 #include <baracuda/reduce_axes.cuh>
-#include "reduce/kinds.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda {
 

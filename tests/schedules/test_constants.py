@@ -35,6 +35,13 @@ def test_a_number_is_a_constant_of_the_unit() -> None:
     ]
 
 
+def test_a_number_beyond_32_bits_is_one_of_64() -> None:
+    assert constants([Params("Sample", most=2**31 - 1, beyond=2**40)]) == [
+        "constexpr int most = 2147483647;",
+        "constexpr long long beyond = 1099511627776;",
+    ]
+
+
 def test_a_name_has_one_number() -> None:
     with pytest.raises(TypeError, match="Other: sample_threads is 128, another struct of the unit has 256"):
         constants([Params("Sample", sample_threads=256), Params("Other", sample_threads=128)])
@@ -51,7 +58,7 @@ def test_units_have_the_constants_they_name() -> None:
     assert known
     used: set[str] = set()
     for head, given in heads.items():
-        kernel = re.sub(rf"(?:constexpr int|enum class) (?:{'|'.join(given)})\b[^;]*;\n", "", head)
+        kernel = re.sub(rf"(?:constexpr (?:int|long long)|enum class) (?:{'|'.join(given)})\b[^;]*;\n", "", head)
         words = set().union(*map(_words, source.flatten(kernel).split("\n#line ")))
         assert not words & known - given, head
         used |= words & known
@@ -61,6 +68,7 @@ def test_units_have_the_constants_they_name() -> None:
 _MIRRORED = re.compile(
     r"\bas (?:in|there\b|the kernel)[^.;]*(?:kernels?\b|\.cuh?\b)|\bas there\b|\bas [`\w/<>]+ (?:in|of) [\w/]+\.cuh?\b"
     r"|\bas [`\w/]+\.cuh? has\b|\.cuh? has (?:it|them|these numbers),? too|^#? ?`?\w+`? in the kernel$"
+    r"|\bin the order of [\w/]+\.cuh?\b"
 )
 _OTHER_SIDE = re.compile(
     r"\.py ha(?:s|ve) (?:it|them|this number|these numbers)\b|^\W*`?[A-Z_]+`?(?: and `?[A-Z_]+`?)? of [\w/]+\.py"
@@ -70,7 +78,8 @@ _OTHER_SIDE = re.compile(
 @pytest.mark.parametrize("comment", [
     "# as in kernels/gemm/mma.cuh", "# of tiles, as kernels/quant_gemm/int8_tile.cuh has them", "# as in pad.cu",
     "# `run_unroll` in the kernel", "# bytes of a chunk, as in the kernel", "# elements a thread, as there",
-    "# as `Strided` in map.cuh", "# of tiles; kernels/gemm/mma.cuh has these numbers too",
+    "# as `Strided` in map.cuh", "# in the order of kernels/gemm/epilogue.cuh",
+    "# of tiles; kernels/gemm/mma.cuh has these numbers too",
 ])  # fmt: skip
 def test_mirrored_numbers_are_found(comment: str) -> None:
     assert _MIRRORED.search(comment)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,11 +21,11 @@ def _relu(x: Any) -> Any:
 
 
 IDENTITY = Function(
-    "Identity", lambda x: x, lambda dy, x: dy, bound=exact, slope=exact, torch=lambda torch, x: x,
+    "identity/Identity", lambda x: x, lambda dy, x: dy, bound=exact, slope=exact, torch=lambda torch, x: x,
     gate=lambda x, by: x * by,
 )  # fmt: skip
 RELU_SQUARED = Function(
-    "ReluSquared", lambda x: np.square(_relu(x)), lambda dy, x: 2 * dy * _relu(x), bound=ulps(0.5, 0.5),
+    "relu_squared/ReluSquared", lambda x: np.square(_relu(x)), lambda dy, x: 2 * dy * _relu(x), bound=ulps(0.5, 0.5),
     torch=lambda torch, x: torch.square(torch.relu(x)),
 )  # fmt: skip
 
@@ -38,6 +38,7 @@ class Unit(Function):
     function of torch, gate, up and the coefficients.
     """
 
+    folder: ClassVar[str] = "gated"
     product: Formula | Any = None
     dgate: Formula | Any = None
     dup: Formula | Any = None
@@ -74,7 +75,7 @@ def _oai_in_torch(torch: Any, gate: Any, up: Any, alpha: Any, limit: Any) -> Any
 
 
 SWIGLU_OAI = Unit(
-    "SwigluOai", _oai_gate, torch=_oai_in_torch,
+    "swiglu_oai/SwigluOai", _oai_gate, torch=_oai_in_torch,
     coefficients=(
         Coefficient("alpha", 1.702, low=0), Coefficient("limit", 7.0, low=0, high=np.inf, drawn=(0.5, 8)),
     ),

@@ -217,7 +217,7 @@ def unravel_reference(desc: UnravelIndexDescriptor, *, x: Any) -> Mapping[str, A
 
 UNRAVEL_PARAMS = Params(
     "UnravelIndexParams", y="ptr", x="ptr", status="status", extent="i64", extents=f"i64[{MOST_AXES}]",
-    places=f"i64[{MOST_AXES}]", axes="i32", wide="i32", **map_params(2),
+    places=f"i64[{MOST_AXES}]", axes="i32", wide="i32", IndexMode=MODES, **map_params(2),
 )  # fmt: skip
 
 

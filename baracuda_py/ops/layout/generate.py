@@ -151,7 +151,7 @@ def reference(
 
 PARAMS = Params(
     "GenerateParams", y="ptr", begin="scalar", end="scalar", base="scalar", first="iscalar", stride="iscalar",
-    last="i64", diagonal="i64", columns="i64", along="i64", form="i32", ends="i32", **map_params(2),
+    last="i64", diagonal="i64", columns="i64", along="i64", form="i32", ends="i32", GenerateForm=FORMS, **map_params(2),
 )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def reference(desc: Im2colDescriptor, *, x: Any) -> Mapping[str, Any]:
 
 _SPACE = dict.fromkeys(("extent", "windows", "kernel", "stride", "dilation", "padding"), "i64[3]")
 PARAMS = Params("Im2colParams", x="ptr", y="ptr", count="i64", channels="i64", **_SPACE, x_steps="i64[5]",
-                y_steps="i64[3]", dividers="u32[7][3]", narrow="i32")  # fmt: skip
+                y_steps="i64[3]", dividers="u32[7][3]", narrow="i32", map_threads=THREADS)  # fmt: skip
 
 
 def _axes(kind: ElementKind) -> Mapping[str, Any]:

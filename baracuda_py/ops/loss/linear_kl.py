@@ -174,7 +174,7 @@ ROWS = Params(
     pitch="i64", teacher_pitch="i64", grad_pitch="i64", ignore="i64", parts="i64", targets_step="i64", bias_step="i64",
     teacher_bias_step="i64", loss_step="i64", dloss_step="i64", rate="f64", beta="f64", count="f64", rule="i32",
     wide_targets="i32", mean="i32", per_row="i32", backward="i32",
-    long_group=LONG,
+    long_group=LONG, DivergenceRule=RULES,
 )  # fmt: skip
 SOURCE = "loss/linear_kl.cu"
 KERNELS = (Kernel("rows", "linear_kl_rows<{T}>", ROWS, threads=LONG, min_blocks=1, source=SOURCE), *SUMS)

@@ -211,7 +211,7 @@ def _general(p: Problem) -> Geometry | str:
 
 _THREE = (K.GAUSSIAN_NLL, K.MARGIN_RANKING)
 _TWO = tuple(kind for kind in LossKind if kind not in _THREE)
-_SOURCE = "loss/pointwise_loss.cu"
+_SOURCE, _SUM_SOURCE = "loss/pointwise_loss.cu", "loss/pointwise_loss_sum.cu"
 _BOUND = Guarantee(Relative(2), batch_invariant=True)
 
 
@@ -219,7 +219,7 @@ def _row(name: str, kinds: tuple[LossKind, ...], operands: int) -> Variant:
     types = ", ".join(["{T}"] * operands)
     params = reduce_params(f"PointwiseLoss{operands}Params", OPERANDS[:operands], **NUMBERS)
     return Variant(
-        name, _sum, source=_SOURCE, kinds=kinds, guarantee=_BOUND,
+        name, _sum, source=_SUM_SOURCE, kinds=kinds, guarantee=_BOUND,
         kernels=to_one(
             reduce_kernels("LossSum<{T}>", params, source=f"Mapped<LossTerm<{{KIND}}<{{A}}>, {{T}}>, {types}>")
         ), may_spill=True,
@@ -273,8 +273,8 @@ class PointwiseLossPlan(Plan):
         _row("sum", _TWO, 2),
         _row("sum_three", _THREE, 3),
         Variant(
-            "general", _general, source=_SOURCE, guarantee=_BOUND,
-            kernels=(*map_kernels("pointwise_loss<{KIND}<{A}>, {T}, {LAYOUT}>", MAP),
+            "general", _general, source=_SUM_SOURCE, guarantee=_BOUND,
+            kernels=(*map_kernels("pointwise_loss<{KIND}<{A}>, {T}, {LAYOUT}>", MAP, source=_SOURCE),
                      *to_one(reduce_kernels("WeightedLossSum<{T}>", _GENERAL, prefix="weighted_",
                                             source="Mapped<WeightedLossTerm<{KIND}<{A}>, {T}>, {T}, {T}, {T}, {T}>"))),
             may_spill=True,

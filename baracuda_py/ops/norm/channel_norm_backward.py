@@ -20,7 +20,7 @@ from ...schedules.channels import (
     HELD_THREADS, Channels, across_params, across_step, channel_case, fold_lanes, fold_step, held_params, held_step,
     of_channels, of_statistics, partial_launches, single_kernel, split,
 )  # fmt: skip
-from ...schedules.map import map_geometry, map_kernels, map_params
+from ...schedules.map import THREADS, map_geometry, map_kernels, map_params
 from ...schedules.norms import affine_elements
 from ...schedules.reduce import reduce_kernels, reduce_params
 from .channel_norm import ChannelNormDescriptor, across, applied, channel_benchmarks
@@ -111,7 +111,7 @@ ACROSS = across_params(
 )
 HELD = held_params(
     "ChannelNormHeldBackwardParams", ("dy", "x", "dx"), mean="ptr", rstd="ptr", weight="ptr", partials="ptr",
-    weight_stride="i64", inverse="f64",
+    weight_stride="i64", inverse="f64", map_threads=THREADS,
 )  # fmt: skip
 
 

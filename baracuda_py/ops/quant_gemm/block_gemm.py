@@ -22,6 +22,7 @@ from ...schedules.gemm import Operand, wide_view
 from ...schedules.products import Place
 from ..gemm.gemm import rows_apart
 from ..quantize.format import decode
+from ..quantize.format import RUN
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import (
     StoredArgs, StoredFields, format_header, in_threes, infer_stored, stored_case, stored_params, stored_values,
@@ -29,19 +30,22 @@ from ..quantize.stored import (
 )  # fmt: skip
 from .block_gemm_mid import MID
 from .block_gemm_wgmma import KERNELS as WGMMA_KERNELS
-from .block_gemm_wgmma import RUN, WIDE
+from .block_gemm_wgmma import WIDE
 from .block_gemm_wgmma import geometry as wgmma_geometry
+from .chunks import (
+    BLOCK_STAGES, BLOCKS, CHUNK, SHORT_BLOCK, SHORT_BLOCK_STAGES, SHORT_STAGES, SIMT_ROWS, SIMT_WARPS, STAGES, WARPS,
+    chunk_bytes,
+)  # fmt: skip
 from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked, weights_view
 
 E = ElementKind
 ELEMENTS = (*HALVES, E.F32)
 # What a block of a tensor-core kernel has: so many times 8 rows of x, and so many warps that share k, of 32 columns.
 FEW, WIDE_FEW, MANY = ((1, 8), (2, 8)), ((2, 4),), ((8, 4),)
-_ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
-_CHUNK, _RUN = 128, 32
-_LINES = 8 * 32 * 4  # runs of 32 of W that the lanes of a block take at once
-_NUMBERS = 8 * 4 * 36 * 8  # bytes of their scales and zero points
-_BLOCK_ROWS = 8 * 32  # rows of W, those of other warps counted again, whose chunks of 128 of k are copied at once
+_ROWS = 64
+_LINES = WARPS * 32 * 4  # runs of W that the lanes of a block take at once
+_NUMBERS = WARPS * 4 * 36 * 8  # bytes of their scales and zero points
+_BLOCK_ROWS = WARPS * 32  # rows of W, those of other warps counted again, whose chunks are copied at once
 _COPIED = tuple(FormatKind[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "IQ4_NL"))  # as blocks
 TILED = tuple(kind for kind in FormatKind if kind.row.group % RUN == 0)
 """Formats that tiles of stored weights take: runs have one scale."""
@@ -95,7 +99,7 @@ def reference(desc: BlockGemmDescriptor, *, x: Any, bias: Any, apart: bool = Fal
 
 PARAMS = Params(
     "BlockGemmParams", x="ptr", bias="ptr", y="ptr", m="i64", n="i64", k="i64", x_steps="i64[3]", y_steps="i64[3]",
-    bias_step="i64", chunk_bytes="i64", wide_out="i32", **stored_params(),
+    bias_step="i64", chunk_bytes="i64", wide_out="i32", **stored_params(), **BLOCKS,
 )  # fmt: skip
 
 
@@ -114,7 +118,7 @@ def product_values(p: Problem) -> dict[str, Any] | str:
         steps[f"{name}_steps"] = found.strides
     values |= steps | {
         "m": desc.m, "n": desc.n, "k": desc.k, "bias_step": 0 if p.bias is None else p.bias.strides[0],
-        "chunk_bytes": int(desc.kind.row.bytes(desc.k) * _CHUNK // max(desc.k, 1)),
+        "chunk_bytes": chunk_bytes(desc),
         "wide_out": desc.out_element is not desc.element or desc.element is E.F32,
     }  # fmt: skip
     return values
@@ -137,13 +141,14 @@ class Tile:
 
 def rows_tile(kind: FormatKind, kernel: str, tiles: int, splits: int) -> Tile:
     """The tile of a tensor-core kernel of so many times 8 rows of x: its sums and the codes under way are shared."""
-    columns, smem = 256 // splits, _LINES * 2 * tiles * 4
+    columns, smem = 32 * WARPS // splits, _LINES * 2 * tiles * 4
     if kind.row.scales:
-        codes = int(kind.row.bytes(_RUN))
-        smem += _LINES * codes * (2 if tiles > 2 or codes > _RUN // 2 else 4) + _NUMBERS
+        codes = int(kind.row.bytes(RUN))
+        smem += _LINES * codes * (STAGES if tiles > 2 or codes > RUN // 2 else SHORT_STAGES) + _NUMBERS
     elif kind in _COPIED and tiles <= 2:
-        block = int(kind.row.bytes(_RUN))
-        smem += _BLOCK_ROWS * (_CHUNK // _RUN * block + 8) * (3 if block <= 24 else 2)
+        block = int(kind.row.bytes(RUN))
+        stages = SHORT_BLOCK_STAGES if block <= SHORT_BLOCK else BLOCK_STAGES
+        smem += _BLOCK_ROWS * (CHUNK // RUN * block + 8) * stages
     return Tile(kernel, 8 * tiles, columns, {"NT": tiles}, smem)
 
 
@@ -151,7 +156,7 @@ def tile_of(p: Problem, columns: int) -> Tile | str:
     """The tile for rows [*batch, m, k] of x, or why there is none; columns: of all products together."""
     x, kind = p.x, p.desc.kind
     if x.element is E.F32:
-        return Tile("simt", _SIMT_ROWS, _SIMT_WARPS, {})
+        return Tile("simt", SIMT_ROWS, SIMT_WARPS, {})
     if not 0 <= x.strides[-2] * _ROWS <= INT32:
         return f"needs rows of x that lie forwards within 2**31 elements, got strides {x.strides}"
     few, narrow = (rows_tile(kind, "few", *one) for one in FEW)
@@ -202,7 +207,7 @@ def _unpacked(row: Variant) -> Callable[[Problem], Geometry | str]:
 
 def many(p: Problem) -> bool:
     """Whether there are more rows of x than are multiplied by weights as they are stored."""
-    return bool(p.desc.m > (2 * _SIMT_ROWS if p.desc.element is E.F32 else _ROWS))
+    return bool(p.desc.m > (2 * SIMT_ROWS if p.desc.element is E.F32 else _ROWS))
 
 
 def tiled(p: Problem) -> bool:

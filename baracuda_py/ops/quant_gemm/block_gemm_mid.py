@@ -13,18 +13,20 @@ from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ...core.checked import INT32
 from ...core.element import HALVES
 from ...schedules.gemm import wide_view
+from ..quantize.format import RUN
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import format_header, in_threes, stored_params, stored_values
 from .block_gemm_wgmma import SUMS, Y_FIELDS, added, to_y
+from .chunks import CHUNK, CHUNKS, chunk_bytes
 
 LEAST, MOST = 17, 64  # rows of x for which this row comes first
 _ROWS = 64  # of x in a block
-_COLUMNS, _CHUNK, _RUN, _GROUPS = 128, 128, 32, 2  # of y in a block; of k in a chunk, in a run; groups of warps
+_COLUMNS, _GROUPS = 128, 2  # of y in a block; groups of warps
 _SHORT_STAGES, _STAGES = 3, 2  # of the ring: of codes of at most four bits, and of others
 _PARAMS = Params(
     "BlockGemmMidParams", x="ptr", m="i64", n="i64", k="i64", x_steps="i64[3]", chunk_bytes="i64", parts="i32",
     each="i32", mid_rows=_ROWS, mid_columns=_COLUMNS, mid_groups=_GROUPS, mid_short_stages=_SHORT_STAGES,
-    mid_stages=_STAGES, **Y_FIELDS, **stored_params(),
+    mid_stages=_STAGES, **Y_FIELDS, **CHUNKS, **stored_params(),
 )  # fmt: skip
 
 _NUMBERS = 8 * 4 * 36 * 8  # bytes of scales and zero points of a chunk of both groups
@@ -38,15 +40,15 @@ _SMS, _EIGHT, _DECODE, _END, _LAUNCH, _FLOATS = 132, 100, 200, 3000, 4000, 250
 def _smem(p: Problem) -> int:
     """Bytes of shared memory: chunks of x and codes under way, and scales."""
     row = p.desc.kind.row
-    codes = int(row.bytes(_RUN)) if row.scales else 0  # of a run
-    stages = _SHORT_STAGES if codes <= _RUN // 2 else _STAGES
-    x, runs = _ROWS * _CHUNK * p.desc.element.itemsize, _COLUMNS * _CHUNK // _RUN
+    codes = int(row.bytes(RUN)) if row.scales else 0  # of a run
+    stages = _SHORT_STAGES if codes <= RUN // 2 else _STAGES
+    x, runs = _ROWS * CHUNK * p.desc.element.itemsize, _COLUMNS * CHUNK // RUN
     return int(stages * _GROUPS * (x + runs * codes) + (_NUMBERS if row.scales else 0))
 
 
 def parts_of(desc: Any) -> tuple[int, int]:
     """Parts of k, and chunks of each but the last: by extents alone, as the order of sums is."""
-    chunks = -(-desc.k // _CHUNK)
+    chunks = -(-desc.k // CHUNK)
     tiles = -(-desc.n // _COLUMNS) * -(-desc.m // _ROWS) * math.prod(desc.batch_shape)
     eights = min(_ROWS // 8, -(-desc.m // 32) * 4)
 
@@ -71,8 +73,8 @@ def _geometry(p: Problem) -> Geometry | str:
     desc, values = p.desc, stored_values(p)
     if isinstance(values, str):
         return values
-    if not values["whole"] or p.index is not None or (desc.kind.row.scales and desc.group % _RUN):
-        return f"needs codes that lie in whole units, without index, in groups of a multiple of {_RUN}"
+    if not values["whole"] or p.index is not None or (desc.kind.row.scales and desc.group % RUN):
+        return f"needs codes that lie in whole units, without index, in groups of a multiple of {RUN}"
     if max(desc.m, desc.n, desc.k) > INT32 - MOST:
         return "an extent passes 32 bits"
     x, y, batch = in_threes(p.x), in_threes(p.y), math.prod(desc.batch_shape)
@@ -92,7 +94,7 @@ def _geometry(p: Problem) -> Geometry | str:
     written = to_y(p, y, "y", True) if parts == 1 else to_y(p, held, ("@workspace", 0), False)
     values |= written | {
         "m": desc.m, "n": desc.n, "k": desc.k, "x_steps": x.strides, "parts": parts, "each": each,
-        "chunk_bytes": int(desc.kind.row.bytes(desc.k) * _CHUNK // max(desc.k, 1)),
+        "chunk_bytes": chunk_bytes(desc),
     }  # fmt: skip
     step = Step("mid", (blocks, 1, 1), values, smem=smem)
     steps = (step,) if parts == 1 else (step, added(p, y, batch, parts, pitch))
@@ -104,7 +106,7 @@ def _first(p: Problem) -> bool:
     return bool(LEAST <= p.desc.m <= MOST)
 
 
-_KINDS = tuple(kind for kind in FormatKind if not kind.row.scales or (kind.row.group or _RUN) % _RUN == 0)
+_KINDS = tuple(kind for kind in FormatKind if not kind.row.scales or (kind.row.group or RUN) % RUN == 0)
 
 MID: dict[str, Any] = {
     "geometry": _geometry, "source": "quant_gemm/block_gemm_mid.cu", "elements": HALVES, "prelude": format_header,

@@ -15,6 +15,7 @@ from ...core.checked import INT32
 from ...schedules.gemm import wide_view
 from ...schedules.gemm_wgmma import AHEAD, RASTER_ROWS, operand_map, shared_memory
 from ..quantize.stored import in_threes, stored_params, stored_values
+from .chunks import chunk_bytes
 
 Y_FIELDS = {"y": "ptr", "bias": "ptr", "y_steps": "i64[3]", "bias_step": "i64", "wide": "i32", "wide_out": "i32"}
 _PARAMS = Params(
@@ -25,7 +26,7 @@ _SUMS_PARAMS = Params(
     "BlockGemmSumsParams", sums="ptr", batch="i64", parts="i64", m="i64", n="i64", pitch="i64", **Y_FIELDS
 )
 
-_ROWS, _DEPTH, _CHUNK = 128, 64, 128  # of W in a tile, of k in a stage, and of k whose codes are fetched ahead
+_ROWS, _DEPTH = 128, 64  # of W in a tile, of k in a stage
 _CLUSTERS = {256: 2, 128: 1}  # by columns of a tile
 _THREADS = {256: 384, 128: 512}
 _LEAST, _TURN = 4, 2  # stages in a part of k, and that are decoded at once
@@ -34,7 +35,6 @@ _PARTS = (1, 2, 3, 4, 6, 8)
 # tile, a second launch, and a float that is written and read again.
 _SMS, _STAGE, _END, _LAUNCH, _FLOAT = 132, {256: 1060, 128: 780}, 3000, 4000, 1 / 250
 WIDE = 256  # rows of x for which W is decoded once
-RUN = 32  # values that are decoded at once, where they have one scale
 
 SUMS = Kernel(
     "sums", "block_gemm_sums<{T}>", _SUMS_PARAMS, source="quant_gemm/block_gemm_sums.cu", min_blocks=2, kindless=True
@@ -129,5 +129,5 @@ def _tiles(p: Problem, rows: int, cols: int, total: int) -> dict[str, Any]:
     desc = p.desc
     return {
         "m": desc.m, "n": desc.n, "k": desc.k, "rows": rows, "cols": cols, "band": RASTER_ROWS, "total": total,
-        "chunk_bytes": int(desc.kind.row.bytes(desc.k) * _CHUNK // max(desc.k, 1)),
+        "chunk_bytes": chunk_bytes(desc),
     }  # fmt: skip

@@ -29,6 +29,7 @@ from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import StoredArgs, StoredMatrix, format_header, infer_stored, stored_case, stored_params
 from ..quantize.stored import stored_values
 from .block_gemm import ELEMENTS, GUARANTEE, rows_tile, weights
+from .chunks import BLOCKS, SIMT_ROWS, SIMT_WARPS, chunk_bytes
 from .experts import PARAMS as EXPERTS
 from .experts import ExpertFields, expert_blocks, expert_values, many
 from .unpacked import dense_kernels, unpacked
@@ -36,9 +37,8 @@ from .unpacked import dense_kernels, unpacked
 E = ElementKind
 TILES = (1, 4)  # of 8 rows of x, that a block of the tensor-core kernels may have
 SPLITS = (8, 4)  # how many of its warps share k
-_ROWS, _SIMT_ROWS, _SIMT_WARPS = 64, 8, 8
+_ROWS = 64
 _FEW = 16  # rows of an expert, on average, that meet weights as they are stored: most experts have one tile then
-_CHUNK = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def reference(
 
 _PARAMS = Params(
     "GroupedBlockGemmParams", x="ptr", bias="ptr", y="ptr", n="i64", k="i64", x_steps="i64[3]", y_steps="i64[3]",
-    bias_steps="i64[2]", chunk_bytes="i64", wide_out="i32", **EXPERTS, **stored_params(),
+    bias_steps="i64[2]", chunk_bytes="i64", wide_out="i32", **EXPERTS, **stored_params(), **BLOCKS,
 )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def _launch(p: Problem, kernel: str, rows: int, columns: int, axes: Mapping[str,
     values |= expert_values(p) | {
         "n": desc.n, "k": desc.k, "x_steps": (0, *p.x.strides), "y_steps": (0, *p.y.strides),
         "bias_steps": (0, 0) if p.bias is None else p.bias.strides, "wide_out": desc.element is E.F32,
-        "chunk_bytes": int(desc.kind.row.bytes(desc.k) * _CHUNK // max(desc.k, 1)),
+        "chunk_bytes": chunk_bytes(desc),
     }  # fmt: skip
     blocks = expert_blocks(p, rows, columns)
     steps = (Step(kernel, (blocks, 1, 1), values, axes, smem=smem),) if blocks else ()
@@ -120,7 +120,7 @@ def _rows(p: Problem) -> Geometry | str:
 
 
 def _simt(p: Problem) -> Geometry | str:
-    return _launch(p, "simt", _SIMT_ROWS, _SIMT_WARPS, {}, 0)
+    return _launch(p, "simt", SIMT_ROWS, SIMT_WARPS, {}, 0)
 
 
 def product_of(desc: Any, n: int, k: int) -> GroupedGemmDescriptor:

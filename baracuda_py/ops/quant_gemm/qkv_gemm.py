@@ -18,7 +18,7 @@ from ...core.element import HALVES
 from ...core.tensor import Shape
 from ...schedules.gemm import Operand
 from ...schedules.products import Place
-from ..quantize.format import PART, SCALES
+from ..quantize.format import PART, RUNS, SCALES
 from ..quantize.format_kinds import FormatKind
 from ..quantize.stored import (
     ZERO_ELEMENTS, format_header, infer_stored, random_bytes, random_index, random_scales, random_zeros, stored_case,
@@ -37,6 +37,7 @@ from .block_gemm import (
 )
 from .block_gemm_wgmma import KERNELS as WGMMA_KERNELS
 from .block_gemm_wgmma import geometry as wgmma_geometry
+from .chunks import BLOCKS
 from .unpacked import DENSE, dense_kernels, product_problem, refuses, unpacked
 
 E = ElementKind
@@ -187,7 +188,7 @@ PARAMS = Params(
     scale_q="scalar", scale_k="scalar", scale_v="scalar", first="i64[3]", m="i64", n="i64[3]", k="i64",
     x_steps="i64[3]", y_steps="i64[3][3]", code_steps="i64[3][2]", scale_steps="i64[3][3]", zero_steps="i64[3][3]",
     bias_step="i64[3]", chunk_bytes="i64", group="i32", groups="i32", row_group="i32", scale_code="i32",
-    zero_code="i32", whole="i32[3]", scaled="i32", wide_out="i32",
+    zero_code="i32", whole="i32[3]", scaled="i32", wide_out="i32", **RUNS, **BLOCKS,
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from ...core.element import cast as cast_values
 from ...core.keywords import entry
 from .block_dequantize import BlockDequantizePlan
 from .encoders import ENCODERS, encode
-from .format import PART, E
+from .format import PART, RUNS, E
 from .format_kinds import FormatKind
 from .gguf_encoders import BLOCK_ENCODERS, encode_blocks
 from .stored import StoredFields, kind_of, rows_of, stored_case, stored_params, stored_values
@@ -84,8 +84,9 @@ PARAMS = Params(
     **stored_params(),
 )  # fmt: skip
 BLOCK_PARAMS = Params(
-    "GgufQuantizeParams", x="ptr", codes="ptr", x_step="i64", rows="i64", groups="i64", wide="i32", whole="i32"
-)
+    "GgufQuantizeParams", x="ptr", codes="ptr", x_step="i64", rows="i64", groups="i64", wide="i32", whole="i32",
+    **RUNS,
+)  # fmt: skip
 
 
 def _together(p: Problem) -> int:

@@ -19,7 +19,9 @@ from ...core.element import decode as decode_elements
 
 E = ElementKind
 SCALES = (E.F32, E.F16, E.BF16, E.E8M0, E.FP8E4M3)
-PART = 8  # values of a row that kernels decode together at least
+RUN, PART = 32, 8  # values of a row that products take at once, and those that kernels decode together at least
+RUNS = {"format_run": RUN, "format_part": PART}
+"""The constants of kernels/quantize/format.cuh."""
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity

@@ -14,9 +14,10 @@ from ...core import element as element_field
 from ...core import operand, scalar
 from ...core.args import Args, Array
 from ...core.checked import INT32, shown
+from ...core.params import Field
 from ...core.tensor import Shape
 from ..elementwise.cast import CODES
-from .format import PART, SCALES, E
+from .format import PART, RUNS, SCALES, E
 from .format_kinds import FormatKind
 
 SCALED = tuple(kind for kind in FormatKind if kind.row.scales)
@@ -125,12 +126,12 @@ class StoredArgs(Args):
     scale: Scalar = scalar(1.0)
 
 
-def stored_params() -> dict[str, str]:
+def stored_params() -> dict[str, Field]:
     """The fields of a Params struct from which `Stored` of kernels/quantize/format.cuh is made."""
     return {
         "codes": "ptr", "scales": "ptr", "zeros": "ptr", "index": "ptr", "code_steps": "i64[2]",
         "scale_steps": "i64[3]", "zero_steps": "i64[3]", "group": "i32", "groups": "i32", "row_group": "i32",
-        "scale_code": "i32", "zero_code": "i32", "whole": "i32", "scaled": "i32", "scale": "scalar",
+        "scale_code": "i32", "zero_code": "i32", "whole": "i32", "scaled": "i32", "scale": "scalar", **RUNS,
     }  # fmt: skip
 
 

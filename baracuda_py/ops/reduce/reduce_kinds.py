@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...core import FLOATS, ElementKind, Exact, Forward, Ulp
 from ...core.element import COMPLEX, INTS
 from ...core.error_bound import ErrorBound
-from ...core.kinds import TableKind
+from ...core.kinds import TableKind, WithFunctor
 from . import reduce_formulas as formulas
 from . import reduce_torch as oracle
 from .reduce_formulas import Axes
@@ -74,7 +74,7 @@ def rounded(double: float) -> Callable[[ElementKind], ErrorBound]:
 
 
 @dataclass(frozen=True)
-class Reduction:
+class Reduction(WithFunctor):
     """A row: the functor's name, the formula in NumPy, elements, y's element, the bound, torch's function, and names.
 
     formula: (x, axes) → y, and what `takes` names of the descriptor. ordered: the result depends on the order of the
@@ -84,7 +84,9 @@ class Reduction:
     of the library that the name is of are not the descriptor's.
     """
 
-    cpp: str
+    folder: ClassVar[str] = "reduce"
+
+    functor: str
     formula: Callable[..., Any]
     elements: tuple[ElementKind, ...] = FLOATS
     result: Callable[[ElementKind], ElementKind] = _same
@@ -103,28 +105,28 @@ def _nan(value: float, x: Any) -> Any:
     return formulas.without_nan(x, value)
 
 
-def _extreme(cpp: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Reduction:
-    return Reduction(cpp, formula, bound=exact, ordered=False, nonempty=True, **facts)
+def _extreme(functor: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Reduction:
+    return Reduction(functor, formula, bound=exact, ordered=False, nonempty=True, **facts)
 
 
 def _size(element: ElementKind) -> ErrorBound:
     return rounded(0)(element) if element.is_complex else Exact()  # hypot errs
 
 
-def _extreme_norm(cpp: str, find: Callable[..., Any], order: float) -> Reduction:
+def _extreme_norm(functor: str, find: Callable[..., Any], order: float) -> Reduction:
     return Reduction(
-        cpp, lambda x, axes: find(np.abs(x), axis=axes), INEXACT, _part, _size, ordered=False, nonempty=True,
+        functor, lambda x, axes: find(np.abs(x), axis=axes), INEXACT, _part, _size, ordered=False, nonempty=True,
         torch=oracle.norm(order),
     )  # fmt: skip
 
 
-def _place(cpp: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Reduction:
-    return Reduction(cpp, formula, result=_index, bound=exact, nonempty=True, **facts)
+def _place(functor: str, formula: Callable[[Any, Axes], Any], **facts: Any) -> Reduction:
+    return Reduction(functor, formula, result=_index, bound=exact, nonempty=True, **facts)
 
 
-def _bits(cpp: str, combine: np.ufunc, of: Callable[[Any, int], Any], aliases: tuple[str, ...] = ()) -> Reduction:
+def _bits(functor: str, combine: np.ufunc, of: Callable[[Any, int], Any], aliases: tuple[str, ...] = ()) -> Reduction:
     return Reduction(
-        cpp, formulas.bits(combine), (*INTS, ElementKind.BOOL), bound=exact, ordered=False, torch=oracle.bits(of),
+        functor, formulas.bits(combine), (*INTS, ElementKind.BOOL), bound=exact, ordered=False, torch=oracle.bits(of),
         aliases=aliases, merge=combine,
     )  # fmt: skip
 
@@ -144,20 +146,20 @@ class ReduceKind(TableKind):
 
     SUM = (
         "sum",
-        Reduction("Sum", formulas.total, WITH_COMPLEX, total, widened=True, aliases=("reduce_sum",), merge=np.add),
+        Reduction("sums/Sum", formulas.total, WITH_COMPLEX, total, widened=True, aliases=("reduce_sum",), merge=np.add),
     )
-    MEAN = "mean", Reduction("Mean", formulas.mean, INEXACT, widened=True)
+    MEAN = "mean", Reduction("sums/Mean", formulas.mean, INEXACT, widened=True)
     PROD = (
         "prod",
         Reduction(
-            "Prod", formulas.product, WITH_COMPLEX, total, rounded(1), widened=True, torch=oracle.prod,
+            "prod/Prod", formulas.product, WITH_COMPLEX, total, rounded(1), widened=True, torch=oracle.prod,
             aliases=("reduce_prod",), merge=np.multiply,
         ),
     )  # fmt: skip
     AMAX = (
         "amax",
         _extreme(
-            "Amax",
+            "extremes/Amax",
             lambda x, axes: np.max(x, axis=axes),
             elements=EVERY,
             aliases=("max", "reduce_max"),
@@ -167,7 +169,7 @@ class ReduceKind(TableKind):
     AMIN = (
         "amin",
         _extreme(
-            "Amin",
+            "extremes/Amin",
             lambda x, axes: np.min(x, axis=axes),
             elements=EVERY,
             aliases=("min", "reduce_min"),
@@ -177,15 +179,21 @@ class ReduceKind(TableKind):
     PTP = (
         "ptp",
         Reduction(
-            "Ptp", formulas.peak_to_peak, NUMBERS, bound=rounded(0.501), ordered=False, nonempty=True, torch=oracle.ptp
+            "extremes/Ptp",
+            formulas.peak_to_peak,
+            NUMBERS,
+            bound=rounded(0.501),
+            ordered=False,
+            nonempty=True,
+            torch=oracle.ptp,
         ),
     )
-    ANY = "any", Reduction("Any", lambda x, axes: np.any(x != 0, axis=axes), merge=np.logical_or, **_TRUTH)
-    ALL = "all", Reduction("All", lambda x, axes: np.all(x != 0, axis=axes), merge=np.logical_and, **_TRUTH)
+    ANY = "any", Reduction("counts/Any", lambda x, axes: np.any(x != 0, axis=axes), merge=np.logical_or, **_TRUTH)
+    ALL = "all", Reduction("counts/All", lambda x, axes: np.all(x != 0, axis=axes), merge=np.logical_and, **_TRUTH)
     COUNT_NONZERO = (
         "count_nonzero",
         Reduction(
-            "CountNonzero",
+            "counts/CountNonzero",
             lambda x, axes: formulas.total(x != 0, axes),
             WITH_COMPLEX,
             _index,
@@ -194,21 +202,27 @@ class ReduceKind(TableKind):
             merge=np.add,
         ),
     )
-    XOR_SUM = ("xor_sum", _bits("XorSum", np.bitwise_xor, lambda held, count: held % 2 == 1, aliases=("reduce_xor",)))
-    REDUCE_OR = "reduce_or", _bits("BitsOfAny", np.bitwise_or, lambda held, count: held > 0)
-    REDUCE_AND = "reduce_and", _bits("BitsOfAll", np.bitwise_and, lambda held, count: held == count)
-    ARGMAX = "argmax", _place("Argmax", formulas.place(np.argmax), elements=EVERY, torch=oracle.place("argmax"))
-    ARGMIN = "argmin", _place("Argmin", formulas.place(np.argmin), elements=EVERY, torch=oracle.place("argmin"))
+    XOR_SUM = (
+        "xor_sum",
+        _bits("bits/XorSum", np.bitwise_xor, lambda held, count: held % 2 == 1, aliases=("reduce_xor",)),
+    )
+    REDUCE_OR = "reduce_or", _bits("bits/BitsOfAny", np.bitwise_or, lambda held, count: held > 0)
+    REDUCE_AND = "reduce_and", _bits("bits/BitsOfAll", np.bitwise_and, lambda held, count: held == count)
+    ARGMAX = "argmax", _place("places/Argmax", formulas.place(np.argmax), elements=EVERY, torch=oracle.place("argmax"))
+    ARGMIN = "argmin", _place("places/Argmin", formulas.place(np.argmin), elements=EVERY, torch=oracle.place("argmin"))
     SUM_SQUARES = (
         "sum_squares",
         Reduction(
-            "SumSquares", lambda x, axes: formulas.total(np.square(x), axes), widened=True, torch=oracle.sum_squares
+            "sums/SumSquares",
+            lambda x, axes: formulas.total(np.square(x), axes),
+            widened=True,
+            torch=oracle.sum_squares,
         ),
     )
     L0_NORM = (
         "l0_norm",
         Reduction(
-            "L0Norm",
+            "counts/L0Norm",
             lambda x, axes: formulas.total((x != 0).astype(x.real.dtype), axes),
             bound=rounded(0.501),
             ordered=False,
@@ -219,7 +233,7 @@ class ReduceKind(TableKind):
     L1_NORM = (
         "l1_norm",
         Reduction(
-            "L1Norm",
+            "sums/L1Norm",
             lambda x, axes: formulas.total(np.abs(x), axes),
             INEXACT,
             _part,
@@ -229,41 +243,51 @@ class ReduceKind(TableKind):
     )
     L2_NORM = (
         "l2_norm",
-        Reduction("L2Norm", formulas.l2_norm, INEXACT, _part, bound=rounded(64), widened=True, torch=oracle.norm(2)),
+        Reduction(
+            "norms/L2Norm", formulas.l2_norm, INEXACT, _part, bound=rounded(64), widened=True, torch=oracle.norm(2)
+        ),
     )
     P_NORM = (
         "p_norm",
-        Reduction("PNorm", formulas.p_norm, bound=rounded(256), takes=("p",), torch=oracle.norm(None), **_WITH_PARTS),
+        Reduction(
+            "norms/PNorm", formulas.p_norm, bound=rounded(256), takes=("p",), torch=oracle.norm(None), **_WITH_PARTS
+        ),
     )
-    MAX_NORM = "max_norm", _extreme_norm("MaxNorm", np.max, float("inf"))
-    MIN_NORM = "min_norm", _extreme_norm("MinNorm", np.min, -float("inf"))
-    LOGSUMEXP = "logsumexp", Reduction("Logsumexp", formulas.logsumexp, bound=lambda _: Forward(80))
+    MAX_NORM = "max_norm", _extreme_norm("extremes/MaxNorm", np.max, float("inf"))
+    MIN_NORM = "min_norm", _extreme_norm("extremes/MinNorm", np.min, -float("inf"))
+    LOGSUMEXP = "logsumexp", Reduction("logsumexp/Logsumexp", formulas.logsumexp, bound=lambda _: Forward(80))
     LOGMEANEXP = (
         "logmeanexp",
-        Reduction("Logmeanexp", formulas.logmeanexp, bound=lambda _: Forward(82), torch=oracle.logmeanexp),
+        Reduction("logsumexp/Logmeanexp", formulas.logmeanexp, bound=lambda _: Forward(82), torch=oracle.logmeanexp),
     )
-    VAR = "var", Reduction("Var", formulas.variance, torch=oracle.spread("var"), **_SPREAD, **_WITH_PARTS)
-    STD = "std", Reduction("Std", _root(formulas.variance), torch=oracle.spread("std"), **_SPREAD, **_WITH_PARTS)
-    NANSUM = ("nansum", Reduction("Nansum", lambda x, axes: formulas.total(_nan(0, x), axes), widened=True))
-    NANMEAN = "nanmean", Reduction("Nanmean", formulas.nanmean, widened=True)
+    VAR = "var", Reduction("spread/Var", formulas.variance, torch=oracle.spread("var"), **_SPREAD, **_WITH_PARTS)
+    STD = "std", Reduction("spread/Std", _root(formulas.variance), torch=oracle.spread("std"), **_SPREAD, **_WITH_PARTS)
+    NANSUM = ("nansum", Reduction("sums/Nansum", lambda x, axes: formulas.total(_nan(0, x), axes), widened=True))
+    NANMEAN = "nanmean", Reduction("sums/Nanmean", formulas.nanmean, widened=True)
     NANPROD = (
         "nanprod",
         Reduction(
-            "Nanprod", lambda x, axes: formulas.product(_nan(1, x), axes), bound=rounded(1), torch=oracle.nanprod
+            "prod/Nanprod", lambda x, axes: formulas.product(_nan(1, x), axes), bound=rounded(1), torch=oracle.nanprod
         ),
     )
-    NANMAX = "nanmax", _extreme("Nanmax", formulas.nan_extreme(np.max, -np.inf), torch=oracle.nan_extreme("amax"))
-    NANMIN = "nanmin", _extreme("Nanmin", formulas.nan_extreme(np.min, np.inf), torch=oracle.nan_extreme("amin"))
+    NANMAX = (
+        "nanmax",
+        _extreme("extremes/Nanmax", formulas.nan_extreme(np.max, -np.inf), torch=oracle.nan_extreme("amax")),
+    )
+    NANMIN = (
+        "nanmin",
+        _extreme("extremes/Nanmin", formulas.nan_extreme(np.min, np.inf), torch=oracle.nan_extreme("amin")),
+    )
     NANARGMAX = (
         "nanargmax",
-        _place("Nanargmax", formulas.nan_place(np.argmax, -np.inf), torch=oracle.nan_place("argmax")),
+        _place("places/Nanargmax", formulas.nan_place(np.argmax, -np.inf), torch=oracle.nan_place("argmax")),
     )
     NANARGMIN = (
         "nanargmin",
-        _place("Nanargmin", formulas.nan_place(np.argmin, np.inf), torch=oracle.nan_place("argmin")),
+        _place("places/Nanargmin", formulas.nan_place(np.argmin, np.inf), torch=oracle.nan_place("argmin")),
     )
-    NANVAR = "nanvar", Reduction("Nanvar", formulas.nanvar, torch=oracle.nan_spread(1), **_NAN_SPREAD)
-    NANSTD = "nanstd", Reduction("Nanstd", _root(formulas.nanvar), torch=oracle.nan_spread(0.5), **_NAN_SPREAD)
+    NANVAR = "nanvar", Reduction("spread/Nanvar", formulas.nanvar, torch=oracle.nan_spread(1), **_NAN_SPREAD)
+    NANSTD = "nanstd", Reduction("spread/Nanstd", _root(formulas.nanvar), torch=oracle.nan_spread(0.5), **_NAN_SPREAD)
 
     row: Reduction
 

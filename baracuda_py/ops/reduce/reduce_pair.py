@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound
-from ...core.kinds import TableKind
+from ...core.kinds import TableKind, WithFunctor
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params, without_axes
@@ -26,10 +26,12 @@ from .reduce_kinds import EVERY, NUMBERS, exact
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(WithFunctor):
     """A row: the functor's name, the formula (x, axes, correction) → (y, z), elements, the bound; see `Reduction`."""
 
-    cpp: str
+    folder: ClassVar[str] = "reduce"
+
+    functor: str
     formula: Callable[[Any, Axes, int], tuple[Any, Any]]
     elements: tuple[ElementKind, ...]
     bound: Callable[[ElementKind], ErrorBound]
@@ -68,19 +70,19 @@ class ReducePairKind(TableKind):
 
     MAX_WITH_INDEX = (
         "max_with_index",
-        Pair("MaxWithIndex", _with_index(np.max, np.argmax), EVERY, exact, index=True, nonempty=True),
+        Pair("pairs/MaxWithIndex", _with_index(np.max, np.argmax), EVERY, exact, index=True, nonempty=True),
     )
     MIN_WITH_INDEX = (
         "min_with_index",
-        Pair("MinWithIndex", _with_index(np.min, np.argmin), EVERY, exact, index=True, nonempty=True),
+        Pair("pairs/MinWithIndex", _with_index(np.min, np.argmin), EVERY, exact, index=True, nonempty=True),
     )
     AMINMAX = (
         "aminmax",
-        Pair("Aminmax", lambda x, axes, _: (np.min(x, axis=axes), np.max(x, axis=axes)), NUMBERS, exact,
+        Pair("pairs/Aminmax", lambda x, axes, _: (np.min(x, axis=axes), np.max(x, axis=axes)), NUMBERS, exact,
              ordered=False, nonempty=True),
     )  # fmt: skip
-    VAR_MEAN = "var_mean", Pair("VarMean", _and_mean(False), FLOATS, _spread, corrected=True)
-    STD_MEAN = "std_mean", Pair("StdMean", _and_mean(True), FLOATS, _spread, corrected=True)
+    VAR_MEAN = "var_mean", Pair("pairs/VarMean", _and_mean(False), FLOATS, _spread, corrected=True)
+    STD_MEAN = "std_mean", Pair("pairs/StdMean", _and_mean(True), FLOATS, _spread, corrected=True)
 
     row: Pair
 

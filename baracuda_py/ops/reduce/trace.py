@@ -121,7 +121,7 @@ class TracePlan(Plan):
     reference = staticmethod(reference)
     variants = (
         Variant(
-            "tree", _geometry, source="reduce/reduce.cu", elements=EVERY,
+            "tree", _geometry, source="reduce/trace.cu", elements=EVERY,
             kernels=reduce_kernels("kinds::Sum<{T}>", PARAMS, source=f"Elements<{{T}}, {_WIDTH}>",
                                    width=lambda element: _WIDTH),
             guarantee=Guarantee(_bound, batch_invariant=True),

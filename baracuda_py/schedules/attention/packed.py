@@ -14,7 +14,7 @@ from ...core import ElementKind, Geometry, Kernel, Params, Problem, Step, View
 from ...core.variant import aligned
 from .dense.backward import Arrangement, Cut
 from .dense.forward import FIELDS, L2, Form, layout, parts, scales, strides, wide
-from .score_terms import window
+from .score_terms import WINDOW, window
 
 QUERIES, KEYS = 0, 1  # sides
 LONGEST_FIRST, ASCENDING, AS_THEY_STAND = 0, 1, 2  # orders of a list
@@ -23,8 +23,9 @@ TILE_BYTES = 32
 TILE_THREADS = 1024
 MOST = 2**31 - 2**16  # rows of a side, at most
 
-_TILES = dict.fromkeys(("bounds_q", "bounds_k"), "ptr") | dict.fromkeys(("list", "second", "starts"), "workspace")
-_TILES |= {"status": "status"} | dict.fromkeys(("batch", "total_q", "total_k", "query_tile", "segment"), "i64")
+_TILES = WINDOW | dict.fromkeys(("bounds_q", "bounds_k"), "ptr")
+_TILES |= dict.fromkeys(("list", "second", "starts"), "workspace") | {"status": "status"}
+_TILES |= dict.fromkeys(("batch", "total_q", "total_k", "query_tile", "segment"), "i64")
 _TILES |= dict.fromkeys(("left", "right"), "i64") | dict.fromkeys(("side", "order"), "i32[2]")
 _TILES |= dict.fromkeys(("bound_stride", "max_len", "tile_rows", "capacity"), "i64[2]")
 _TILES |= dict.fromkeys(("bottom_right", "wide_bounds"), "i32")

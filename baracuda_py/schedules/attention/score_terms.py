@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...core import ElementKind, Problem
+from ...core.params import Field
 
-_UNBOUNDED = 2**40  # a side of a window from here on has no bound
+UNBOUNDED = 2**40  # a side of a window without a bound
+WINDOW: dict[str, Field] = {"unbounded_side": UNBOUNDED}
+"""The constant of kernels that read `left` and `right` (kernels/attention/attention.cuh)."""
+
 KINDS = {ElementKind.BOOL: 0, ElementKind.F16: 1, ElementKind.BF16: 2, ElementKind.F32: 3, ElementKind.F64: 4}
 
 TERMS = {
@@ -47,14 +51,14 @@ def window(desc: Any) -> dict[str, int]:
     """How many keys a query sees before and after its own position."""
     left, right = desc.window_left, 0 if desc.is_causal else desc.window_right
     return {
-        "left": _UNBOUNDED if left is None else min(left, _UNBOUNDED),
-        "right": _UNBOUNDED if right is None else min(right, _UNBOUNDED),
+        "left": UNBOUNDED if left is None else min(left, UNBOUNDED),
+        "right": UNBOUNDED if right is None else min(right, UNBOUNDED),
     }
 
 
 def bounded(desc: Any) -> bool:
     """Whether some query may see less than all keys."""
-    return min(window(desc).values()) < _UNBOUNDED
+    return min(window(desc).values()) < UNBOUNDED
 
 
 def single(x: float) -> float:

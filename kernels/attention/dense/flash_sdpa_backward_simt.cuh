@@ -10,9 +10,11 @@ namespace baracuda {
 namespace attention {
 
 template <class A, int D> struct BackwardTile {
-  static constexpr int R = sizeof(A) == 4 ? (D <= 128 ? 8 : 4) : (D <= 64 ? 4 : 2);
-  static constexpr int rows = 8 * R, columns = chunk<A, D>, pitch = columns + pad<A>;
-  static constexpr int values = value_rows<A, D, 32768>();
+  static constexpr bool single = sizeof(A) == 4;
+  static constexpr int most = single ? backward_single_rows : backward_double_rows;
+  static constexpr int rows = D <= (single ? backward_single_columns : backward_double_columns) ? most : most / 2;
+  static constexpr int R = rows / 8, columns = chunk<A, D>, pitch = columns + pad<A>;
+  static constexpr int values = value_rows<A, D, backward_staged>();
   static constexpr int operands = (rows + tile_keys) * pitch;
   static constexpr int staged = max(operands, values* D);  // the larger of both; two score tiles follow
 };

@@ -24,7 +24,7 @@ template <class T, int D, class Shape, bool WIDE, class Where, class P> struct P
 
   BARACUDA_D Producer(const P& p, const PipelineBuffers<T, D, Shape>& buffers, PipelineBarriers<Shape>& barriers)
       : p(p), buffers(buffers), barriers(barriers), count(static_cast<u32>(p.tiles * p.heads)),
-        even(count <= gridDim.x || (!Where::surplus && p.left >= unbounded && p.right >= unbounded)),
+        even(count <= gridDim.x || (!Where::surplus && p.left >= unbounded_side && p.right >= unbounded_side)),
         ticket(blockIdx.x), drawn(true) {}
 
   BARACUDA_D void meet() const { sync_threads<THREADS>(NamedBarrier<Shape>::of_producers); }

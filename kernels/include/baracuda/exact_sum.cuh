@@ -13,8 +13,8 @@ template <class A> struct ExactSum {
   static constexpr int bits = single ? 24 : 53;         // of a number
   static constexpr int lowest = single ? -149 : -1074;  // exponent of the first digit's lowest bit
   static constexpr int pieces = single ? 2 : 4;         // digits that a number may reach into
-  static constexpr int digits = single ? 12 : 89;
-  static constexpr int words = digits + 1;
+  static constexpr int words = single ? exact_single_words : exact_double_words;
+  static constexpr int digits = words - 1;
   static constexpr u64 mask = (u64(1) << 24) - 1;
 
   // Adds x to the number at `at`, to which other threads may add at the same time.

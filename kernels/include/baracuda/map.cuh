@@ -1,7 +1,7 @@
 #pragma once
 // map        y = f(x0, x1, …) element by element over operands of one shape; geometry in schedules/map.py.
 //
-// A thread takes a few chunks of VEC elements, THREADS chunks apart: all their loads are issued before the first is
+// A thread takes a few chunks of VEC elements, map_threads chunks apart: all their loads are issued before the first is
 // used.
 //
 //   Flat<VEC>      every operand dense, one chunk for each thread (more were slower: docs/design/map.md); chunk c has
@@ -16,12 +16,11 @@
 // f(in, out) gets arrays of Vec<In, N> and Vec<Out, N> and must treat each element alone, whatever N is: then neither
 // layout nor alignment changes a bit. An output may be the same view as an input: a chunk is read before it is written,
 // by the same thread. Threads beyond the last chunk read it again instead of branching.
+#include <baracuda/elements.cuh>
 #include <baracuda/index.cuh>
 #include <baracuda/vector.cuh>
 
 namespace baracuda {
-
-constexpr int map_threads = 256;
 
 template <int VEC> struct Flat {
   static constexpr int vec = VEC;
@@ -81,6 +80,7 @@ template <int U, int N, class P> BARACUDA_D void map_offsets(const P& p, const i
 
 // Where a chunk is: its first element in each of N operands, and which operands have one element for all of it.
 template <int V, int N> struct MapPlace {
+  static constexpr int vec = V;
   i64 at[N];
   u32 splat;  // a bit for each operand
 
@@ -187,32 +187,6 @@ template <class L, class P, class Out> BARACUDA_D void map_write(const P& p, Out
     const i64 e = p.chunks * V + threadIdx.x;
     if (blockIdx.x == gridDim.x - 1 && e < p.count) y[e] = value;
   }
-}
-
-// ---- the type elements are computed in ------------------------------------------------------------------------------
-
-// Floats and complex in acc_t. Integers in their own width (at least 32 bits), unsigned where results wrap: arithmetic modulo 2^n
-// of a wider type, cut to n bits, is that of n bits, and unsigned overflow is defined.
-template <class T> struct compute_of {
-  using type = conditional<
-      is_floating<T> || is_complex<T>, acc_t<T>,
-      conditional<sizeof(T) == 8, conditional<is_signed_int<T>, i64, u64>, conditional<is_signed_int<T>, i32, u32>>>;
-};
-template <class T> using compute_t = typename compute_of<T>::type;
-
-// out[k] = f(a[k], …) with every operand widened to A and the result rounded once.
-template <class A, class F, class Out, class In, int N, int NI>
-BARACUDA_D void map_elements(const F& f, const Vec<In, N> (&in)[NI], Vec<Out, N>& out) {
-  Vec<A, N> wide[NI], result;
-#pragma unroll
-  for (int i = 0; i < NI; ++i) wide[i] = cast_vec<A>(in[i]);
-#pragma unroll
-  for (int k = 0; k < N; ++k) {
-    if constexpr (NI == 1) result[k] = f(wide[0][k]);
-    else if constexpr (NI == 2) result[k] = f(wide[0][k], wide[1][k]);
-    else result[k] = f(wide[0][k], wide[1][k], wide[2][k]);
-  }
-  out = cast_vec<Out>(result);
 }
 
 }  // namespace baracuda

@@ -180,17 +180,17 @@ def _beta_slope(logarithm: bool, first: bool) -> Any:
 
 _FEW, _SHARE = between(0.2, 30), between(0.05, 0.5)
 BETA = Special(
-    "Beta", widely(_beta), (_FEW, _FEW), (_beta_slope(False, True), _beta_slope(False, False)),
+    "combinatorics/Beta", widely(_beta), (_FEW, _FEW), (_beta_slope(False, True), _beta_slope(False, False)),
     ulp=512, slope=2048,
     torch=lambda torch, a, b: torch.exp(in_torch.betaln(torch, a, b)),
 )  # fmt: skip
 BETALN = Special(
-    "Betaln", widely(log_beta), (_SHARE, _SHARE), (_beta_slope(True, True), _beta_slope(True, False)),
+    "combinatorics/Betaln", widely(log_beta), (_SHARE, _SHARE), (_beta_slope(True, True), _beta_slope(True, False)),
     ulp=64, slope=256,
     torch=in_torch.betaln,
 )  # fmt: skip
 POCH = Special(
-    "Poch", widely(_poch), (between(2, 30), _FEW),
+    "combinatorics/Poch", widely(_poch), (between(2, 30), _FEW),
     (
         partial("ab", lambda dy, z, m: dy * (_poch(z, m) * (digamma(z + m) - digamma(z)))),
         partial("ab", lambda dy, z, m: dy * (_poch(z, m) * digamma(z + m))),
@@ -198,16 +198,16 @@ POCH = Special(
     torch=lambda torch, z, m: torch.exp(torch.lgamma(z + m) - torch.lgamma(z)),
 )  # fmt: skip
 COMB = Special(
-    "Comb", widely(_comb), (between(20, 60), between(0.5, 20)), ulp=512,
+    "combinatorics/Comb", widely(_comb), (between(20, 60), between(0.5, 20)), ulp=512,
     torch=lambda torch, n, k: torch.exp(-torch.log1p(n) - in_torch.betaln(torch, n - k + 1, k + 1)),
 )  # fmt: skip
 ZETA = Special(
-    "Zeta", widely(_zeta), (between(0.1, 30), between(1.1, 20)),
+    "combinatorics/Zeta", widely(_zeta), (between(0.1, 30), between(1.1, 20)),
     (partial("ab", lambda dy, q, s: -dy * (s * _zeta(q, s + 1))), None), ulp=64, slope=64,
     torch=lambda torch, q, s: torch.special.zeta(s, q), call="ba",
 )  # fmt: skip
 EXPN = Special(
-    "Expn", widely(expn), (between(0.01, 30), between(0, 9, whole=True)),
+    "combinatorics/Expn", widely(expn), (between(0.01, 30), between(0, 9, whole=True)),
     (partial("ab", _expn_slope), None), ulp=128, slope=128,
     torch=in_torch.expn, call="ba",
 )  # fmt: skip

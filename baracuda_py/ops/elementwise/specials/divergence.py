@@ -111,7 +111,7 @@ def _power1p(x: Any, factor: Any) -> Any:
 
 _POSITIVE = between(0.01, 100)
 REL_ENTR = Special(
-    "RelEntr", _divergence(lambda p, q: p * _log_ratio(p, q), lambda q: q * 0), (_POSITIVE, _POSITIVE),
+    "divergence/RelEntr", _divergence(lambda p, q: p * _log_ratio(p, q), lambda q: q * 0), (_POSITIVE, _POSITIVE),
     (
         _slope(lambda dy, p, q: dy * (_log_ratio(p, q) + 1), _minus_infinity),
         _slope(lambda dy, p, q: -dy * (p / q), lambda dy, q: dy * 0),
@@ -119,7 +119,7 @@ REL_ENTR = Special(
     torch=lambda torch, p, q: p * (torch.log(p) - torch.log(q)),
 )  # fmt: skip
 KL_DIV = Special(
-    "KlDiv", _divergence(_kl, lambda q: q), (_POSITIVE, _POSITIVE),
+    "divergence/KlDiv", _divergence(_kl, lambda q: q), (_POSITIVE, _POSITIVE),
     (
         _slope(lambda dy, p, q: dy * _log_ratio(p, q), _minus_infinity),
         _slope(lambda dy, p, q: dy * ((q - p) / q), lambda dy, q: dy),
@@ -128,14 +128,14 @@ KL_DIV = Special(
 )  # fmt: skip
 _FACTOR = between(0.05, 3)
 BOXCOX = Special(
-    "Boxcox", _boxcox(np.log, _power), (_POSITIVE, _FACTOR),
+    "divergence/Boxcox", _boxcox(np.log, _power), (_POSITIVE, _FACTOR),
     (
         partial("ab", lambda dy, x, factor: dy * _power(x, factor - 1)), _boxcox_by_factor(np.log, _power),
     ), ulp=16, slope=64,
     torch=lambda torch, x, factor: (x**factor - 1) / factor,
 )  # fmt: skip
 BOXCOX1P = Special(
-    "Boxcox1p", _boxcox(np.log1p, _power1p), (_POSITIVE, _FACTOR),
+    "divergence/Boxcox1p", _boxcox(np.log1p, _power1p), (_POSITIVE, _FACTOR),
     (
         partial("ab", lambda dy, x, factor: dy * _power1p(x, factor - 1)), _boxcox_by_factor(np.log1p, _power1p),
     ), ulp=16, slope=64,

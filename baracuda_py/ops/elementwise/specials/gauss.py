@@ -175,6 +175,7 @@ def _slope(dy: Any, x: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 HYP2F1 = Special(
-    "Hyp2f1", widely(_hyp2f1), (evenly(-1.2, 0.65), between(0.3, 4), between(0.3, 4), between(0.5, 6)),
+    "hypergeometric_gauss/Hyp2f1", widely(_hyp2f1),
+    (evenly(-1.2, 0.65), between(0.3, 4), between(0.3, 4), between(0.5, 6)),
     (partial("abcd", _slope), None), ulp=16, slope=32, torch=in_torch.hyp2f1, call="bcda",
 )  # fmt: skip

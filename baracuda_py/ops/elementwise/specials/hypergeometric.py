@@ -77,6 +77,6 @@ def _slope(dy: Any, x: Any, a: Any, b: Any) -> Any:
 
 
 HYP1F1 = Special(
-    "Hyp1f1", widely(_hyp1f1), (evenly(-20, 20), between(0.2, 8), between(0.2, 8)), (partial("abc", _slope), None),
-    ulp=8, slope=16, torch=in_torch.hyp1f1, call="bca",
+    "hypergeometric/Hyp1f1", widely(_hyp1f1), (evenly(-20, 20), between(0.2, 8), between(0.2, 8)),
+    (partial("abc", _slope), None), ulp=8, slope=16, torch=in_torch.hyp1f1, call="bca",
 )  # fmt: skip

@@ -231,20 +231,22 @@ _ARGUMENTS = between(0.1, 40), between(0.2, 18)
 _BY_A = by_parameter(_density)
 
 
-def _of_gamma(cpp: str, upper: bool, **more: Any) -> Special:
+def _of_gamma(functor: str, upper: bool, **more: Any) -> Special:
     sign = -1 if upper else 1
     by_a = partial("ab", lambda dy, x, a: sign * dy * _BY_A(x, a))
     return Special(
-        cpp, widely(_gamma(upper)), _ARGUMENTS, (_gamma_slope(sign), by_a), ulp=1024, slope=1024, call="ba",
+        functor, widely(_gamma(upper)), _ARGUMENTS, (_gamma_slope(sign), by_a), ulp=1024, slope=1024, call="ba",
         torch=lambda torch, x, a: in_torch.gammainc(torch, x, a, upper), **more,
     )  # fmt: skip
 
 
-GAMMAINC = _of_gamma("Gammainc", False, aliases=("igamma",))
-GAMMAINCC = _of_gamma("Gammaincc", True, aliases=("igammac",))
-IGAMMA_GRAD_A = Special("IgammaGradA", widely(_BY_A), _ARGUMENTS, ulp=1024, torch=in_torch.igamma_grad_a, call="ba")
+GAMMAINC = _of_gamma("gamma_parameter/Gammainc", False, aliases=("igamma",))
+GAMMAINCC = _of_gamma("gamma_parameter/Gammaincc", True, aliases=("igammac",))
+IGAMMA_GRAD_A = Special(
+    "gamma_parameter/IgammaGradA", widely(_BY_A), _ARGUMENTS, ulp=1024, torch=in_torch.igamma_grad_a, call="ba"
+)
 BETAINC = Special(
-    "Betainc", widely(_betainc), (evenly(0.02, 0.98), between(0.5, 40), between(0.5, 40)),
+    "incomplete/Betainc", widely(_betainc), (evenly(0.02, 0.98), between(0.5, 40), between(0.5, 40)),
     (partial("abc", _betainc_slope), None), ulp=1024, slope=1024,
     torch=in_torch.betainc, call="bca",
 )  # fmt: skip

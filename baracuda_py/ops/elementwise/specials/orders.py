@@ -126,12 +126,12 @@ def _legendre_in_torch(torch: Any, theta: Any, n: Any, m: Any) -> Any:
 
 
 BESSEL_JN = Special(
-    "BesselJn", _bessel, (evenly(-40, 40), between(0, 12, whole=True)),
+    "orders/BesselJn", _bessel, (evenly(-40, 40), between(0, 12, whole=True)),
     (Partial("ab", lambda dy, x, n, c, d: dy * ((_bessel(x, n - 1) - _bessel(x, n + 1)) / 2)), None),
     torch=_bessel_in_torch, call="ba", times=16,
 )  # fmt: skip
 SPH_LEGENDRE_P = Special(
-    "SphLegendreP", _legendre, (evenly(0, 3.14), between(0, 12, whole=True), between(-8, 8, whole=True)),
+    "orders/SphLegendreP", _legendre, (evenly(0, 3.14), between(0, 12, whole=True), between(-8, 8, whole=True)),
     (Partial("abc", lambda dy, theta, n, m, d: _slope(dy, theta, n, m)), None), torch=_legendre_in_torch, call="bca",
     times=16,
 )  # fmt: skip

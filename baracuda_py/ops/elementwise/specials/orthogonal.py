@@ -52,8 +52,8 @@ def _row(
     shifted: bool = False, low: float = -1.2, high: float = 1.2,
 ) -> Special:  # fmt: skip
     return Special(
-        cpp, _polynomial(step, first, waves, falls, shifted), (evenly(low, high), between(0, 12, whole=True)),
-        torch=f"special.{torch}",
+        f"orthogonal/{cpp}", _polynomial(step, first, waves, falls, shifted),
+        (evenly(low, high), between(0, 12, whole=True)), torch=f"special.{torch}",
     )  # fmt: skip
 
 

@@ -61,6 +61,6 @@ def _in_torch(torch: Any, h: Any, a: Any) -> Any:
 
 
 OWENS_T = Special(
-    "OwensT", widely(_owens), (evenly(-4, 4), evenly(-4, 4)), (partial("ab", _by_h), partial("ab", _by_a)),
+    "owens/OwensT", widely(_owens), (evenly(-4, 4), evenly(-4, 4)), (partial("ab", _by_h), partial("ab", _by_a)),
     ulp=16, slope=16, torch=_in_torch,
 )  # fmt: skip

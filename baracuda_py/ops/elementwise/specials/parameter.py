@@ -91,5 +91,10 @@ def _in_torch(torch: Any, x: Any, a: Any) -> Any:
 
 
 RANDOM_GAMMA_GRAD = Special(
-    "RandomGammaGrad", widely(_variate), (between(0.1, 40), between(0.2, 18)), ulp=64, torch=_in_torch, call="ba"
+    "gamma_parameter/RandomGammaGrad",
+    widely(_variate),
+    (between(0.1, 40), between(0.2, 18)),
+    ulp=64,
+    torch=_in_torch,
+    call="ba",
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ....core import ElementKind, Relative, Ulp
 from ....core.element import HALVES
 from ....core.error_bound import ErrorBound
+from ....core.kinds import WithFunctor
 from ..ternary_kinds import Partial
 
 Formula = Callable[..., Any]
@@ -32,10 +33,10 @@ def evenly(low: float, high: float) -> Draw:
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity
-class Special:
+class Special(WithFunctor):
     """A row: y = f(a, b), f(a, b, c) or f(a, b, c, d), element by element, in double for every element.
 
-    cpp: the functor, a template over the element, of `kernels/elementwise/`; its value(a, b, c, d) is f, and
+    functor: its file and its name, a template over the element; its value(a, b, c, d) is f, and
     partial::<cpp> has of<i>(dy, a, b, c, d). drawn: for each operand, where tests take it from: there are as many as f
     has. gradient: by a and by b, None for one that f has no gradient by. ulp: the error of float64, None where no
     bound relative to the result holds. slope: likewise of the gradients. torch: torch's function of (a, b[, c[, d]]),
@@ -43,7 +44,9 @@ class Special:
     public function takes them. times: without a bound, how often the error of the formula in the element itself.
     """
 
-    cpp: str
+    folder: ClassVar[str] = "elementwise"
+
+    functor: str
     formula: Formula
     drawn: tuple[Draw, ...]
     gradient: tuple[Partial | None, Partial | None] = (None, None)

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from ....core import ArchSku, Geometry, Kernel, Params, Problem, Step, Variant
+from ....core.params import Field
 from ....core.variant import aligned
-from ..score_terms import LEVELS, RESTS, TERMS, level, refuse_terms, terms, window
+from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, terms, window
 from .backward_blocks import NARROW, PIPELINED, SM90A, WIDE, Blocks, Groups, Pipeline
 from .bias_gradients import MMA_KERNELS, bias_steps
 from .forward import HALVES, TENSOR_CORES, head_dim, layout, strides, wide
@@ -21,9 +22,10 @@ from .lse_rests import DENSE_RESTS, Rests
 
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded"), "i64")
 _NUMBERS = dict.fromkeys(("num_heads", "d_k", "d_v", "wide"), "i32")
-_PREPARE = dict.fromkeys(("y", "dy", "lse", "dq"), "ptr") | dict.fromkeys(("stats", "turns", "sums"), "workspace")
-_PREPARE |= {"stride": "i64[3][3]"} | _SIZES | dict.fromkeys(("chunks", "counters", "fill"), "i64") | _NUMBERS
-_GRADIENTS = dict.fromkeys(("q", "k", "v", "dy", "lse", "dq", "dk", "dv"), "ptr")
+_PREPARE = WINDOW | dict.fromkeys(("y", "dy", "lse", "dq"), "ptr")
+_PREPARE |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[3][3]"} | _SIZES
+_PREPARE |= dict.fromkeys(("chunks", "counters", "fill"), "i64") | _NUMBERS
+_GRADIENTS = WINDOW | dict.fromkeys(("q", "k", "v", "dy", "lse", "dq", "dk", "dv"), "ptr")
 _GRADIENTS |= dict.fromkeys(("stats", "turns", "sums"), "workspace") | {"stride": "i64[7][3]"} | _SIZES
 _GRADIENTS |= dict.fromkeys(("key_tiles", "chunk", "heads"), "i64") | {"scale": "f64"}
 _GRADIENTS |= dict.fromkeys(("group", "any_order"), "i32") | _NUMBERS | dict.fromkeys(("rising", "rising_len"), "i32")
@@ -84,7 +86,7 @@ class Arrangement:
     rests: Rests | None = None
     after: Callable[[Problem, int, Mapping[str, int]], tuple[Sequence[Step], int]] | None = None
 
-    def params(self, name: str, fields: Mapping[str, str]) -> Params:
+    def params(self, name: str, fields: Mapping[str, Field]) -> Params:
         """A kernel's parameters."""
         return Params(f"{name}{self.name}Params", **{**fields, **self.fields})
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from ....core import Geometry, Guarantee, Kernel, Problem, Relative, Step, Variant
 from ....core.variant import aligned
-from ..score_terms import LEVELS, RESTS, TERMS, level, refuse_terms, terms, window
+from ..score_terms import LEVELS, RESTS, TERMS, WINDOW, level, refuse_terms, terms, window
 from .backward import Arrangement
+from .backward_tile import BACKWARD_TILE, block_rows, shared_bytes
 from .bias_gradients import DELTA, DELTA_THREADS, bias_steps, delta_step
 from .bias_gradients import SIMT_KERNELS as BIAS_KERNELS
 from .forward import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, split_scale, wide
@@ -15,7 +16,7 @@ from .forward import HEAD_DIMS, SINGLES, THREADS, head_dim, layout, split_scale,
 _SIZES = dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "key_tiles", "chunk"), "i64")
 _SIZES |= dict.fromkeys(("scale", "sign", "signed_scale"), "f64")
 _SIZES |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide"), "i32")
-_INPUTS = dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr") | {"delta": "workspace"}
+_INPUTS = WINDOW | BACKWARD_TILE | dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr") | {"delta": "workspace"}
 _DQ = _INPUTS | {"dq": "ptr", "stride": "i64[5][3]"} | _SIZES
 _DKV = _INPUTS | {"dk": "ptr", "dv": "ptr", "stride": "i64[6][3]"} | _SIZES
 
@@ -65,19 +66,6 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
         last, workspace = form.after(p, workspace, rests)
         steps += last
     return Geometry(tuple(steps), workspace, layout(*views))
-
-
-def block_rows(d: int, size: int) -> int:
-    """Rows of a block (`BackwardTile` in flash_sdpa_backward_simt.cuh): two sets of sums leave registers for them."""
-    return (64 if d <= 128 else 32) if size == 4 else (32 if d <= 64 else 16)
-
-
-def shared_bytes(d: int, size: int) -> int:
-    """Bytes: the two chunks of a score product, or the rows of values, and two tiles of scores (`BackwardTile`)."""
-    stage, pad = (64 if d % 64 == 0 else 32, 4) if size == 4 else (32, 2)
-    rows = block_rows(d, size)
-    chunks = max((rows + 64) * (stage + pad), min(64, 1 << ((32768 // (d * size)).bit_length() - 1)) * d)
-    return size * (chunks + 2 * rows * (64 + pad))
 
 
 def simt_row(form: Arrangement) -> Variant:

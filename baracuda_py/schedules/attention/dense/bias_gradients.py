@@ -12,7 +12,8 @@ from typing import Any
 
 from ....core import ElementKind, Kernel, Params, Problem, Step, View
 from ....core.variant import aligned
-from ..score_terms import KINDS, RESTS, TERMS, terms, window
+from ..score_terms import KINDS, RESTS, TERMS, WINDOW, terms, window
+from .backward_tile import BACKWARD_TILE, block_rows
 from .forward import THREADS, split_scale, strides, wide
 
 DELTA = Params(
@@ -26,7 +27,7 @@ _OWN |= dict.fromkeys(("query_len", "key_len", "splits"), "i64") | dict.fromkeys
 GRADIENT = Params(
     "FlashBiasParams", **dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr"), delta="workspace", **_OWN, **TERMS,
     **RESTS, stride="i64[4][3]", loops="i64[4]", steps="i64", each="i64", shift="i64", left="i64", right="i64",
-    scale="f64", sign="f64", signed_scale="f64",
+    scale="f64", sign="f64", signed_scale="f64", **WINDOW, **BACKWARD_TILE,
     **dict.fromkeys(("num_heads", "group", "d_k", "d_v", "wide", "distance"), "i32"),
 )  # fmt: skip
 SUM = Params("FlashBiasSumParams", **_OWN, elements="i64")
@@ -60,9 +61,8 @@ def block(kind: ElementKind) -> _Block:
     """With tensor cores two chunks of both operands of a product, else one (`BackwardTile` of 32 columns)."""
     if kind.itemsize == 2:
         return _Block(128, 256, 2 * 2 * (128 + _KEYS) * 64)
-    return (
-        _Block(64, THREADS, 4 * (64 + _KEYS) * 68) if kind.itemsize == 4 else _Block(32, THREADS, 8 * (32 + _KEYS) * 34)
-    )
+    rows, pitch = block_rows(32, kind.itemsize), 68 if kind.itemsize == 4 else 34
+    return _Block(rows, THREADS, kind.itemsize * (rows + _KEYS) * pitch)
 
 
 def _kernels(name: str, call: str, threads: int) -> tuple[Kernel, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Step, Variant, View
 from ....core.error_bound import Chained, Relative
 from ....core.variant import aligned
-from ..score_terms import LEVELS, TERMS, bounded, level, refuse_terms, single, terms, window
+from ..score_terms import LEVELS, TERMS, WINDOW, bounded, level, refuse_terms, single, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
@@ -28,7 +28,7 @@ THREADS = 128  # of a SIMT block
 TENSOR_CORES = Guarantee(Relative(2, mean=2), batch_invariant=True)
 L2 = 16 * 2**20  # bytes of keys and values that stay in any device's L2 cache
 
-FIELDS = dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"ticket": "workspace", "stride": "i64[4][3]"}
+FIELDS = WINDOW | dict.fromkeys(("q", "k", "v", "y", "lse"), "ptr") | {"ticket": "workspace", "stride": "i64[4][3]"}
 FIELDS |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "heads"), "i64")
 FIELDS |= {"scale": "f64", "sign": "f64"}
 FIELDS |= dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide", "chunk"), "i32") | {"unit_log2": "f32"}

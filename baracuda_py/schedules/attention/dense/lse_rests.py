@@ -12,16 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....core import ElementKind, Kernel, Params, Problem, Step
+from ....core.params import Field
 from ....core.variant import aligned
-from ..score_terms import TERMS, terms, window
+from ..score_terms import TERMS, WINDOW, terms, window
+from .backward_tile import BACKWARD_TILE
 from .bias_gradients import block
 from .forward import THREADS, split_scale, strides, wide
 
-_FIELDS = {
+_FIELDS: dict[str, Field] = {
     **dict.fromkeys(("q", "k", "lse"), "ptr"), "rests": "workspace", **TERMS, "own": "i64[4]", "stride": "i64[2][3]",
     "loops": "i64[4]",
     **dict.fromkeys(("steps", "each", "splits", "query_len", "key_len", "shift", "left", "right"), "i64"),
-    "scale": "f64", "sign": "f64", "signed_scale": "f64", **dict.fromkeys(("num_heads", "group", "d_k", "wide"), "i32"),
+    "scale": "f64", "sign": "f64", "signed_scale": "f64", **WINDOW, **BACKWARD_TILE,
+    **dict.fromkeys(("num_heads", "group", "d_k", "wide"), "i32"),
 }  # fmt: skip
 _KEYS = 64
 

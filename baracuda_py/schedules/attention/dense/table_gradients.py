@@ -8,17 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import ElementKind, Kernel, Params, Problem, Step
+from ....core.params import Field
 from ....core.variant import aligned
-from ..score_terms import KINDS, RESTS, TERMS, terms, window
+from ..score_terms import KINDS, RESTS, TERMS, WINDOW, terms, window
+from .backward_tile import BACKWARD_TILE
 from .bias_gradients import DELTA, DELTA_THREADS, block, delta_step
 from .forward import THREADS, split_scale, strides, wide
 
 _SOURCE = "attention/dense/flash_table_gradients.cu"
-_GRADIENT = {
+_WORDS = {4: 13, 8: 90}  # of an element's sum, by the accumulator's bytes (kernels/include/baracuda/exact_sum.cuh)
+_GRADIENT: dict[str, Field] = {
     **dict.fromkeys(("q", "k", "v", "dy", "lse"), "ptr"), "delta": "workspace", **TERMS, **RESTS, "own": "i64[4]",
     "stride": "i64[4][3]", "loops": "i64[4]",
     **dict.fromkeys(("steps", "each", "splits", "query_len", "key_len", "shift", "left", "right"), "i64"),
-    "scale": "f64", "sign": "f64", "signed_scale": "f64",
+    "scale": "f64", "sign": "f64", "signed_scale": "f64", **WINDOW,
+    "exact_single_words": _WORDS[4], "exact_double_words": _WORDS[8], **BACKWARD_TILE,
     **dict.fromkeys(("num_heads", "group", "d_k", "d_v", "wide"), "i32"),
 }  # fmt: skip
 _CLEAR = Params("FlashTableClearParams", sums="workspace", words="i64")
@@ -28,7 +32,6 @@ _FINISH = Params(
 )  # fmt: skip
 _KEYS = 64
 _BLOCKS = 1024  # that fill a device: the keys of a tile of queries are shared by several where there are fewer tiles
-_WORDS = {4: 13, 8: 90}  # of an element's sum, by the accumulator's bytes (`ExactSum` in exact_sum.cuh)
 
 
 @dataclass(frozen=True)

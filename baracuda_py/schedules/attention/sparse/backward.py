@@ -13,7 +13,7 @@ from ..dense.backward import Arrangement, Cut, dense_cut, gradient_kernels, grad
 from ..dense.backward_blocks import NARROW, Blocks
 from ..dense.backward_simt import simt_row
 from ..dense.forward import HALVES, TENSOR_CORES, chunk, head_dim, strides, wide
-from ..score_terms import window
+from ..score_terms import WINDOW, window
 from . import forward as block_sparse
 
 
@@ -30,7 +30,8 @@ def _form(cuts: str) -> Arrangement:
 
 
 WHOLE, CUT = _form("false"), _form("true")
-_DQ = dict.fromkeys(("q", "k", "v", "dy", "lse", "dq"), "ptr") | {"stats": "workspace", "stride": "i64[5][3]"}
+_DQ = WINDOW | dict.fromkeys(("q", "k", "v", "dy", "lse", "dq"), "ptr")
+_DQ |= {"stats": "workspace", "stride": "i64[5][3]"}
 _DQ |= dict.fromkeys(("query_len", "key_len", "shift", "left", "right", "tiles", "padded", "chunk"), "i64")
 _DQ |= {"scale": "f64"} | dict.fromkeys(("num_heads", "group", "d_k", "d_v", "causal", "wide"), "i32")
 DQ = Params("SdpaBlockSparseDqParams", **_DQ, **block_sparse.FIELDS)
