@@ -11,10 +11,10 @@ from ..core.preference import PlanPreference
 from ..core.sku import BackendKind
 from .draw import Draw, make_case
 from .emulator import emulated_device, emulating
-from .gpu import Truth
 from .launches import capabilities, check_refusal
 from .operands import Operands, held, operands
 from .recording import pointer_view
+from .truth import Truth
 
 _CAPABILITIES = (9.0, 8.0, 8.9)
 _FEW = 3  # multiprocessors: enough to have a first, a last, and one between

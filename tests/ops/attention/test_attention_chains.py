@@ -13,7 +13,7 @@ from baracuda_py.core.error_bound import Chained
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing import emulated_device, emulating, fill, operands, pointer_view
 from baracuda_py.testing.chains import chain, in_chains
-from baracuda_py.testing.gpu import Truth
+from baracuda_py.testing.truth import Truth
 
 SIZES = {"batch_size": 1, "num_heads": 1, "query_len": 7, "d_v": 8, "element": "float32"}
 

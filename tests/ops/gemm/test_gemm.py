@@ -15,7 +15,7 @@ from baracuda_py.core.error_bound import Forward
 from baracuda_py.core.args import arrays_of
 from baracuda_py.core.tensor import View, dense_strides
 from baracuda_py.testing.draw import Case
-from baracuda_py.testing.gpu import Truth
+from baracuda_py.testing.truth import Truth
 
 RNG = np.random.default_rng(0)
 H200 = fake_device(9.0)
