@@ -103,7 +103,7 @@ class Truth:
             )
             if other.any():
                 truth = np.where(other & self._vanishes(item, bound), actual.astype(truth.dtype), truth)
-        unsure = ~(np.abs(truth) <= float(self._limits.max)) & ~np.isnan(truth) & (actual != actual)
+        unsure = ~(np.abs(truth) <= np.float64(self._limits.max)) & ~np.isnan(truth) & (actual != actual)
         if not unsure.any():
             return truth
         with np.errstate(invalid="ignore"):

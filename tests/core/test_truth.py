@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.core.error_bound import Relative
-from baracuda_py.testing.draw import Case
+from baracuda_py.testing.draw import Case, fill
+from baracuda_py.testing.reference import evaluate
 from baracuda_py.testing.truth import Truth
 
 INF, NAN = np.inf, np.nan
@@ -57,3 +59,13 @@ def test_an_infinity_times_a_factor_that_is_known_has_one(dtype: Any) -> None:
     truth = of_ctc(-1e-3, dtype)
     for y, right in ((-INF, True), (NAN, False), (INF, False), (0, False)):
         assert is_right(truth, "dlog_probs", [[[y]]], dtype) is right
+
+
+def test_a_result_of_a_narrower_element_is_compared_without_a_warning() -> None:
+    """The range is that of the op's element, here beyond what the result's holds."""
+    desc = bc.MovingAverageQParamsDescriptor(channels=2, element="float64")
+    case = fill(bc.MovingAverageQParamsPlan, desc, np.random.default_rng(0))
+    right = evaluate(case)["running_min"].astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert is_right(Truth(case), "running_min", right, np.float32)
