@@ -51,7 +51,8 @@ class Relative:
     """At most `k` times the worst error, and `mean` times the mean error, of the same formula in the op's own dtypes.
 
     Rounding the result itself is allowed for: 1 ulp at each element, half an ulp on average; of fewer than 48 results,
-    whose worst error may be small by chance, 4 ulp.
+    whose worst error may be small by chance, 4 ulp. Infinity times a factor that those errors may make 0 may
+    have either sign or be NaN.
     """
 
     k: float = 2.0

@@ -82,6 +82,14 @@ def evaluate(
     return call(case.plan, case.desc, values(case, compute, change), case.wanted, store)
 
 
+def kept(case: Case) -> Change | None:
+    """Rounding to the element, for a formula that keeps intermediates in it: one whose reference has a `store`."""
+    if "store" not in inspect.signature(case.plan.reference).parameters:
+        return None
+    element = case.desc.element
+    return lambda x: np.asarray(decode(cast(x, element), element), x.dtype)
+
+
 def yardstick(
     case: Case, truth: Mapping[str, Any], wide: Any, narrow: Any, chained: Chained | None = None
 ) -> dict[str, Any]:
@@ -100,11 +108,9 @@ def yardstick(
         scattered, aligned = _shifts(float(np.finfo(narrow).eps), count)
         trials = [evaluate(case, narrow), *(evaluate(case, narrow, change) for change in scattered)]
         trials += [evaluate(case, wide, change) for change in aligned]
-        if "store" in inspect.signature(case.plan.reference).parameters:
-            element = case.desc.element
-            scattered, aligned = _shifts(element.limits.eps / 2, 3)
-            kept = [lambda x: np.asarray(decode(cast(x, element), element), x.dtype), *scattered, *aligned]
-            trials += [evaluate(case, wide, store=change) for change in kept]
+        if (stored := kept(case)) is not None:
+            scattered, aligned = _shifts(case.desc.element.limits.eps / 2, 3)
+            trials += [evaluate(case, wide, store=change) for change in (stored, *scattered, *aligned)]
         if chained is not None:
             trials += [evaluate(case, narrow, change) for change in in_chains(chained.piece, count)]
     return {name: _farthest(value, [trial[name] for trial in trials]) for name, value in truth.items()}

@@ -1,4 +1,4 @@
-"""What a case's results should be: the reference in a wider type, and whether others are within a bound of it."""
+"""What a case's results should be: the reference in a wider type, and whether a run's are within their bound of it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.args import arrays_of, scalars_of
-from ..core.element import ElementKind, joined
+from ..core.args import Operand, arrays_of, scalars_of
+from ..core.element import ElementKind, decode, joined
 from ..core.error_bound import Backward, Chained, ErrorBound, Exact, Forward, PerOutput, Relative
 from ..core.memo import cached_property
-from .draw import Case
-from .reference import element_of, evaluate, values, yardstick
+from .draw import Case, stored
+from .reference import element_of, evaluate, kept, values, yardstick
 from .tolerance import check
 
 _WIDER = {ElementKind.F64: np.longdouble, ElementKind.C128: np.longdouble}
@@ -38,7 +38,8 @@ class Truth:
 
     @cached_property
     def _own(self) -> dict[str, Any]:
-        return evaluate(self.case, self._narrow)
+        """By the formula in the dtypes of the op, those included in which it keeps intermediates."""
+        return evaluate(self.case, self._narrow, store=kept(self.case))
 
     @cached_property
     def _finite(self) -> list[dict[str, Any]]:
@@ -60,15 +61,49 @@ class Truth:
         sizes = {name: abs(given[name]) for name in numbers if isinstance(given[name], (int, float))}
         return evaluate(replace(self.case, arrays={**given, **sizes}), self._wide, np.abs)
 
-    def _wanted(self, actual: np.ndarray, item: Callable[[Any], Any]) -> np.ndarray:
+    @cached_property
+    def _bounded(self) -> Truth:
+        """Of the case with the largest number of an operand's element in place of its infinities."""
+        given = dict(self.case.arrays)
+
+        def bounded(spec: Operand, x: np.ndarray) -> np.ndarray:
+            element = element_of(spec, self.case.desc, x)
+            if not element.is_float:
+                return x
+            number, largest = decode(x, element), float(element.limits.max)
+            return np.where(np.isinf(number), stored(np.copysign(largest, number), element), x)
+
+        for spec in arrays_of(self.case.plan.args):
+            held = given.get(spec.name)
+            if held is not None:
+                given[spec.name] = [bounded(spec, x) for x in held] if spec.many else bounded(spec, held)
+        return Truth(replace(self.case, arrays=given))
+
+    def _vanishes(self, item: Callable[[Any], Any], bound: Relative) -> np.ndarray:
+        """Whether 0 would be within the bound, were infinities the largest number: the rounding errors of what they are
+        multiplied by are as large as it is itself."""
+        with np.errstate(all="ignore"):
+            truth = np.asarray(item(self._bounded._truth))
+            error = np.abs(np.asarray(item(self._bounded._low(bound))) - truth)
+            return np.asarray(np.abs(truth) <= bound.k * error)
+
+    def _wanted(self, actual: np.ndarray, item: Callable[[Any], Any], bound: ErrorBound) -> np.ndarray:
         """The truth. NaN serves for an infinity times a factor that may be 0 in the dtypes of the op, since it is
         below the element's least normal number: where (of real numbers) the formula in them gives NaN, or the result
         hardly differs between the largest number of the element in place of the infinity and half of it. It serves as
-        well where the formula gives NaN in them since sums beyond the element's largest number meet."""
+        well where the formula gives NaN in them since sums beyond the element's largest number meet. Where the factor
+        is a difference that vanishes within the bound, of which not even the sign is known, NaN and both infinities
+        serve."""
         truth = np.asarray(item(self._truth))
         if truth.dtype.kind not in "fc":
             return truth
-        unsure = ~(np.abs(truth) <= float(self._limits.max)) & ~np.isnan(truth) & (actual != actual)
+        if truth.dtype.kind == "f" and isinstance(bound, Relative):
+            other = np.isinf(truth) & (
+                np.isnan(actual) | (np.isinf(actual) & (np.signbit(actual) != np.signbit(truth)))
+            )
+            if other.any():
+                truth = np.where(other & self._vanishes(item, bound), actual.astype(truth.dtype), truth)
+        unsure = ~(np.abs(truth) <= np.float64(self._limits.max)) & ~np.isnan(truth) & (actual != actual)
         if not unsure.any():
             return truth
         with np.errstate(invalid="ignore"):
@@ -95,7 +130,8 @@ class Truth:
                 continue
             low = self._low(own) if isinstance(own, Relative) else None
             scale = self._scale if isinstance(own, Forward) else None
-            message = check(own, actual, self._wanted(actual, item), element=element, low=item(low), scale=item(scale))
+            wanted = self._wanted(actual, item, own)
+            message = check(own, actual, wanted, element=element, low=item(low), scale=item(scale))
             if message:
                 return f"{name}{f'[{i}]' if spec.many else ''}: {message}"
         return None

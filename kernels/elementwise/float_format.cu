@@ -40,7 +40,7 @@ template <class T> struct Spacing {
   using Word = typename C::Word;
   static BARACUDA_D T value(T x, const FloatFormatParams&) {
     const Word code = C::of(x), size = Word(code & Word(~C::sign));
-    if (size >= C::infinity) return C::number(Word(C::infinity | 1));
+    if (size >= C::infinity) return numeric<T>::nan();
     const Word sign = size == 0 ? Word(0) : Word(code & C::sign);
     if (size == Word(C::infinity - 1)) return C::number(Word(sign | C::infinity));
     const int biased = max(static_cast<int>(size >> C::fraction), 1), gap = biased - C::fraction;

@@ -50,3 +50,8 @@ def test_what_is_to_be_finite_stays_so() -> None:
     for plan, name in marked:
         if name != "mask":  # which hides by -inf
             assert finite(plan, name, special=True, problems=6), f"{plan.__name__} {name}"
+
+
+@pytest.mark.parametrize("operand", ["dloss", "dlse", "dtarget_logit"])
+def test_gradients_that_a_policy_calls_finite_are_drawn_so(operand: str) -> None:
+    assert finite(PLANS["LinearCrossEntropyBackwardPlan"], operand, special=True)

@@ -19,6 +19,7 @@ import numpy as np
 from ...core import (
     Args, Array, Geometry, Plan, Problem, Variant, functional, operand, output,
 )  # fmt: skip
+from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.checked import require_some
 from ...core.element import cast, decode, unrounded
@@ -31,6 +32,12 @@ from .linear_logits import (
 )  # fmt: skip
 
 
+@finite_only  # as the policy says
+def _gradients(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Test data."""
+    return rng.standard_normal(shape)
+
+
 @dataclass(slots=True, kw_only=True)
 class LinearCrossEntropyBackwardArgs(Args):
     """lse and total_weight are outputs of the forward; without total_weight it is summed again from the targets.
@@ -39,7 +46,7 @@ class LinearCrossEntropyBackwardArgs(Args):
     they are absent. Of dx, dweight and dbias those that are None cost nothing.
     """
 
-    dloss: Array = operand("*loss_shape", element="acc")
+    dloss: Array = operand("*loss_shape", element="acc", values=_gradients)
     x: Array = operand("rows hidden")
     weight: Array = operand("num_classes hidden")
     targets: Array = operand("rows", element=INDICES, values=(0, "num_classes"))
@@ -47,8 +54,8 @@ class LinearCrossEntropyBackwardArgs(Args):
     bias: Array | None = operand("num_classes", optional=True)
     class_weight: Array | None = operand("num_classes", optional=True, values=random_weights)
     total_weight: Array | None = operand(element="acc", optional=True)
-    dlse: Array | None = operand("rows", element="acc", optional=True)
-    dtarget_logit: Array | None = operand("rows", element="acc", optional=True)
+    dlse: Array | None = operand("rows", element="acc", optional=True, values=_gradients)
+    dtarget_logit: Array | None = operand("rows", element="acc", optional=True, values=_gradients)
     dx: Array | None = output("rows hidden", optional=True)
     dweight: Array | None = output("num_classes hidden", optional=True)
     dbias: Array | None = output("num_classes", optional=True, needs="bias")
@@ -96,7 +103,11 @@ class LinearCrossEntropyBackwardPlan(Plan):
     descriptor = LinearCrossEntropyDescriptor
     args = LinearCrossEntropyBackwardArgs
     reference = staticmethod(reference)
-    value_policy = LinearCrossEntropyPlan.value_policy
+    value_policy = (
+        LinearCrossEntropyPlan.value_policy
+        + "; gradients are finite: an infinite one is NaN where it meets a slope of "
+        "the softcap that rounds to 0"
+    )
     variants = variants(_geometry, False)
     benchmarks = (
         Benchmark(

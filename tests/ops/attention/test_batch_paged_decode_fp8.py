@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
+from call_emulated import call
 from paged_caches import deal
 
+from baracuda_py.core.args import arrays_of
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.element import FP8, ElementKind
+from baracuda_py.core.error_bound import Relative
 from baracuda_py.ops.attention.paged.batch_paged_decode import batch_paged_decode
 from baracuda_py.ops.attention.paged.batch_paged_decode_fp8 import (
     BatchPagedDecodeFp8Args,
@@ -16,6 +21,8 @@ from baracuda_py.ops.attention.paged.batch_paged_decode_fp8 import (
     BatchPagedDecodeFp8Plan,
     batch_paged_decode_fp8,
 )
+from baracuda_py.testing.draw import Case, fill
+from baracuda_py.testing.truth import Truth
 
 LENGTHS = np.array([40, 1, 13], np.int32)
 
@@ -57,6 +64,44 @@ def test_sku_and_rings(group, kernel):
         assert step.smem <= 99 << 10
         assert step.kernel == kernel.format(d)
         assert step.params["run"] == (4 if d < 256 or group <= 8 else 1)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", ["float16", "bfloat16"])
+def test_values_that_are_infinite_count_unless_their_weight_is_zero_as_float16(element):
+    """A weight of 2^-10 is a number of float16; one of 2^-32 is 0 and makes NaN, which the bound then takes."""
+    kind = ElementKind.of(element)
+    desc = BatchPagedDecodeFp8Descriptor(
+        batch_size=1, num_heads=1, num_pages=1, page_size=2, max_pages=1, d_k=1, d_v=3, scale=math.log(2),
+        element=kind, aux_element="float8_e5m2",
+    )  # fmt: skip
+    for power in (10, 32):
+        k, v = np.array([0, -power]), np.array([[1, 1, 1], [np.inf, -np.inf, np.nan]])
+        arrays = dict.fromkeys(spec.name for spec in arrays_of(BatchPagedDecodeFp8Args)) | {
+            "q": np.ones((1, 1, 1), kind.dtype),
+            "k_cache": k.astype(ml_dtypes.float8_e5m2).view(np.uint8).reshape(1, 1, 2, 1),
+            "v_cache": v.astype(ml_dtypes.float8_e5m2).view(np.uint8).reshape(1, 1, 2, 3),
+            "page_table": np.zeros((1, 1), np.int32), "lengths": np.full(1, 2, np.int32),
+            "k_scale": 1.0, "v_scale": 1.0,
+        }  # fmt: skip
+        y = call(BatchPagedDecodeFp8Plan, desc, arrays | {"y": np.zeros((1, 1, 3), kind.dtype)})["y"]
+        exact = power == 10
+        np.testing.assert_array_equal(y[0, 0].astype(float), [np.inf, -np.inf, np.nan] if exact else np.nan)
+        truth = Truth(Case(BatchPagedDecodeFp8Plan, desc, arrays, frozenset({"y"})))
+        assert truth.wrong({("y", 0): y}, Relative(2)) is None
+        assert (truth.wrong({("y", 0): np.full_like(y, np.nan)}, Relative(2)) is not None) is exact
+
+
+def test_scales_are_drawn_finite():
+    """As the policy says; zeros are among them."""
+    desc = BatchPagedDecodeFp8Descriptor(
+        batch_size=1, num_heads=4, num_pages=1, page_size=2, max_pages=1, d_k=1, d_v=3, element="float16",
+        aux_element="float8_e5m2",
+    )  # fmt: skip
+    drawn = [fill(BatchPagedDecodeFp8Plan, desc, np.random.default_rng(n), special=True).arrays for n in range(40)]
+    for name in ("k_head_scale", "v_head_scale"):
+        found = np.concatenate([arrays[name] for arrays in drawn])
+        assert np.isfinite(found).all() and (found == 0).any()
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------

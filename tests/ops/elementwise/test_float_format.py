@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from call_emulated import call
 
 import baracuda_py as bc
 from baracuda_py.core.errors import InvalidProblemError
@@ -111,3 +112,17 @@ def test_refusals():
         bc.reduce_precision(x, exponent_bits=5, mantissa_bits=-1)
     with pytest.raises(bc.UnsupportedError, match="int32"):
         bc.frexp(np.ones(3, np.int32))
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)
+def test_the_spacing_of_what_is_not_finite_is_a_quiet_nan(dtype):
+    """A signalling one raises the invalid flag where it is only compared."""
+    word, element = np.dtype(f"u{np.dtype(dtype).itemsize}"), bc.ElementKind.of(dtype)
+    x = np.array([np.inf, -np.inf, np.nan]).astype(dtype)
+    y = call(
+        bc.FloatFormatPlan, bc.FloatFormatDescriptor(kind="spacing", shape=(3,), element=element),
+        {"y": np.zeros(3, dtype)}, x=x,
+    )["y"]  # fmt: skip
+    quiet = np.array(np.inf, dtype).view(word) | word.type(1 << element.limits.digits - 1)
+    assert ((y.view(word) & quiet) == quiet).all()

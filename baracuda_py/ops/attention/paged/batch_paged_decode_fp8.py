@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ....core import Array, ElementKind, Scalar, element, functional, operand, scalar
+from ....core.args import finite_only
 from ....core.element import FP8, unrounded
 from ....core.keywords import entry
 from ....schedules.attention.dense.forward import HALVES
@@ -32,14 +35,24 @@ class BatchPagedDecodeFp8Descriptor(BatchPagedDecodeDescriptor):
     element: ElementKind = element(HALVES)
 
 
+@finite_only
+def _scales(rng: np.random.Generator, desc: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Finite ones, as the policy says, with zeros among them."""
+    return np.where(rng.random(shape) < 0.1, 0.0, rng.standard_normal(shape))
+
+
 @dataclass(slots=True, kw_only=True)
 class BatchPagedDecodeFp8Args(BatchPagedDecodeArgs):
     """As batch_paged_decode's; a scale a key and value head besides k_scale and v_scale is optional."""
 
     k_cache: Array = operand(f"{CACHE} d_k", element="aux_element", layout="inner")
     v_cache: Array = operand(f"{CACHE} d_v", element="aux_element", layout="inner")
-    k_head_scale: Array | None = operand("num_kv_heads", element=ElementKind.F32, optional=True, layout="dense")
-    v_head_scale: Array | None = operand("num_kv_heads", element=ElementKind.F32, optional=True, layout="dense")
+    k_head_scale: Array | None = operand(
+        "num_kv_heads", element=ElementKind.F32, optional=True, layout="dense", values=_scales
+    )
+    v_head_scale: Array | None = operand(
+        "num_kv_heads", element=ElementKind.F32, optional=True, layout="dense", values=_scales
+    )
     k_scale: Scalar = scalar(1.0)
     v_scale: Scalar = scalar(1.0)
 
@@ -48,14 +61,17 @@ def scaled_reference(
     desc: Any, *, k_cache: Any, v_cache: Any, k_scale: Any, v_scale: Any, k_head_scale: Any = None,
     v_head_scale: Any = None, wanted: set[str], store: Any = unrounded, **rest: Any
 ) -> Mapping[str, Any]:  # fmt: skip
-    """NumPy in the dtype q comes in."""
+    """NumPy in the dtype q comes in. Weights are kept in float16, so that small ones are 0, whatever the element is."""
+
+    def kept(weights: Any) -> Any:
+        return weights if store is unrounded else store(weights.astype(np.float16).astype(weights.dtype))
 
     def scaled(cache: Any, by: Any, heads: Any) -> Any:
         by = cache.dtype.type(by)
         return cache * (by if heads is None else (by * heads.astype(cache.dtype))[:, None, None])
 
     caches = {"k_cache": scaled(k_cache, k_scale, k_head_scale), "v_cache": scaled(v_cache, v_scale, v_head_scale)}
-    return reference(desc, **caches, **rest, wanted=wanted, store=store)
+    return reference(desc, **caches, **rest, wanted=wanted, store=kept)
 
 
 _SOURCE = "attention/paged/batch_paged_decode_fp8.cu"
@@ -85,14 +101,17 @@ def scaled_in_torch(
 class BatchPagedDecodeFp8Plan(BatchPagedDecodePlan):
     """y = softmax(scale · q (k_scale k)ᵀ) (v_scale v) for one query a sequence, over the fp8 tokens its pages hold.
 
-    A sequence without tokens gives zeros and lse -inf.
+    A sequence without tokens gives zeros and lse -inf. Scales are finite: they multiply sums of products, of which an
+    infinite one may make NaN where it would not of each product.
     """
 
     op = "attention.batch_paged_decode_fp8"
     descriptor = BatchPagedDecodeFp8Descriptor
     args = BatchPagedDecodeFp8Args
     reference = staticmethod(scaled_reference)
-    value_policy = BatchPagedDecodePlan.value_policy
+    value_policy = (
+        BatchPagedDecodePlan.value_policy + "; results of heads with a scale that is not finite are not specified"
+    )
     variants = (mma_row(_FP8),)
     torch = staticmethod(scaled_in_torch)  # type: ignore[assignment]
     benchmarks = paged_benchmarks(
