@@ -199,7 +199,8 @@ def map_text(program: Program, read: Sequence[int]) -> str:
         f"if (p.y{j} != nullptr) place.store(static_cast<{c}*>(p.y{j}), {j}, cast_vec<{c}>(y{j}));"
         for j, c in enumerate(element.ctype for element in results)
     ]
-    return f"""{headers(program)}namespace baracuda {{
+    return f"""{headers(program)}#include <baracuda/map.cuh>
+namespace baracuda {{
 {functor("Formula", program)}
 template <class P> struct FormulaMap {{
   static constexpr int operands = {count + len(inputs)}, widest = {widest};
