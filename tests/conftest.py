@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "quick" or not collection_path.is_relative_to(TESTS) or collection_path == TESTS:
         return None
     return collection_path.relative_to(TESTS).parts[0] not in QUICK or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end, so that looking through it for garbage, again and again, is in vain."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 LEFT_OUT = pytest.StashKey[set[str]]()  # tests, by function, that only a GPU could run

@@ -44,6 +44,24 @@ extern "C" __global__ void counted(const __grid_constant__ P p) {  // how 1: one
   b.wait(0);
   p.x[threadIdx.x] = 1.0f;
 }
+extern "C" __global__ void slept(const __grid_constant__ P p) {  // how many times a thread asks for a phase
+  __shared__ Barrier b[2];
+  if (threadIdx.x < 2) b[threadIdx.x].init(1);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    u32 asked = 0, over = 0;
+    for (; over == 0; ++asked) {
+      asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                   : "=r"(over) : "r"(smem_address(b)) : "memory");
+    }
+    p.x[0] = asked, p.x[1] = p.x[2];
+  } else if (threadIdx.x >= 32) {
+    for (int n = 1; n < 99; ++n) {
+      p.x[2] = __shfl_xor_sync(~0u, n, 1);
+      if (threadIdx.x == 32) (n == 50 ? b[1].arrive() : n == 98 ? b[0].arrive() : void());
+    }
+  }
+}
 extern "C" __global__ void inside(const __grid_constant__ P p) {  // how 1: past the end of shared memory
   BARACUDA_DYNAMIC_SMEM(float, s);
   s[threadIdx.x + p.how] = 1.0f;
@@ -65,7 +83,7 @@ extern "C" __global__ void multiplied(const __grid_constant__ P p) {  // how 1: 
   p.x[threadIdx.x] = d[0][0];
 }
 """
-NAMES = ("reversed", "copied", "met", "counted", "inside", "multiplied")
+NAMES = ("reversed", "copied", "met", "counted", "slept", "inside", "multiplied")
 UNIT = Unit("emulator_test", CODE, symbols=NAMES)
 
 
@@ -93,6 +111,12 @@ def test_threads_that_wait_for_ever_are_told(name: str) -> None:
     assert (run(name, 0, 64)[:64] == 1).all()
     with pytest.raises(EmulationError, match=r"all threads wait: \d+ at line \d+"):
         run(name, 1, 64)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_thread_that_waits_for_a_phase_sleeps_until_it_ends(seed: int) -> None:
+    """Whatever other phases end before."""
+    assert run("slept", 0, 64, seed=seed)[:2].tolist() == [1, 98]
 
 
 def test_shared_memory_has_bounds() -> None:

@@ -86,3 +86,12 @@ def test_numbers_have_the_types_of_cpp() -> None:
     kinds = ["s32", "s32", "s64", "s32", "u32", "u64", "u32", "u64"]
     made = steps.listing([f"f({', '.join(texts)});"], {}, {}, {}, (0, 0))
     assert made.kinds[0] == f"f({', '.join(f'{kind}(o[{n}])' for n, kind in enumerate(kinds))});"
+
+
+def test_steps_are_kept_whatever_compiles_their_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made by NVRTC and by Python, which take longer than all functions do."""
+    translated(UNIT, "sm_80", "walked")
+    translated.cache_clear()
+    monkeypatch.setattr(emulator, "_FLAGS", (*emulator._FLAGS, "-DOTHER"))
+    monkeypatch.delattr(emulator, "ptx")
+    assert isinstance(translated(UNIT, "sm_80", "walked"), emulator.Kernel)

@@ -22,7 +22,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+from lock_keys import split  # noqa: E402
 
 from baracuda_py.core import registry  # noqa: E402
 from baracuda_py.core.args import arrays_of  # noqa: E402
@@ -81,10 +83,17 @@ def key(launch: Launch) -> str:
     assert row is not None
     kernels: list[str] = []
     for unit in launch.units:
-        kernels += (kernel_text(source.flatten(unit.text)), *compiler.options(unit, plan.device.target))
+        head, own = split(unit.text)
+        kernels += (f"{_included(head)}\n{kernel_text(own)}", *compiler.options(unit, plan.device.target))
     guarantee = row.guarantee.of(plan.desc.element, plan.kind)
     parts = (str(ready), plan.device, plan.preference, row.name, launch.geometry, guarantee)
     return make_key((*map(repr, parts), *kernels, _reference(type(plan)), _checks()))[:20]
+
+
+@memo()
+def _included(head: str) -> str:
+    """The text of all that units with these includes begin with: few differ in them."""
+    return kernel_text(source.flatten(head))
 
 
 @memo()

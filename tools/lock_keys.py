@@ -47,6 +47,13 @@ def tokens(text: str) -> str:
     return "\n".join(map(" ".join, filter(None, lines)))
 
 
+def split(text: str) -> tuple[str, str]:
+    """A unit's text to its last include, in which few units differ, and what it adds to that."""
+    match = _HEAD.match(text)
+    head = match[0] if match else ""
+    return head, text.removeprefix(head)
+
+
 def keys(units: Mapping[tuple[str, str], Unit]) -> dict[tuple[str, str], str]:
     """The key of each unit, given by its name and target, as it is now.
 
@@ -61,9 +68,7 @@ def keys(units: Mapping[tuple[str, str], Unit]) -> dict[tuple[str, str], str]:
         return make_key((*map(tokens, _LINE.split(text)), *(fingerprint(path).digest for path in found)))
 
     def key(unit: Unit, target: str) -> str:
-        match = _HEAD.match(unit.text)
-        head = match[0] if match else ""
-        own = tokens(unit.text.removeprefix(head))
-        return make_key((included(head), own, *compiler.options(unit, target), compiled_by))[:20]
+        head, own = split(unit.text)
+        return make_key((included(head), tokens(own), *compiler.options(unit, target), compiled_by))[:20]
 
     return {name: key(unit, name[1]) for name, unit in units.items()}

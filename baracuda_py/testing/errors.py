@@ -155,34 +155,38 @@ def check_wrong(plan: Any, ready: Operands, wrap: Wrap, other: Wrap, host: bool)
     """Each wrong call: a falsy verdict, the same typed error from `run`, the operand named, nothing written."""
     right = ready.fields(wrap)
     for wrong in wrong_calls(ready, wrap, other, host):
-        where = f"{ready}\n{wrong.operand}: {wrong.label}"
-        before = [np.array(w) for w in wrong.watched]
-        args = ready.case.plan.args(**{**right, **wrong.fields})
-        verdict = plan.can_implement(args)
-        if verdict:
-            raise AssertionError(f"{where}: can_implement says {verdict.sku}, expected {wrong.errors[0].__name__}")
-        for name, act in (("run", plan.run), ("bind", plan.bind)):
-            try:
-                act(args)
-            except BaracudaError as error:
-                _check_error(where, name, wrong, verdict.error, error)
-            except Exception as error:
-                raise AssertionError(f"{where}: {name} raised {type(error).__name__}: {error}") from error
-            else:
-                raise AssertionError(f"{where}: {name} raised nothing, can_implement says {verdict.reason}")
-        if (harm := ready.damage(writes=False)) is not None:
-            raise AssertionError(f"{where}: the failed call wrote: {harm}")
-        if any(a.tobytes() != b.tobytes() for a, b in zip(before, wrong.watched, strict=True)):
-            raise AssertionError(f"{where}: the failed call wrote into it")
+        try:
+            _check_call(plan, ready, right, wrong)
+        except AssertionError as error:
+            raise AssertionError(f"{ready}\n{wrong.operand}: {wrong.label}: {error}") from error
 
 
-def _check_error(where: str, name: str, wrong: Wrong, said: Any, error: BaracudaError) -> None:
+def _check_call(plan: Any, ready: Operands, right: dict[str, Any], wrong: Wrong) -> None:
+    before = [np.array(w) for w in wrong.watched]
+    args = ready.case.plan.args(**{**right, **wrong.fields})
+    verdict = plan.can_implement(args)
+    if verdict:
+        raise AssertionError(f"can_implement says {verdict.sku}, expected {wrong.errors[0].__name__}")
+    for name, act in (("run", plan.run), ("bind", plan.bind)):
+        try:
+            act(args)
+        except BaracudaError as error:
+            _check_error(name, wrong, verdict.error, error)
+        except Exception as error:
+            raise AssertionError(f"{name} raised {type(error).__name__}: {error}") from error
+        else:
+            raise AssertionError(f"{name} raised nothing, can_implement says {verdict.reason}")
+    if (harm := ready.damage(writes=False)) is not None:
+        raise AssertionError(f"the failed call wrote: {harm}")
+    if any(a.tobytes() != b.tobytes() for a, b in zip(before, wrong.watched, strict=True)):
+        raise AssertionError("the failed call wrote into it")
+
+
+def _check_error(name: str, wrong: Wrong, said: Any, error: BaracudaError) -> None:
     if not isinstance(error, wrong.errors):
-        raise AssertionError(
-            f"{where}: {name} raised {type(error).__name__} ({error}), expected {wrong.errors[0].__name__}"
-        )
+        raise AssertionError(f"{name} raised {type(error).__name__} ({error}), expected {wrong.errors[0].__name__}")
     if type(error) is not type(said):
-        raise AssertionError(f"{where}: can_implement says {type(said).__name__}, {name} raised {type(error).__name__}")
+        raise AssertionError(f"can_implement says {type(said).__name__}, {name} raised {type(error).__name__}")
     for text in (str(error), str(said)):
         if wrong.operand not in text:
-            raise AssertionError(f"{where}: the message does not name {wrong.operand}: {text}")
+            raise AssertionError(f"the message does not name {wrong.operand}: {text}")

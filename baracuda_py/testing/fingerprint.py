@@ -69,6 +69,7 @@ def _ours(module: str) -> bool:
     return module in _MATTERS or (module.startswith(_PACKAGE) and not module.startswith(_FRAME))
 
 
+@lru_cache(maxsize=4096)
 def _text_of(found: Any) -> str:
     try:
         text = inspect.getsource(found)

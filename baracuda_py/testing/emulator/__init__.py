@@ -142,7 +142,7 @@ def translated(unit: Unit, target: str, symbol: str) -> Kernel | ctypes.CDLL:
     unit = alone(unit, symbol)
     key = compiler.cache_key(unit, target, source.flatten(unit.text, f"{unit.name}.cu"), default_cache())
     key = f"{key} {symbol}"
-    kept = _path(f"steps of {key}", _STEPS_LEVEL, ".json")
+    kept = _listing(key)
     if kept.exists():
         return Kernel(steps.loads(kept.read_text()))
     if not _path(key, "-O0", ".so").exists() and (made := listed(ptx(unit, target), symbol)) is not None:
@@ -266,22 +266,36 @@ def _command(level: str) -> list[str]:
     return [os.environ.get("CXX") or shutil.which("g++") or "c++", level, *_FLAGS]
 
 
-def _sources() -> list[Path]:
-    return sorted(path for path in _HERE.iterdir() if path.suffix in (".cpp", ".hpp", ".py"))
+def _sources(*suffixes: str) -> list[Path]:
+    return sorted(path for path in _HERE.iterdir() if path.suffix in suffixes)
+
+
+@cache
+def _texts(*suffixes: str) -> bytes:
+    return b"|".join(path.read_bytes() for path in _sources(*suffixes))
+
+
+def _kept(suffix: str, *facts: bytes) -> Path:
+    return default_cache().folder("emulator") / f"{hashlib.sha256(b'|'.join(facts)).hexdigest()[:32]}{suffix}"
 
 
 def _path(key: str, level: str, suffix: str) -> Path:
     """Where what is made from a key and from the emulator is kept, by this CPU and compiler."""
     command = _command(level)
-    facts = [key.encode(), _machine(command[0]), *map(str.encode, command), *(path.read_bytes() for path in _sources())]
-    return default_cache().folder("emulator") / f"{hashlib.sha256(b'|'.join(facts)).hexdigest()[:32]}{suffix}"
+    made_by = map(str.encode, command)
+    return _kept(suffix, key.encode(), _machine(command[0]), *made_by, _texts(".cpp", ".hpp", ".py"))
+
+
+def _listing(key: str) -> Path:
+    """Where the steps of a kernel are kept: what writes them is Python, and no compiler."""
+    return _kept(".json", key.encode(), _texts(".py"))
 
 
 def _compile(library: Path, level: str, code: Callable[[], str] | None) -> None:
     """Make a library of some code, or of the emulator's own."""
     command = _command(level)
     with tempfile.TemporaryDirectory(dir=library.parent) as work:
-        files = [str(path) for path in _sources() if path.suffix == ".cpp"]
+        files = [str(path) for path in _sources(".cpp")]
         if code is not None:
             Path(work, "kernels.cpp").write_text(code())
             files = [str(Path(work, "kernels.cpp")), *_ALONE]

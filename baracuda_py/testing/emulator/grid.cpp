@@ -43,6 +43,11 @@ u32 draw() {
   return static_cast<u32>(now.random >> 33);
 }
 
+void become(Fiber& f, State state) {
+  f.state = state;
+  f.block->ready[f.number] = state == State::ready;
+}
+
 void sleep(Fiber& f) {
   if (_setjmp(f.here) == 0) _longjmp(scheduler, 1);
 }
@@ -91,16 +96,18 @@ void start(Block& b, u64 number) {
   b.size = now.smem;
   b.read.assign(now.smem / 16 + 1, 0), b.written.assign(now.smem / 16 + 1, 0);
   b.left = now.block[0] * now.block[1] * now.block[2];
-  b.meetings.clear(), b.late.clear(), b.due.clear();
+  b.meetings.clear(), b.late.clear(), b.awaited.clear(), b.due.clear();
   for (auto& n : b.named) n = {};
   for (auto& p : b.products) p = {};
   b.alive.assign((b.left + warp_size - 1) / warp_size, 0);
+  b.ready.assign(b.left, 0);
   for (u32 n = 0; n < b.left; ++n) {
     Fiber* const f = take();
     b.alive[n / warp_size] |= 1u << n % warp_size;
     f->tid[0] = n % now.block[0], f->tid[1] = n / now.block[0] % now.block[1], f->tid[2] = n / now.block[0] / now.block[1];
-    f->lane = n % warp_size, f->number = n, f->line = 0, f->state = State::ready;
+    f->lane = n % warp_size, f->number = n, f->line = 0;
     f->shared = b.shared, f->param = now.param, f->block = &b, f->begun = false;
+    become(*f, State::ready);
     f->copies = {}, f->moves = {};
     b.fibers.push_back(f);
   }
@@ -119,14 +126,16 @@ bool complete(const Block& b, const Meeting& m) {
 void settle(Block& b, size_t at) {
   Meeting m = std::move(b.meetings[at]);
   b.meetings.erase(b.meetings.begin() + static_cast<long>(at));
-  std::sort(m.there.begin(), m.there.end(), [](const Fiber* x, const Fiber* y) { return x->number < y->number; });
+  Fiber* by_number[group_size] = {};
+  for (Fiber* f : m.there) by_number[f->number % m.unit] = f;
+  std::remove_copy(by_number, by_number + m.unit, m.there.begin(), nullptr);
   m.work(m);
-  for (Fiber* f : m.there) f->state = State::ready;
+  for (Fiber* f : m.there) become(*f, State::ready);
   ++events;
 }
 
 void release(Named& named) {
-  for (Fiber* f : named.waiting) f->state = State::ready;
+  for (Fiber* f : named.waiting) become(*f, State::ready);
   named.result = named.yes;
   named.waiting.clear();
   named.come = named.yes = 0;
@@ -188,14 +197,27 @@ std::string whereabouts(const std::vector<std::unique_ptr<Cluster>>& clusters) {
   return text;
 }
 
+// Lets those threads of a range run that can, and says whether there was one; pass_back does from the last to the first.
 bool pass(Block& b, u32 from, u32 to) {
   bool ran = false;
-  for (u32 at = from; at < to && error.empty(); ++at) {
-    if (b.fibers[at]->state != State::ready) continue;
-    resume(b.fibers[at]);
+  const u8* const ready = b.ready.data();
+  while (error.empty()) {
+    const void* const found = memchr(ready + from, 1, to - from);
+    if (found == nullptr) break;
+    from = static_cast<u32>(static_cast<const u8*>(found) - ready) + 1;
+    resume(b.fibers[from - 1]);
     ran = true;
   }
   return ran;
+}
+void pass_back(Block& b, u32 from, u32 to) {
+  const u8* const ready = b.ready.data();
+  while (error.empty()) {
+    const void* const found = memrchr(ready + from, 1, to - from);
+    if (found == nullptr) break;
+    to = static_cast<u32>(static_cast<const u8*>(found) - ready);
+    resume(b.fibers[to]);
+  }
 }
 
 void round_of(Block& b, bool idle) {
@@ -204,10 +226,9 @@ void round_of(Block& b, bool idle) {
   if (draw() % 2) {
     for (u32 n = 0; n < lead && pass(b, ahead, std::min(ahead + warp_size, count)); ++n) {}
   }
-  const u32 from = draw() % count, step = draw() % 2 ? count - 1 : 1;
-  for (u32 k = 0, at = from; k < count && error.empty(); ++k, at = (at + step) % count) {
-    if (b.fibers[at]->state == State::ready) resume(b.fibers[at]);
-  }
+  const u32 from = draw() % count;
+  if (draw() % 2) pass_back(b, 0, from + 1), pass_back(b, from + 1, count);
+  else pass(b, from, count), pass(b, 0, from);
   for (size_t k = 0; k < b.late.size() && error.empty();) {
     if (!idle && draw() % 4) ++k;
     else if (_setjmp(scheduler) == 0) arrive_late(b, k);
@@ -285,7 +306,7 @@ void leave(Thread& t) {
   Fiber& f = static_cast<Fiber&>(t);
   Block& b = *t.block;
   bulk_wait(t, 0);
-  f.state = State::gone;
+  become(f, State::gone);
   b.alive[t.number / warp_size] &= ~(1u << t.lane);
   --b.left, ++events;
   for (size_t n = 0; n < b.meetings.size();) {
@@ -312,7 +333,8 @@ void meet(Thread& t, u32 line, u32 unit, u32 mask, void (*work)(Meeting&), long 
   }
   Meeting& m = b.meetings[at];
   m.there.push_back(&f);
-  f.brought = brought, f.given = given, f.line = line, f.state = State::waits;
+  f.brought = brought, f.given = given, f.line = line;
+  become(f, State::waits);
   if (complete(b, m)) settle(b, at);
   if (f.state == State::waits) sleep(f);
 }
@@ -394,10 +416,15 @@ u64& mbarrier(Thread& t, u32 line, u32 address) {
 }
 
 // Begins the next phase where neither arrivals nor bytes are missing.
-void turn(const Block& b, u32 address, u64& word) {
+void turn(Block& b, u32 address, u64& word) {
   const auto due = b.due.find(address);
   if ((word & 0xfffff) != 0 || (due != b.due.end() && due->second != 0)) return;
   word = (word ^ 1ull << 40) + (word >> 20 & 0xfffff);
+  const auto over = [&](const Awaited& a) { return a.barrier == address; };
+  for (const Awaited& a : b.awaited) {
+    if (over(a)) become(*a.fiber, State::ready);
+  }
+  b.awaited.erase(std::remove_if(b.awaited.begin(), b.awaited.end(), over), b.awaited.end());
   ++events;
 }
 
@@ -412,7 +439,7 @@ u32 barrier(Thread& t, u32 line, u32 id, u32 count, bool waits, Reduce how, u32 
   if (named.come > wanted) fail(t, line, "more threads at a barrier than it is for", named.come);
   Fiber& f = static_cast<Fiber&>(t);
   f.line = line;
-  if (waits) named.waiting.push_back(&f), f.state = State::waits;
+  if (waits) named.waiting.push_back(&f), become(f, State::waits);
   if (named.come == wanted) release(named);
   if (waits && f.state == State::waits) sleep(f);
   return how == Reduce::any ? named.result != 0 : how == Reduce::all ? named.result == wanted : named.result;
@@ -427,7 +454,7 @@ void mbarrier_arrive(Thread& t, u32 line, u32 address) {
   u64& word = mbarrier(t, line, address);
   if ((word & 0xfffff) == 0) fail(t, line, "more arrivals than an mbarrier counts", address);
   u64 there = address;
-  const Block& b = block_at(t, line, there);
+  Block& b = block_at(t, line, there);
   --word, ++events;
   turn(b, static_cast<u32>(there), word);
 }
@@ -445,6 +472,17 @@ bool mbarrier_over(Thread& t, u32 line, u32 address, u32 parity) {
   const bool over = (mbarrier(t, line, address) >> 40 & 1) != parity;
   if (!over) pause(t, line);
   return over;
+}
+bool mbarrier_wait(Thread& t, u32 line, u32 address, u32 parity) {
+  if ((mbarrier(t, line, address) >> 40 & 1) != parity) return true;
+  u64 there = address;
+  Block& b = block_at(t, line, there);
+  Fiber& f = static_cast<Fiber&>(t);
+  b.awaited.push_back({static_cast<u32>(there), &f});
+  f.line = line;
+  become(f, State::waits);
+  sleep(f);
+  return (mbarrier(t, line, address) >> 40 & 1) != parity;
 }
 
 // ---- copies behind the program ----

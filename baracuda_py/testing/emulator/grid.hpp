@@ -75,6 +75,10 @@ struct Named {
   u32 come = 0, yes = 0, result = 0;
   std::vector<Fiber*> waiting;
 };
+struct Awaited {  // the end of a phase of the mbarrier at an address
+  u32 barrier;
+  Fiber* fiber;
+};
 struct Late {  // an arrival at an mbarrier when copies are done, or a box that has its bytes counted there
   Fiber* fiber;
   std::vector<Copy> copies;
@@ -98,6 +102,7 @@ struct Block {
   Cluster* cluster;
   std::vector<Fiber*> fibers;
   std::vector<u32> alive;  // of each warp, a bit a lane
+  std::vector<u8> ready;   // whether each thread can run
   std::vector<Meeting> meetings;
   Named named[16];
   std::vector<char> memory;
@@ -107,6 +112,7 @@ struct Block {
   std::vector<u8> written;  // since the last fence.proxy.async, each 16 bytes
   Products products[8];     // of each warpgroup
   std::vector<Late> late;
+  std::vector<Awaited> awaited;
   std::map<u32, s64> due;  // bytes still to come, by the address of their mbarrier
 };
 

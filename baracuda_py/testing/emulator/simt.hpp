@@ -463,6 +463,7 @@ void mbarrier_init(Thread& t, u32 line, u32 address, u32 count);
 void mbarrier_arrive(Thread& t, u32 line, u32 address);
 void mbarrier_expect(Thread& t, u32 line, u32 address, u32 bytes);  // and arrive
 bool mbarrier_over(Thread& t, u32 line, u32 address, u32 parity);
+bool mbarrier_wait(Thread& t, u32 line, u32 address, u32 parity);  // sleeps until the phase ends
 
 void cp_async(Thread& t, u32 line, u32 to, u64 from, u32 size, u32 read);
 void cp_async_commit(Thread& t);

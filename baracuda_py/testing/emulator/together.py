@@ -126,7 +126,8 @@ class Together(Operands):
         if mods[:2] == ["arrive", "expect_tx"] and ops[0] == "_":
             return f"mbarrier_expect(t, {self.line}, {self.address(ops[1])}, {self.value(ops[2])});"
         if mods[:2] in (["try_wait", "parity"], ["test_wait", "parity"]):
-            call = f"mbarrier_over(t, {self.line}, {self.address(ops[1])}, {self.value(ops[2])})"
+            function = "mbarrier_wait" if mods[0] == "try_wait" else "mbarrier_over"
+            call = f"{function}(t, {self.line}, {self.address(ops[1])}, {self.value(ops[2])})"
             return f"{self.register(ops[0])} = {call};"
         raise ValueError(mods)
 
