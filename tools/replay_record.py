@@ -15,6 +15,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ FIXED = {
     "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
     "OPENBLAS_CORETYPE": "Haswell", "JAX_PLATFORMS": "cpu",
 }  # fmt: skip
+_KEPT = 20  # functions whose plans and memory are kept at a time
 Call = tuple[list[Any], dict[str, Any]]
 
 
@@ -32,9 +34,11 @@ def record(tree: Path, file: Path, names: list[str], wanted: list[str]) -> None:
     package = importlib.import_module("baracuda_py")  # before this tree can be found
     sys.path[:0] = [str(HERE), str(HERE / "tools")]
     for name in ("torch", "jax", "nn.functional"):
-        importlib.import_module(f"baracuda_py.{name}")
+        if not wanted or any(name in one for one in wanted):
+            importlib.import_module(f"baracuda_py.{name}")
     assert str(package.__file__).startswith(str(tree)), f"{package.__file__} is not of {tree}"
-    from replay_places import Plans, places
+    from replay_frameworks import places
+    from replay_places import Plans
 
     samples = sampled(names)
     made = places(Plans(package.Plan), tree)
@@ -61,7 +65,11 @@ def surfaces(package: Any, names: list[str]) -> Iterator[dict[str, Any]]:
                 shape = str(inspect.signature(value))
             except (TypeError, ValueError):
                 shape = ""
-            told: dict[str, Any] = {"is": type(value).__name__, "signature": words(shape), "of": value.__module__ if hasattr(value, "__module__") else ""}
+            told: dict[str, Any] = {
+                "is": type(value).__name__,
+                "signature": words(shape),
+                "of": value.__module__ if hasattr(value, "__module__") else "",
+            }
             if isinstance(value, type):
                 told |= {"bases": [one.__name__ for one in value.__mro__[1:-1]]}
                 told |= {"members": [str(one) for one in getattr(value, "__members__", ())]}
@@ -84,7 +92,7 @@ def calls(place: Any, samples: dict[str, dict[str, Call]]) -> list[dict[str, Any
     """Every mode of every sample call, in one place."""
     lines = []
     with place.there():
-        for name in sorted(samples):
+        for number, name in enumerate(sorted(samples), 1):
             try:
                 function = place.function(name)
             except AttributeError:
@@ -95,17 +103,22 @@ def calls(place: Any, samples: dict[str, dict[str, Call]]) -> list[dict[str, Any
                     line = {"name": name, "place": place.name, "call": case, "mode": mode}
                     lines.append(line | one_call(place, name, function, operands, facts, mode))
                 first = False
+            if number % _KEPT == 0:
+                place.forget()
     return lines
 
 
-def one_call(place: Any, name: str, function: Any, operands: list[Any], facts: dict[str, Any], mode: str) -> dict[str, Any]:
+def one_call(
+    place: Any, name: str, function: Any, operands: list[Any], facts: dict[str, Any], mode: str
+) -> dict[str, Any]:
     """What one call does: results, what it wrote over, plans, launches, gradients, or its error."""
     from replay_values import Known, bits, failed, given, is_array, leaves, moved
+
     from tests.interop.hand_exported import THEN
 
-    move = lambda array: place.move(array) if type(array).__module__ == "numpy" else array
-    if mode.startswith("no operand moved"):
-        move = lambda array: array
+    def move(array: Any) -> Any:
+        return place.move(array) if type(array).__module__ == "numpy" else array
+
     args, options = moved(operands, move), moved(facts, move)
     if mode == "out":
         made = attempt(lambda: function(*args, **options))
@@ -207,9 +220,14 @@ def modes(place: Any, function: Any, call: Call, first: bool) -> Iterator[tuple[
     if "layout" in taken:
         yield "layout", (operands, {**facts, "layout": "bshd"})
     for dtype in ("float64", "float16", "complex64", "int32", "uint16", "bool"):
-        yield f"as {dtype}", moved(call, lambda a, dtype=dtype: a.astype(dtype) if a.dtype == np.float32 else a)
+        yield f"as {dtype}", moved(call, partial(_as, dtype))
     yield "numbers held", (operands, {k: np.array(v, np.float32) if type(v) is float else v for k, v in facts.items()})
     yield from _wrong(operands, facts, taken, is_array)
+
+
+def _as(dtype: str, array: Any) -> Any:
+    """An operand of float32 as another element."""
+    return array.astype(dtype) if array.dtype == "float32" else array
 
 
 def _apart(array: Any) -> Any:
@@ -237,21 +255,25 @@ def _wrong(operands: list[Any], facts: dict[str, Any], taken: Any, is_array: Any
         yield "wrong: one operand less", (operands[:-1], facts)
     if facts:
         yield "wrong: one keyword less", (operands, dict(list(facts.items())[1:]))
-    for option, value in (("out", np.zeros(3, np.int8)), ("out", "text"), ("out", (None, None, None, None)), ("axis", 99),
-                          ("axis", "x"), ("stream", "x"), ("preference", "fast"), ("element", "float99"), ("like", 3),
-                          ("dim", 0), ("keepdims", "x"), ("return_lse", True)):  # fmt: skip
+    odd_options = (
+        ("out", np.zeros(3, np.int8)), ("out", "text"), ("out", (None, None, None, None)), ("axis", 99), ("axis", "x"),
+        ("stream", "x"), ("preference", "fast"), ("element", "float99"), ("like", 3), ("dim", 0), ("keepdims", "x"),
+        ("return_lse", True),
+    )  # fmt: skip
+    for option, value in odd_options:
         if option in taken or option in ("dim", "out"):
             kind = value if isinstance(value, (int, str)) else type(value).__name__
             yield f"wrong: {option}={kind}", (operands, {**facts, option: value})
-    arrays = [i for i, one in enumerate(operands) if is_array(one)], [n for n, one in facts.items() if is_array(one)]
-    for key in [*arrays[0], *arrays[1]][:3]:
+    keys: list[Any] = [i for i, one in enumerate(operands) if is_array(one)]
+    for key in [*keys, *(name for name, one in facts.items() if is_array(one))][:3]:
         own = operands[key] if isinstance(key, int) else facts[key]
-        for kind, odd in (("text", "text"), ("None", None), ("an axis more", own[..., None]), ("a number", 2.0),
-                          ("empty", own[:0] if own.ndim else own), ("of objects", [object()])):  # fmt: skip
+        odd = {"text": "text", "None": None, "an axis more": own[..., None], "a number": 2.0,
+               "empty": own[:0] if own.ndim else own, "of objects": [object()]}  # fmt: skip
+        for kind, value in odd.items():
             if isinstance(key, int):
-                yield f"wrong: {key} is {kind}", ([*operands[:key], odd, *operands[key + 1 :]], facts)
+                yield f"wrong: {key} is {kind}", ([*operands[:key], value, *operands[key + 1 :]], facts)
             else:
-                yield f"wrong: {key} is {kind}", (operands, {**facts, key: odd})
+                yield f"wrong: {key} is {kind}", (operands, {**facts, key: value})
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -261,7 +283,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--place", action="append", default=[])
     parser.add_argument("names", nargs="*")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     if any(os.environ.get(name) != value for name, value in FIXED.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **FIXED})
     record(options.tree.resolve(), options.file, options.names, options.place)
