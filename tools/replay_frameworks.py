@@ -17,6 +17,9 @@ from replay_values import Known, failed, leaves, moved
 _TOLD = re.compile(r"\s*\w+:\S+.* = |.*attributes=|\{ lambda")  # of a jaxpr: its equations, without names of functions
 
 
+_TOKEN = re.compile(r"(?<=[0-9a-f]{32}) [0-9a-f]{32}")  # by which a process names a formula's problem to itself
+
+
 class Torch(Place):
     """Tensors on the host."""
 
@@ -112,8 +115,8 @@ class TorchCuda(Grown):
     valued = False
 
     def __init__(self, plans: Plans, tree: Path) -> None:
-        super().__init__(plans)
-        self.recorded, self.second = of_tree(tree, "recorded_torch"), of_tree(tree, "second_device")
+        super().__init__(plans, tree)
+        self.recorded = of_tree(tree, "recorded_torch")
 
     @contextlib.contextmanager
     def there(self) -> Iterator[None]:
@@ -136,9 +139,6 @@ class TorchCuda(Grown):
         super().begin(known)
         for held in (self.record.launches, self.record.allocations, self.record.kept):
             held.clear()
-
-    def forget(self) -> None:
-        self.second.forget()
 
     def launches(self, known: Known) -> list[Any]:
         return [launched(one, known) for one in self.record.launches]
@@ -168,12 +168,13 @@ class Jax(Place):
                 return [one for _, one in leaves(plain(*put[0], **put[1]))]
 
             lines = str(jax.make_jaxpr(again)(*(one for _, one in leaves(held)))).splitlines()
-            return [line.strip() for line in lines if _TOLD.match(line)]
+            return [_TOKEN.sub("", line.strip()) for line in lines if _TOLD.match(line)]
 
         call.__name__ = name
         return call
 
     def forget(self) -> None:
+        super().forget()
         sys.modules["jax"].clear_caches()
 
     def plain(self, name: str) -> Any:
@@ -220,6 +221,7 @@ class JaxGradient(Jax):
 
 def places(plans: Plans, tree: Path) -> dict[str, Callable[[], Place]]:
     """All places, in the order in which they are recorded."""
-    here: list[type[Place]] = [Place, Functional, Torch, Grown, Mirrored, Traced, Jax, JaxGradient]
-    made: dict[str, Callable[[], Place]] = {one.name: partial(one, plans) for one in here}
-    return made | {Cupy.name: partial(Cupy, plans, tree), TorchCuda.name: partial(TorchCuda, plans, tree)}
+    kinds: list[type[Place]] = [
+        Place, Functional, Torch, Grown, Mirrored, Traced, Jax, JaxGradient, Cupy, TorchCuda,
+    ]  # fmt: skip
+    return {one.name: partial(one, plans, tree) for one in kinds}

@@ -70,8 +70,9 @@ class Place:
     name = "numpy"
     valued = True
 
-    def __init__(self, plans: Plans) -> None:
-        self.plans = plans
+    def __init__(self, plans: Plans, tree: Path) -> None:
+        self.plans, self.tree = plans, tree
+        self.second = of_tree(tree, "second_device")
 
     @contextlib.contextmanager
     def there(self) -> Iterator[None]:
@@ -91,7 +92,8 @@ class Place:
         return np.full_like(made, 1)
 
     def forget(self) -> None:
-        """Between functions, at times: what is kept for calls like those before."""
+        """Before the calls of a function: what is kept of others, so that nothing depends on which they were."""
+        self.second.forget()
 
     def begin(self, known: Known) -> None:
         """Before a call."""
@@ -121,10 +123,6 @@ class Cupy(Place):
 
     name = "cuda"
     valued = False
-
-    def __init__(self, plans: Plans, tree: Path) -> None:
-        super().__init__(plans)
-        self.second = of_tree(tree, "second_device")
 
     @contextlib.contextmanager
     def there(self) -> Iterator[None]:
@@ -163,9 +161,6 @@ class Cupy(Place):
         ):
             held.clear()
 
-    def forget(self) -> None:
-        self.second.forget()
-
     def launches(self, known: Known) -> list[Any]:
         """The launches, then calls of libraries, and the sizes of what was allocated."""
         for i, one in enumerate(self.made):
@@ -201,6 +196,8 @@ class Functional(Place):
 def of_tree(tree: Path, name: str) -> ModuleType:
     """A module of a tree's `tests/interop/`."""
     full = f"tests.interop.{name}"
+    if full in sys.modules:
+        return sys.modules[full]
     spec = importlib.util.spec_from_file_location(full, tree / "tests" / "interop" / f"{name}.py")
     assert spec and spec.loader
     module = sys.modules[full] = importlib.util.module_from_spec(spec)

@@ -24,7 +24,6 @@ FIXED = {
     "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
     "OPENBLAS_CORETYPE": "Haswell", "JAX_PLATFORMS": "cpu",
 }  # fmt: skip
-_KEPT = 20  # functions whose plans and memory are kept at a time
 Call = tuple[list[Any], dict[str, Any]]
 
 
@@ -92,19 +91,18 @@ def calls(place: Any, samples: dict[str, dict[str, Call]]) -> list[dict[str, Any
     """Every mode of every sample call, in one place."""
     lines = []
     with place.there():
-        for number, name in enumerate(sorted(samples), 1):
+        for name in sorted(samples):
             try:
                 function = place.function(name)
             except AttributeError:
                 continue
+            place.forget()
             first = True
             for case, call in samples[name].items():
                 for mode, (operands, facts) in modes(place, function, call, first):
                     line = {"name": name, "place": place.name, "call": case, "mode": mode}
                     lines.append(line | one_call(place, name, function, operands, facts, mode))
                 first = False
-            if number % _KEPT == 0:
-                place.forget()
     return lines
 
 
@@ -126,6 +124,9 @@ def one_call(
             return {"out": "none"}
         args, options = moved(operands, move), moved(facts, move)
         options["out"] = moved(list(made) if isinstance(made, list) else made, place.like)
+    if mode == "one grown":  # other operands may have no gradient
+        for _, one in list(leaves([args, options]))[1:]:
+            one.requires_grad_(False)
     known = Known()
     held = [(path, one) for path, one in leaves([args, options])]
     for path, one in held:
@@ -140,7 +141,7 @@ def one_call(
             if name in THEN and not is_array(made) and callable(made):
                 told["made"] = given(made, known, False)
                 made = THEN[name](_moving(made, move))
-            valued = place.valued and not name.startswith("empty") and name != "resize"
+            valued = place.valued and not name.startswith("empty")  # whose elements are not set
             told["out"] = given(made, known, valued)
             forward = len(place.plans.seen)
             grads = place.gradients(made, [args, options])
@@ -198,6 +199,7 @@ def modes(place: Any, function: Any, call: Call, first: bool) -> Iterator[tuple[
     if place.name in ("cuda", "torch gradient", "torch cuda"):
         yield "2 again", call
     if place.name == "torch gradient":
+        yield "one grown", call
         return
     if place.name == "nn.functional":
         named = attempt(lambda: _by_name(sys.modules["baracuda_py"].__dict__[function.__name__], call))
