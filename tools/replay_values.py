@@ -91,7 +91,7 @@ class Known:
     def add(self, name: str, value: Any) -> None:
         """An array."""
         start, shape = pointer(value), tuple(value.shape)
-        if not start:
+        if not start or 0 in shape:
             return
         torch = package(value) == "torch"
         size = value.element_size() if torch else value.dtype.itemsize
@@ -123,7 +123,7 @@ def shown(value: Any, known: Known, valued: bool = True) -> str:
     same = next((name for name, _, _, one in known.ranges if one is value), None)
     if same is not None:
         text += f" is {same}"
-    elif place := known.place(pointer(value)):
+    elif 0 not in value.shape and (place := known.place(pointer(value))):
         text += f" in {place}"
     return f"{text} {bits(value)}".rstrip() if valued else text
 
