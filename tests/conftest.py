@@ -40,6 +40,15 @@ def emulation() -> None:
         pytest.skip(f"kernels not emulated, which takes NVRTC and g++: {why}")
 
 
+@pytest.fixture
+def long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls on arrays of the host go through `Plan.run`, where a test watches them, also where they need not."""
+    from baracuda_py.backends.numpy_direct import Direct
+    from baracuda_py.core.execution import MISS
+
+    monkeypatch.setattr(Direct, "call", lambda self, *given: MISS)
+
+
 @pytest.fixture(params=["numpy", "emulator", pytest.param("gpu", marks=pytest.mark.gpu)])
 def place(request: pytest.FixtureRequest) -> str:
     """Where `baracuda_py.testing.places.call` runs: each backend that a machine has."""

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from baracuda_py.backends.numpy_direct import Direct
 from baracuda_py.core.element import ElementKind
+from baracuda_py.core.execution import MISS
 from baracuda_py.core.plan import Plan
 from baracuda_py.core.preference import PlanPreference
 from baracuda_py.core.sku import BackendKind
@@ -47,4 +49,5 @@ def by_kernels() -> Iterator[list[str]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Plan, "run", emulated)
+        patch.setattr(Direct, "call", lambda self, *given: MISS)
         yield rows

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import baracuda_py as bc
 from baracuda_py._exports import EXPORTS
@@ -58,6 +59,7 @@ FAULTS = {
 
 
 def test_a_grid_a_parameter_and_a_gradient_that_changed_are_told(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     for folder in ("baracuda_py", "kernels", "tests/interop"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name, (right, wrong) in FAULTS.items():

@@ -37,7 +37,7 @@ class Prepared:
         self.outputs = tuple(s.name for s in specs if s.role == "out")
         self.names = self.entry.names
         self.several = len(self.names) > 1
-        self.direct = None if self.entry.direct is None else self.entry.direct.call
+        self.direct = self.entry.direct
 
     def _flip(self, names: Sequence[str], lead: Any) -> None:
         """Have results made with their last two axes exchanged in memory."""
@@ -49,7 +49,7 @@ class Prepared:
         entry.direct = entry.plan.runner.direct(entry.makers, lead)
 
     def __call__(self, arrays: Sequence[Any], numbers: Sequence[Any]) -> tuple[Any, ...]:
-        made = MISS if self.direct is None else self.direct(*arrays, *numbers)
+        made = MISS if self.direct is None else self.direct.call(*arrays, *numbers)
         if made is MISS:
             return self._run(arrays, numbers)
         return made if self.several else (made,)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from frame_toys import AxpyPlan, UpdatePlan, axpy, update
 
-from baracuda_py.backends import numpy as backend
+from baracuda_py.backends import evaluation as backend
 from baracuda_py.core import dispatch
 from baracuda_py.core import plan as plan_module
 from baracuda_py.core.element import ElementKind
@@ -77,20 +77,24 @@ def test_a_forgotten_output_is_seen() -> None:
     ("name", "broken", "check", "match"),
     [
         ("_store", lambda spec, desc, target, result: None, c.check_layouts, "differ"),
-        ("evaluate", lambda *a, **more: {}, c.check_layouts, "y"),
+        ("Evaluation._evaluated", lambda *a, **more: {}, c.check_layouts, "y"),
     ],
 )
 def test_a_backend_that_does_not_write_is_seen(
     monkeypatch: pytest.MonkeyPatch, name: str, broken: Any, check: c.Check, match: str
 ) -> None:
-    monkeypatch.setattr(backend, name, broken)
+    monkeypatch.setattr(f"{backend.__name__}.{name}", broken)
     with pytest.raises((AssertionError, KeyError), match=match):
         exercise(AxpyPlan, check, examples=0)
 
 
 def test_a_backend_that_rounds_on_the_way_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = backend.cast
-    monkeypatch.setattr(backend, "cast", lambda x, kind: real(np.asarray(x, np.float16), kind))
+    real = backend._store
+
+    def broken(spec: Any, desc: Any, target: Any, result: Any) -> None:
+        real(spec, desc, target, np.asarray(result, np.float16))
+
+    monkeypatch.setattr(backend, "_store", broken)
     with pytest.raises(AssertionError, match="differ"):
         exercise(AxpyPlan, c.check_layouts, examples=20)
 

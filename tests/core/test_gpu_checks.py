@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from frame_toys import AxpyPlan, UpdatePlan
 
-from baracuda_py.backends import numpy as backend
+from baracuda_py.backends import evaluation as backend
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing import GPU_CHECKS, SeededDraw, exercise, gpu

@@ -17,6 +17,7 @@ from ...interop.arrays import package_name, read
 from ...interop.torch_rules import recorded
 from ..elementwise.binary_numbers import element_of
 from ..elementwise.cast import cast
+from .exact import exact
 from .gemm import GemmPlan, dense_gemm
 
 Shape = tuple[int, ...]
@@ -49,8 +50,6 @@ def matmul(
     read_a = read(a, "a")
     left, right = read_a.shape, shape_of(b, "b")
     if element is None and not read_a.element.is_float:
-        from .exact import exact  # imports contractions and formulas, which floats do without
-
         plain = c is None and isinstance(alpha, (int, float)) and alpha == 1 and math_precision == "element"
         return exact(a, b, plain, out_element, out, stream, preference)
     if c is None and element is None and len(right) >= 2 and len(left) == len(right) and left[:-2] == right[:-2]:

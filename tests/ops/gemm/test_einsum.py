@@ -19,7 +19,7 @@ def array(*shape: int, dtype: Any = np.float64) -> np.ndarray:
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def steps(monkeypatch: pytest.MonkeyPatch, long_way: None) -> list[tuple[str, Any]]:
     """The plans that run, each with its operands."""
     seen: list[tuple[str, Any]] = []
     run = Plan.run

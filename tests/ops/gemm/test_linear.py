@@ -74,7 +74,7 @@ def test_a_residual_may_be_wider(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(y, x.astype(float) @ weight.T.astype(float) + residual, rtol=1e-6, atol=1e-6)
 
 
-def test_a_shared_matrix_meets_the_rows_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_matrix_meets_the_rows_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch, long_way: None) -> None:
     """One problem of all rows where they lie evenly, over the caller's memory; a batch with a stride of 0 where not."""
     seen: list[Any] = []
     run = bc.GemmPlan.run
@@ -194,7 +194,7 @@ def test_gradcheck() -> None:
     assert torch.autograd.gradcheck(lambda x, w, b, r: bc.linear_swiglu(x, w, b, residual=r), gated)
 
 
-def test_only_what_is_needed_is_kept_and_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_needed_is_kept_and_made(monkeypatch: pytest.MonkeyPatch, long_way: None) -> None:
     """No pre-activation without an activation, no gradient of what is frozen; the weight's lies as the weight does."""
     torch = pytest.importorskip("torch")
     wanted: list[set[str]] = []

@@ -73,7 +73,7 @@ def test_jax() -> None:
     assert isinstance(got, jax.Array) and np.array_equal(np.asarray(got), np.asarray(a) @ np.asarray(b) + np.asarray(c))
 
 
-def test_nothing_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_copied(monkeypatch: pytest.MonkeyPatch, long_way: None) -> None:
     """What reaches the plan is the caller's memory, with a stride of 0 where it is shared."""
     seen: list[Any] = []
     run = bc.GemmPlan.run

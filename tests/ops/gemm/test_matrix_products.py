@@ -144,7 +144,7 @@ def test_the_order_of_a_chain_costs_least() -> None:
 
 
 @pytest.mark.parametrize("n", range(10))
-def test_matrix_power(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_power(n: int, monkeypatch: pytest.MonkeyPatch, long_way: None) -> None:
     a = array(2, 3, 3).clamp(-1, 1)
     want = torch.linalg.matrix_power(a, n)
     check(lambda **o: bc.matrix_power(a, n, **o), want)

@@ -106,7 +106,7 @@ AT = np.array([0, 2])
         (lambda x: bc.index_reduce(x, AT[None], x[:2], "sum", axis=0), r"index must be a vector, got shape \(1, 2\)"),
     ],
 )
-def test_refused_along_an_axis(call, match, monkeypatch):
+def test_refused_along_an_axis(call, match, monkeypatch, long_way):
     """By the names of the function, before src is scaled."""
     ran, run = [], Plan.run
     monkeypatch.setattr(Plan, "run", lambda self, *args: (run(self, *args), ran.append(self.op)))

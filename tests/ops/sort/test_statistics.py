@@ -109,7 +109,7 @@ ZERO = np.zeros(4, np.int64)
     ],
 )
 def test_what_the_host_knows_is_refused_before_any_launch(
-    call: Any, says: str, monkeypatch: pytest.MonkeyPatch
+    call: Any, says: str, monkeypatch: pytest.MonkeyPatch, long_way: None
 ) -> None:
     ran: list[Any] = []
     run = Plan.run
