@@ -35,7 +35,10 @@ def plain_memory(array: Any) -> np.ndarray | None:
         or torch._C._functorch.is_functorch_wrapped_tensor(array)
     ):
         return None
-    at = array.data_ptr()
+    try:
+        at = array.data_ptr()
+    except RuntimeError:  # made in a transformation of torch.func, and of no memory
+        return None
     if not at or at % array.element_size():
         return None
     stored, carried = _stored(array.dtype)
