@@ -32,7 +32,7 @@ def plain_memory(array: Any) -> np.ndarray | None:
         or array.is_conj()
         or torch._C._len_torch_dispatch_stack()
         or torch.autograd.forward_ad._current_level >= 0
-        or torch._C._functorch.maybe_current_level() is not None  # inside, even what is made of plain tensors is none
+        or torch._C._functorch.maybe_current_level() is not None  # inside even a view of a plain tensor is wrapped
         or torch._C._functorch.is_functorch_wrapped_tensor(array)
     ):
         return None
