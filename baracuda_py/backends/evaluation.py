@@ -16,14 +16,12 @@ from ..core.spec import Spec
 class Evaluation:
     """How a plan's reference is called, settled once for stored arrays of these types; they are not kept.
 
-    Outputs are the buffers wanted (None: not wanted), whose contents are not read. compute: in which floats are handed
-    over. apart: items of a batch have the bits that they have alone.
+    Outputs are the buffers wanted (None: not wanted), whose contents are not read. apart: items of a batch have the
+    bits that they have alone.
     """
 
-    def __init__(
-        self, plan: type[Spec], desc: Any, arrays: Mapping[str, Any], compute: Any = np.float64, apart: bool = False
-    ) -> None:
-        self._plan, self._desc, self._compute = plan, desc, compute
+    def __init__(self, plan: type[Spec], desc: Any, arrays: Mapping[str, Any], apart: bool = False) -> None:
+        self._plan, self._desc = plan, desc
         specs = arrays_of(plan.args)
         outputs = [s for s in specs if s.role == "out"]
         self._loads = [(s.name, self._loader(s, arrays.get(s.name))) for s in specs if s.reads]
@@ -36,19 +34,15 @@ class Evaluation:
         if apart and plan.apart:
             self._extra["apart"] = True
 
-    def results(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """What the reference makes of arrays and numbers; every in-out is among it."""
-        with np.errstate(all="ignore"):  # a GPU does not warn of infinities either, nor of NaNs that it converts
-            return self._evaluated(arrays)
-
     def run(self, arrays: Mapping[str, Any]) -> None:
-        """The same, written into the outputs and in-outs."""
-        with np.errstate(all="ignore"):
+        """Evaluate, and write the outputs and in-outs."""
+        with np.errstate(all="ignore"):  # a GPU does not warn of infinities either, nor of NaNs that it converts
             results = self._evaluated(arrays)
             for spec in self._stores:
                 _store(spec, self._desc, arrays[spec.name], results[spec.name])
 
     def _evaluated(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """What the reference makes of arrays and numbers; every in-out is among it."""
         given = {name: load(arrays[name]) if load else None for name, load in self._loads}
         for name in self._numbers:
             value = arrays.get(name)
@@ -73,7 +67,7 @@ class Evaluation:
             bytewise = element.bits == 8 and dtype == element.dtype != element.carrier
             return partial(_raw, carrier=element.carrier if bytewise else None, copied=spec.writes)
         if element.is_inexact:
-            compute = np.result_type(self._compute, np.complex64) if element.is_complex else self._compute
+            compute = np.complex128 if element.is_complex else np.float64
             # Row-major whatever the layout: NumPy sums along memory, and a view must give the bits of its dense copy.
             load = partial(np.array, dtype=compute, order="C", copy=True if spec.writes else None)
             return load if dtype == element.dtype else lambda value: load(decode(value, element))

@@ -19,6 +19,7 @@ from ..core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ..core.tensor import TensorRef, addressable, dense_strides
 from . import jax_arrays
 from .exchange import Exchange, exchange_of, on_host
+from .host_memory import stored_as
 from .torch_rules import intercepts, refuse, refuse_wrapper, transformed
 
 
@@ -346,12 +347,8 @@ def to_numpy(array: Any) -> np.ndarray:
     if isinstance(array, TensorRef):
         return _ref_to_numpy(array)
     if package_name(type(array)) == "torch":
-        plain, torch = array.detach(), sys.modules["torch"]
-        kind = ElementKind.of(plain.dtype)
-        if kind.dtype.isbuiltin == 1:
-            return plain.numpy()  # type: ignore[no-any-return]
-        carried = torch.int16 if kind.itemsize == 2 else torch.uint8  # NumPy has no bfloat16 and fp8 of its own
-        return plain.view(carried).numpy().view(kind.dtype)  # type: ignore[no-any-return]
+        plain, (stored, carried) = array.detach(), stored_as(array.dtype)
+        return plain.numpy() if carried is None else plain.view(carried).numpy().view(stored)  # type: ignore[no-any-return]
     return np.asarray(array)
 
 

@@ -39,13 +39,13 @@ def plain_memory(array: Any) -> np.ndarray | None:
     at = array.data_ptr()
     if not at or at % array.element_size():
         return None
-    stored, carried = _stored(array.dtype)
+    stored, carried = stored_as(array.dtype)
     plain = array.detach()
     return plain.numpy() if carried is None else plain.view(carried).numpy().view(stored)  # type: ignore[no-any-return]
 
 
 @memo()
-def _stored(dtype: Any) -> tuple[np.dtype, Any]:
+def stored_as(dtype: Any) -> tuple[np.dtype, Any]:
     """NumPy's dtype for one of torch, and the integers of torch that carry it where `numpy()` has no such dtype."""
     torch = sys.modules["torch"]
     kind = ElementKind.of(dtype)
