@@ -15,7 +15,7 @@ def plain_memory(array: Any) -> np.ndarray | None:
     """The array's memory as a NumPy array, or None where the array is more than that, or less.
 
     More: a tensor that autograd, a mode or a transformation of torch's follows, or with a lazy bit, or a
-    subclass. Less: memory that is elsewhere, or not aligned to its element, or a null pointer.
+    subclass. Less: a sparse or an opaque layout, memory that is elsewhere, not aligned to its element, or null.
     """
     kind = type(array)
     if kind is np.ndarray:
@@ -27,6 +27,7 @@ def plain_memory(array: Any) -> np.ndarray | None:
         return None
     if (
         not array.is_cpu
+        or not torch._C._has_storage(array)
         or (array.requires_grad and torch.is_grad_enabled())
         or array.is_neg()
         or array.is_conj()
