@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging  # noqa: F401  its hook takes its lock: see `_before`
 import os
 import threading
 import weakref
@@ -71,6 +72,8 @@ def _imports_end() -> None:
 
 
 def _before() -> None:
+    """What is registered last runs first: `logging` is imported above, so that its lock is not yet held here, which a
+    thread may need that this one waits for."""
     _imports_end()
     for mutex in _whole:
         lock = mutex()

@@ -153,6 +153,35 @@ def test_a_fork_waits_for_an_import(slow_module: Callable[[Callable[[], None]], 
         assert ends(use)
 
 
+def test_a_fork_waits_for_an_import_that_waits_for_loggings_lock(tmp_path: Path) -> None:
+    (tmp_path / "slow_body.py").write_text("import baracuda_py\nbaracuda_py.stay()\n")
+    ran = subprocess.run([sys.executable, "-c", LOGS, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "0\n", ran.stderr
+
+
+LOGS = """
+import os, sys, threading, time
+import baracuda_py
+import logging
+
+entered = threading.Event()
+
+def stay():
+    entered.set()
+    time.sleep(0.3)  # the other thread forks
+    logging.getLogger("baracuda_py.slow_body")
+
+baracuda_py.stay = stay
+baracuda_py.__path__.append(sys.argv[1])
+threading.Thread(target=__import__, args=("baracuda_py.slow_body",), daemon=True).start()
+entered.wait()
+child = os.fork()
+if child == 0:
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+
+
 def test_children_of_threads_that_make_formulas() -> None:
     """Every lock between a formula and its result, in a fresh process."""
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", FORMULAS], capture_output=True, text=True, timeout=120)
