@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..interop.dynamo import opaque
-from ..interop.jax_arrays import staged
-from ..interop.torch_rules import followed, transformed
+from ..interop.torch_rules import transformed
 from . import registry
-from .execution import composition, staged_composition
+from .interpreters import Composed, recorder
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def recorder(values: Collection[Any]) -> Callable[..., Any] | None:
-    """What calls a composed function of these values where torch or JAX records the call, else None."""
-    if followed(values):
-        return composition()
-    return staged_composition() if staged(values) else None
 
 
 def may_grow(value: Any) -> bool:
@@ -44,8 +36,8 @@ def composed(
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            record = recorder((*args, *given.values()) if given else args)
-            if record is not None:
+            found = recorder((*args, *given.values()) if given else args)
+            if found is not None:
                 try:
                     bound = shown.bind(*args, **given)
                 except TypeError:
@@ -54,7 +46,7 @@ def composed(
                 held = dict(bound.arguments)
                 if where is None or where(held):
                     made = registry.public(backward) if isinstance(backward, str) else backward
-                    return record(function, made, held, operands, result, reads)
+                    return found.compose(Composed(function, made, held, operands, result, reads))
             return function(*args, **given)
 
         return opaque(call)  # type: ignore[return-value]

@@ -84,24 +84,6 @@ GRAPHS = {  # kind of device → "module:class", called with a function, the dev
     "cpu": "baracuda_py.backends.numpy:NumpyGraph",
 }
 
-BRIDGE = "baracuda_py.torch.routing:route"  # serves functional calls that torch records
-
-
-@memo()
-def bridge() -> Callable[..., Any]:
-    """What a functional call goes to that autograd or a trace of torch records."""
-    return _named(BRIDGE)  # type: ignore[no-any-return]
-
-
-COMPOSITION = "baracuda_py.torch.composition:call"  # serves functions of several calls with a gradient of their own
-
-
-@memo()
-def composition() -> Callable[..., Any]:
-    """What calls a composed function of torch tensors that autograd or a trace records."""
-    return _named(COMPOSITION)  # type: ignore[no-any-return]
-
-
 REHEARSAL = "baracuda_py.core.rehearsal:rehearse"  # checks functions of several calls before they write to `out=`
 
 
@@ -109,26 +91,6 @@ REHEARSAL = "baracuda_py.core.rehearsal:rehearse"  # checks functions of several
 def rehearsal() -> Callable[..., None]:
     """What raises, before a function with `out=` launches anything, what one of its calls would raise."""
     return _named(REHEARSAL)  # type: ignore[no-any-return]
-
-
-STAGED_COMPOSITION = "baracuda_py.jax.composition:call"  # the same in a program that JAX traces
-
-
-@memo()
-def staged_composition() -> Callable[..., Any]:
-    """What calls a composed function of arrays that JAX traces."""
-    return _named(STAGED_COMPOSITION)  # type: ignore[no-any-return]
-
-
-STAGED = {  # package → "module:function", called with what a functional call on its stand-ins asks for
-    "jax": "baracuda_py.jax.staging:call"
-}
-
-
-@memo()
-def staged_for(package: str) -> Callable[..., Any]:
-    """What makes a functional call part of a program that a package traces."""
-    return _named(STAGED[package])  # type: ignore[no-any-return]
 
 
 @memo()

@@ -10,58 +10,27 @@ afterwards a call is one dict lookup, the outputs' allocation, and `plan.run`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from ..interop.arrays import package_name, read
-from ..interop.jax_arrays import staged, unwrapped, wraps
+from ..interop.jax_arrays import staged
 from ..interop.ordinals import ordinal
 from ..interop.streams import keyed, stream_of
-from ..interop.torch_rules import stands_in
 from . import config
 from .args import Operand, arrays_of, operands_of, scalars_of
-from .device import resolve_device
-from .element import ElementKind
+from .call import UNSET, Call, Entry, Overload
 from .errors import InvalidProblemError, RecordedError
-from .execution import MISS, Direct, nothing, staged_for
-from .keywords import marked, traced, unexpected
-from .memo import keep, records
-from .outputs import allocating, channels_last, handed, make_all, maker
+from .execution import MISS
+from .interpreters import claimed, innermost, recorded, serve
+from .keywords import marked, unexpected
+from .outputs import channels_last
 from .plan import Plan
-from .problem import asked_for
-from .routed import Routed, route
 from .signatures import NAMES, may_serve, returned, taken
 
-_CAPACITY = 4096
 _OPTIONS = ("out", "stream", "preference")
 _EVERY = ("element", *_OPTIONS)
 FOLLOWS: dict[type[Plan], str] = {}
 """The operand whose order of axes in memory the outputs of a plan take, where its functions say so."""
-
-
-class _Unset:
-    def __repr__(self) -> str:
-        return "…"
-
-
-UNSET: Any = _Unset()
-
-
-@dataclasses.dataclass
-class Entry:
-    """What one distinct call needs: its plan, and a maker per output that it returns."""
-
-    plan: Plan
-    args: Callable[..., Any]
-    package: str  # of the first operand: whose arrays are returned
-    names: tuple[str, ...]  # of the outputs returned
-    makers: tuple[Callable[[], Any], ...]  # one per declared output; `nothing` for those not wanted
-    kinds: tuple[ElementKind, ...]  # of the declared outputs
-    direct: Direct | None = None
-    listed: bool = False  # whether it returns one output, a list
-    jobs: dict[Any, Any] = dataclasses.field(default_factory=dict)
-    """What `baracuda_py.torch` has prepared for calls that autograd records, by what of them requires a gradient."""
 
 
 def functional(
@@ -113,6 +82,7 @@ def functional(
     keys += f", ORDINAL({lead})" if inputs else ""
     keys += f", LAST({at[follows]})" if follows else ""
     keys += ", layout" if layouts else ""
+    keys += ", element, preference, INNERMOST(), RAW(CHECK)"
     raw, check = config.raw("BARACUDA_CHECK")
     wanted = [s for s in arrays_of(plan.args) if s.role == "out"]
     gather = _named({s.name: s.local for s in inputs})
@@ -122,114 +92,83 @@ def functional(
     passed = ", ".join(f"{n}={at[n]}" for n in [*(s.name for s in inputs), *scalars])
     outs = [s.local for s in wanted]
     listed = "".join(f"{n}, " for n in outs)
-    handed_over = f"    if entry.package == 'jax': {listed} = HANDED(entry, ({listed}), {lead}, out, stream)"
+    handed_over = f"    if found.package == 'jax': {listed} = found.handed(({listed}), {lead}, out, stream)"
     results = [s for s in wanted if s in served] or [s for s in inputs if s.role == "inout"]
     result = ", ".join(s.local for s in results)
     reads = [s.local if s in served else "None" for s in arrays_of(plan.args) if s.reads]
     grown = ", ".join([*map(_grown, inputs), *(f"getattr({n}, 'requires_grad', type({n}))" for n in numbers)])
     direct = [
-        "    if entry.jobs and out is None and stream is None:",
-        f"        job = entry.jobs.get(({grown},))",
+        "    if found.jobs and out is None and stream is None:",
+        f"        job = found.jobs.get(({grown},))",
         "        if job is not None:",
         f"            made = job.apply(({''.join(f'{n}, ' for n in numbers)}), {', '.join(reads)})",
         "            if made is not MISS: return made",
-        "    if entry.direct is not None and out is None and stream is None:",
-        f"        made = entry.direct.call({', '.join([*reads, *numbers])})",
+        "    if found.direct is not None and out is None and stream is None:",
+        f"        made = found.direct.call({', '.join([*reads, *numbers])})",
         "        if made is not MISS: return made",
     ]
     held = {s.name: s.local if s in served or s.role == "out" else "None" for s in arrays_of(plan.args)}
-    arrays = _named(held)
-    learn = [f"    if entry.direct is not None and out is None and stream is None: entry.direct.learn({arrays})"]
+    learn = [f"    if found.direct is not None and out is None and stream is None: found.direct.learn({_named(held)})"]
     given = _named({n: at[n] for n in scalars})
-    staging = f"STAGE({gather}, {attributes}, {given}, {returns}, {_own(_OPTIONS)})"
     arriving = f"STAGED(({''.join(f'{s.local}, ' for s in inputs)}), ({''.join(f'{n}, ' for n in numbers)}))"
-    every = (*defaults, *numbers, *flags, *_EVERY)
-    turned = ", layout" if layouts else ""
-    if layouts:
-        facts = _own(every)
-        staging = f"{staging} if layout == {layouts.names[0]!r} else LAYOUTS.staged(SELF, layout, {gather}, {facts})"
-    recorded = f"{gather}, {attributes}, {given}, {returns}, out, stream, preference{turned}"
+    facts = f"{gather}, {attributes}, {given}, {returns}, out, stream, preference, {'layout' if layouts else 'None'}"
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         *seeding,
-        *([] if required else [f"    if {arriving}: return {staging}"]),  # nothing of a call without operands tells
+        # Nothing of a call without operands tells:
+        *([] if required else [f"    if {arriving}: return SERVE(CALL(ENTRY, {facts}))"]),
         "    try:",
-        "        try:",
-        f"            key = ({keys}, element, preference, RAW(CHECK))",
-        "            entry = CACHE.get(key)",
-        # not an array, or a list for an attribute:
-        "        except Exception: key = entry = None",
-        "        if entry is None:",
-        f"            symbol = TRACED({name!r}, {gather}, {attributes})",
-        "            if symbol is not None: return symbol",
-        f"            if {arriving}: return {staging}",
-        f"            entry = NEW(key, {gather}, {attributes}, {returns}, preference{turned})",
-        *([f"        if entry.package == 'jax' and {arriving}: return {staging}"] if scalars else []),
+        f"        key = ({keys})",
+        "        found = CACHE.get(key)",
+        "    except Exception: key = found = None",  # not an array, or a list for an attribute
+        "    if found is None:",
+        f"        call = CALL(ENTRY, {facts})",
+        "        interpreter = CLAIMED(call)",
+        "        if interpreter is not None: return interpreter.serve(call)",
+        "    try:",
+        "        if found is None: found = ENTRY.kept(key, call)",
+        *([f"        if found.package == 'jax' and {arriving}: return SERVE(CALL(ENTRY, {facts}))"] if scalars else []),
         *_indented(direct),
         *_indented(_making(outs) if outs else ["    if out is not None: raise NO_OUT"]),
-        f"        entry.plan.run(entry.args({passed}{''.join(f', {s.name}={s.local}' for s in wanted)}), None, stream)",
+        f"        found.plan.run(found.args({passed}{''.join(f', {s.name}={s.local}' for s in wanted)}), None, stream)",
         *_indented(learn),
         *_indented([handed_over] if outs and inputs else []),
-        f"        return {result}" if len(results) <= 1 else f"        return RESULT(({result}), entry)",
-        "    except RECORDED as error: said = error",
-        f"    return ROUTE(SELF, said, entry, {recorded})",
-        f"def routed({', '.join(head)}, *, {', '.join(keywords)}):",
-        *seeding,
-        f"    return ROUTE(SELF, None, None, {recorded})",
+        f"        return {result}" if len(results) <= 1 else f"        return found.result(({result}))",
+        f"    except RECORDED as error: call = CALL(ENTRY, {facts}, found, error)",
+        "    return RECORD(call)",
         f"def grown({', '.join([*(s.local for s in inputs), *numbers])}): return ({grown},)",
     ]
-    # In a forked child entries of CUDA plans would make outputs first, which fails in CuPy; a new one is refused by us.
-    cache: dict[Any, Entry] = records()
-
-    def chosen(arrays: Any, attributes: Any) -> tuple[type[Plan], dict[str, Any]]:
-        """The plan that serves a call, and the attributes that it is given."""
-        serving, own = _serving(plan, fixed, overloads, arrays)
-        left = () if serving is plan else [k for k, v in attributes.items() if v is defaults.get(k, UNSET)]
-        return serving, {k: v for k, v in attributes.items() if v is not UNSET and k not in left} | dict(own)
-
-    def stage(arrays: Any, attributes: Any, numbers: Any, returns: Any, options: Any) -> Any:
-        arrays = unwrapped(arrays) if wraps(arrays.values()) else arrays
-        serving, given = chosen(arrays, attributes)
-        return staged_for("jax")(name, serving, *asked_for(serving, arrays, given, returns), arrays, numbers, options)
-
-    def new(key: Any, arrays: Any, attributes: Any, returns: Any, preference: Any, layout: Any = None) -> Entry:
-        if isinstance(preference, Routed) or stands_in(arrays.values()) or wraps(arrays.values()):
-            raise RecordedError(f"{name}: a call of baracuda_py.torch")
-        turned = layouts.turned(layout) if layouts else ()
-        arrays = layouts.views(arrays, turned) if turned else arrays
-        serving, given = chosen(arrays, attributes)
-        entry = entry_of(serving, arrays, given, returns, preference, follows, turned, layouts)
-        names = {s.name for s in (*arrays_of(serving.args), *scalars_of(serving.args))}
-        if not {*held, *scalars} <= names:  # an overload may have fewer scalars
-            args, entry.direct = entry.args, None
-            entry.args = lambda **g: args(**{n: g[n] for n in names & g.keys()})
-        return entry if key is None else keep(cache, key, entry, _CAPACITY)
-
+    entry = Entry(
+        name, plan, fixed, overloads, defaults, scalars, follows, layouts, at,
+        reads=tuple([s.name if s in served else "None" for s in arrays_of(plan.args) if s.reads]),
+        arrays=tuple(held), outs=tuple([s.name for s in wanted]), results=tuple([s.name for s in results]),
+        flags=frozenset(flags),
+    )  # fmt: skip
     names: dict[str, Any] = {
-        **NAMES, "RAW": raw, "CHECK": check, "TRACED": _traced, "RECORDED": RecordedError, "ROUTE": route,
-        "STAGED": staged, "STAGE": stage, "KEYED": keyed, "STREAM": stream_of,
-        "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "CACHE": cache, "NEW": new, "GIVEN": given_outputs,
-        "ORDINAL": ordinal, "RESULT": result_of, "ON_STREAM": _on_stream, "MISS": MISS,
-        "HANDED": _handed, "TYPES": _types, "LAST": channels_last, "LAYOUTS": layouts, "UNEXPECTED": unexpected,
+        **NAMES, "RAW": raw, "CHECK": check, "ENTRY": entry, "CACHE": entry.cache, "CALL": Call, "CLAIMED": claimed,
+        "SERVE": serve, "RECORD": recorded, "RECORDED": RecordedError, "INNERMOST": innermost, "STAGED": staged, "KEYED": keyed,
+        "STREAM": stream_of, "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "ORDINAL": ordinal,
+        "MISS": MISS, "TYPES": _types, "LAST": channels_last, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)
-    function = names["SELF"] = names[name]  # a keyword may have the function's own name
+    function = entry.function = names["SELF"] = names[name]  # a keyword may have the function's own name
+    entry.grown = names["grown"]
     function.__module__ = plan.__module__
     function.__qualname__ = name
     function.__doc__ = doc or plan.__doc__
-    function.chosen, function.routed, function.grown = chosen, names["routed"], names["grown"]
-    function.layouts, function.local = layouts, at
-    function.reads = tuple([s.name if s in served else "None" for s in arrays_of(plan.args) if s.reads])
-    function.entry, function.outs = partial(new, None), tuple([s.name for s in wanted])
-    function.results = tuple([s.name for s in results])
-    function.flags = frozenset(flags)
+    function.entry = entry
     if follows:
         FOLLOWS[plan] = follows
     shown = [*(s.local for s in inputs), *defaults, *numbers, *flags, *(["layout"] if layouts else []), *_EVERY]
     said = taken(plan, inputs, list(defaults), flags)
-    function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, function.results, flags)}
+    function.__annotations__ = {n: said[n] for n in shown} | {"return": returned(plan, entry.results, flags)}
     return marked(function, plan, fixed)  # type: ignore[no-any-return]
+
+
+def entry_of(function: Callable[..., Any]) -> Entry:
+    """What a generated function has beside its signature."""
+    return function.entry  # type: ignore[attr-defined, no-any-return]
 
 
 def _seeding(plan: type[Plan], name: str, operands: Sequence[str]) -> list[str]:
@@ -254,39 +193,15 @@ def _named(values: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{n!r}: {value}" for n, value in values.items()) + "}"
 
 
-def _own(names: Iterable[str]) -> str:
-    """A dict of locals by their names, as source."""
-    return _named({n: n for n in names})
-
-
-Overload: TypeAlias = "tuple[type[Plan], Mapping[str, Any]]"
-
-
-def _serving(plan: type[Plan], fixed: Mapping[str, Any], overloads: Sequence[Overload], arrays: Any) -> Overload:
-    """The overload that serves an element of the arrays, else the function's own plan."""
-    found = {read(a, name).element for name, a in arrays.items() if a is not None and overloads}
-    for one, facts in overloads:
-        kind = facts.get("kind")
-        if any(row.serves(kind, element) for row in one.variants for element in found):
-            return one, facts
-    return plan, fixed
-
-
-def _traced(name: str, operands: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
-    """What operands that stand for arrays make of the call, or None; see `keywords.traced`."""
-    given = {n: value for n, value in attributes.items() if value is not UNSET}
-    return traced(name, [value for value in operands.values() if value is not None], given)
-
-
 def _making(outs: Sequence[str]) -> list[str]:
     """Lines that make the outputs, or take them as given."""
     made = "; ".join(f"{n} = make_{n}()" for n in outs)
     return [
-        f"    {', '.join(f'make_{n}' for n in outs)}, = entry.makers",
+        f"    {', '.join(f'make_{n}' for n in outs)}, = found.makers",
         f"    if out is None and stream is None: {made}",
-        f"    elif stream is None: {', '.join(outs)}, = GIVEN(entry, out)",
+        f"    elif stream is None: {', '.join(outs)}, = found.outputs(out)",
         "    else:",
-        f"        with ON_STREAM(entry, stream): {', '.join(outs)}, = GIVEN(entry, out)",
+        f"        with found.on_stream(stream): {', '.join(outs)}, = found.outputs(out)",
     ]
 
 
@@ -315,80 +230,3 @@ def _types_of(fields: Sequence[dataclasses.Field[Any]]) -> Iterator[str]:
 
 def _types(value: Any) -> Any:
     return tuple([_types(item) for item in value]) if type(value) is tuple else type(value)
-
-
-def entry_of(
-    plan: type[Plan], arrays: Mapping[str, Any], given: Mapping[str, Any], returns: Mapping[str, bool],
-    preference: Any, follows: str = "", turned: Sequence[str] = (), layouts: Any = None,
-) -> Entry:  # fmt: skip
-    """The entry of calls like this one. `turned` are operands that `arrays` has views of, as `layouts` makes them."""
-    desc, outputs = asked_for(plan, arrays, given, returns)
-    lead = next(
-        (a for v in arrays.values() for a in (v if isinstance(v, (list, tuple)) else [v]) if a is not None), None
-    )
-    device = resolve_device().ordinal if lead is None else ordinal(lead)
-    chosen = plan.select(desc, preference, device="cpu" if device < 0 else device)
-    last = bool(follows) and channels_last(arrays[follows])
-    makers: list[Callable[[], Any]] = []
-    names: list[str] = []
-    for spec, kind, shapes in outputs:
-        if shapes is None:
-            makers.append(nothing)
-        else:
-            shapes = tuple(map(layouts.shape, shapes)) if spec.name in turned else shapes
-            many = [maker(lead, shape, kind, device, last and 4 <= len(shape) <= 5) for shape in shapes]
-            makers.append(partial(make_all, many) if spec.many else many[0])
-            names.append(spec.name)
-    views = partial(layouts.views, turned=turned) if turned else None
-    direct = chosen.runner.direct(tuple(makers), lead, views) if makers else None
-    kinds = tuple(output.element for output in outputs)
-    listed = [bool(output.spec.many) for output in outputs if output.shapes is not None] == [True]
-    args: Callable[..., Any] = plan.args if views is None else lambda **given: plan.args(**views(given))
-    return Entry(chosen, args, package_name(type(lead)), tuple(names), tuple(makers), kinds, direct, listed)
-
-
-def _on_stream(entry: Entry, stream: Any) -> Any:
-    return allocating(entry.package, entry.plan.device.ordinal, stream)
-
-
-def _handed(entry: Entry, values: Sequence[Any], lead: Any, out: Any, stream: Any) -> list[Any]:
-    """All outputs; those that the caller did not give are handed over on the stream that writes them."""
-    own = out.values() if isinstance(out, Mapping) else out if isinstance(out, (list, tuple)) else (out,)
-    with _on_stream(entry, stream):
-        return [
-            value if any(value is one for one in own) else handed(value, kind, lead)
-            for value, kind in zip(values, entry.kinds, strict=True)
-        ]
-
-
-def given_outputs(entry: Entry, out: Any) -> list[Any]:
-    """The caller's outputs, in declaration order; a mapping may leave some to be made."""
-    if out is None:
-        given = {}
-    elif isinstance(out, Mapping):
-        unknown = set(out) - set(entry.names)
-        if unknown:
-            raise InvalidProblemError(f"out= names {sorted(unknown)}; the outputs are {list(entry.names)}")
-        given = {name: out[name] for name in entry.names if name in out}
-    else:
-        values = list(out) if isinstance(out, (list, tuple)) else [out]
-        if entry.listed and not (len(values) == 1 and isinstance(values[0], (list, tuple))):
-            values = [values]
-        if len(values) != len(entry.names):
-            raise InvalidProblemError(
-                f"out= must give {len(entry.names)} arrays ({', '.join(entry.names)}), got {len(values)}"
-            )
-        given = dict(zip(entry.names, values, strict=True))
-    names = iter(entry.names)
-    result = []
-    for make in entry.makers:
-        name = None if make is nothing else next(names)
-        result.append(given[name] if name in given else make())
-    return result
-
-
-def result_of(values: tuple[Any, ...], entry: Entry) -> Any:
-    """What a function returns of the outputs that it may have."""
-    if len(entry.names) == 1:
-        return next(v for v in values if v is not None)
-    return tuple(v for v in values if v is not None)

@@ -21,9 +21,9 @@ from .doc import Doc
 from .dump import dumped
 from .errors import BaracudaError, UnknownKeywordError
 from .execution import rehearsal
+from .interpreters import Symbols, arriving, interpreting, symbol_of
 from .misfits import raise_explained
 from .one_device import check_one_device
-from .routed import arrived
 from .signatures import completed
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -202,7 +202,7 @@ def marked(function: F, plan: Any, fixed: Mapping[str, Any]) -> F:
 
 
 def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
-    """Marks a function written by hand as a functional entry of `plan`; it is one of symbols, too (see `traced`).
+    """Marks a function written by hand as a functional entry of `plan`; it is one of symbols, too.
 
     Flags are True or False. Another argument that its annotation does not take is named where the function fails by an
     error that is not ours.
@@ -211,7 +211,13 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
     def mark(function: F) -> F:
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            args, given = arrived(args, given)
+            args, given, interpreter = arriving(args, given)
+            if interpreter is not None:
+                with interpreting(interpreter):
+                    return served(args, given)
+            return served(args, given)
+
+        def served(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
             try:
                 if draws and "key" in given:
                     unknown = {word: given.pop(word) for word in set(given) - set(shown.parameters)}
@@ -225,12 +231,11 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
                     rehearsal()(function, args, given)
                 return function(*args, **given)
             except Exception as error:
-                try:
-                    made = traced(call.__name__, args, given)
-                except BaracudaError as symbolic:
-                    raise symbolic from None  # of the symbols, not of the arrays that they are not
-                if made is not None:
-                    return made
+                if (symbol := symbol_of((*args, *given.values()))) is not None:
+                    try:
+                        return Symbols(symbol).make(call.__name__, args, given)
+                    except BaracudaError as symbolic:
+                        raise symbolic from None  # of the symbols, not of the arrays that they are not
                 if type(error) is TypeError and words is not None and (others := [n for n in given if n not in words]):
                     raise unexpected(named, others) from None
                 raise_explained(error, shown, args, given)
@@ -251,15 +256,6 @@ def _words(function: Callable[..., Any]) -> frozenset[str] | None:
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     return frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
-
-
-def traced(name: str, args: Iterable[Any], given: Mapping[str, Any]) -> Any:
-    """What an operand that stands for arrays makes of a call by its `__baracuda_function__`; None if there is none."""
-    for value in (*args, *given.values()):
-        make = getattr(type(value), "__baracuda_function__", None)
-        if make is not None:
-            return make(value, name, tuple(args), given)
-    return None
 
 
 def name_keywords(cls: type) -> None:

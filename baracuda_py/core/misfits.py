@@ -20,7 +20,6 @@ from .errors import BaracudaError, InvalidProblemError
 from .intake import stream_pointer
 from .memory import lacking
 from .preference import PlanPreference
-from .routed import Routed
 from .views import VIEWED, no_views
 
 _ONE_OF = re.compile(r" \| (?![^\[]*\])")  # between the alternatives of an annotation, not inside of brackets
@@ -131,5 +130,5 @@ _TAKES: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "DType": ("an element", lambda name, value: ElementKind.of(value)),
     "Out": ("an array", _out),
     "Stream": ("a stream", lambda name, value: stream_pointer(value)),
-    "PlanPreference": ("a PlanPreference", _is(PlanPreference, Routed)),
+    "PlanPreference": ("a PlanPreference", _is(PlanPreference)),
 }

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .args import arrays_of
+from .call import resolve
 from .errors import RecordedError
-from .functional import entry_of, given_outputs
-from .routed import Routed
+from .functional import entry_of
 
 
 def refuse_call(
@@ -18,17 +18,14 @@ def refuse_call(
 
     It returns no optional outputs. A call that is recorded or traced is left to whoever does that.
     """
-    preference = preference.preference if isinstance(preference, Routed) else preference
-    plan, given = function.chosen(arrays, attributes)  # type: ignore[attr-defined]
+    plan, given = entry_of(function).chosen(arrays, attributes)
     outs = [spec for spec in arrays_of(plan.args) if spec.role == "out"]
     try:
-        entry = entry_of(plan, arrays, given, {spec.name: False for spec in outs if spec.optional}, preference)
+        found = resolve(plan, arrays, given, {spec.name: False for spec in outs if spec.optional}, preference)
         if out is None:
             return
-        args = entry.args(
-            **arrays, **{spec.name: one for spec, one in zip(outs, given_outputs(entry, out), strict=True)}
-        )
+        args = found.args(**arrays, **{spec.name: one for spec, one in zip(outs, found.outputs(out), strict=True)})
     except RecordedError:
         return
-    if (error := entry.plan.can_implement(args).error) is not None and not isinstance(error, RecordedError):
+    if (error := found.plan.can_implement(args).error) is not None and not isinstance(error, RecordedError):
         raise error

@@ -8,7 +8,7 @@ has been found right is remembered, so a call like it costs its key.
 
 from __future__ import annotations
 
-import contextvars
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ from typing import Any
 from ..interop.arrays import Reading, package_name, read
 from ..interop.torch_rules import followed
 from .args import arrays_of
+from .call import Call
 from .errors import BaracudaError, InvalidProblemError, RecordedError
-from .functional import given_outputs, result_of
+from .interpreters import innermost, interpreting
 from .memo import keep, records
 from .one_device import arrays_within, is_array
 from .outputs import allocating, maker
-from .routed import Routed
 from .tensor import View, shares_memory
 
 _CAPACITY = 4096
@@ -63,40 +63,32 @@ class Outs:
             self.written.update(name for name, twin in self.twins.items() if _touch(view, twin))
 
 
-class Rehearsed(Routed):
-    """A preference that has calls checked and not run."""
+class Rehearsal:
+    """The interpreter that has calls checked and not run."""
 
-    def __init__(self, preference: Any, outs: Outs) -> None:
-        super().__init__(preference)
+    def __init__(self, outs: Outs) -> None:
         self.outs = outs
 
-    def around(self, preference: Any) -> Rehearsed:
-        """The same of another preference."""
-        return Rehearsed(preference, self.outs)
-
-    def serve(
-        self, function: Any, error: Any, entry: Any, arrays: Mapping[str, Any], attributes: Mapping[str, Any],
-        scalars: Mapping[str, Any], returns: Mapping[str, Any], out: Any, stream: Any, preference: Any,
-        layout: Any = None,
-    ) -> Any:  # fmt: skip
+    def serve(self, call: Call) -> Any:
         """What the call would return, with nothing in it; raises what the call would raise."""
-        entry = function.entry(arrays, attributes, returns, self.preference, layout)
-        if not function.outs and out is not None:
-            raise InvalidProblemError(f"{function.__name__} works in place and takes no out=")
-        with allocating(entry.package, entry.plan.device.ordinal, stream):
-            made = dict(zip(function.outs, given_outputs(entry, out), strict=True))
-        args = entry.args(**arrays, **scalars, **made)
+        entry, arrays = call.entry, call.arrays
+        found = entry.resolved(call)
+        if not entry.outs and call.out is not None:
+            raise InvalidProblemError(f"{entry.name} works in place and takes no out=")
+        with found.on_stream(call.stream):
+            made = dict(zip(entry.outs, found.outputs(call.out), strict=True))
+        args = found.args(**arrays, **call.scalars, **made)
         try:
-            views = entry.plan.plan_layout(args)[2]
+            views = found.plan.plan_layout(args)[2]
         except BaracudaError as refused:
             raise self._told(refused, made) from None
-        specs = arrays_of(entry.plan.args)
+        specs = arrays_of(found.plan.args)
         self.outs.follow(
             _views(views[spec.name] for spec in specs if spec.reads),
             _views(views[spec.name] for spec in specs if spec.writes),
         )
-        results = tuple([{**arrays, **made}[name] for name in function.results])
-        return results[0] if len(results) == 1 else result_of(results, entry)
+        results = tuple([{**arrays, **made}[name] for name in entry.results])
+        return results[0] if len(results) == 1 else found.result(results)
 
     def _told(self, error: BaracudaError, made: Mapping[str, Any]) -> BaracudaError:
         """The error of a call, which names its own output, with the name of the one that was given for it."""
@@ -108,12 +100,9 @@ class Rehearsed(Routed):
         return error
 
 
-_current: contextvars.ContextVar[Rehearsed | None] = contextvars.ContextVar("rehearsed", default=None)
-
-
-def current() -> Rehearsed | None:
-    """The preference of the function that is gone through now: for calls inside that are told of none."""
-    return _current.get()
+def rehearsing() -> bool:
+    """Whether a function is gone through now, whose arrays have nothing in them."""
+    return isinstance(innermost(), Rehearsal)
 
 
 def rehearse(function: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> None:
@@ -122,7 +111,7 @@ def rehearse(function: Callable[..., Any], args: tuple[Any, ...], given: dict[st
     Calls that torch records, JAX's arrays, which are no outputs, and functions of the caller, which would be called
     twice, are left to the calls.
     """
-    if isinstance(given.get("preference"), Routed) or followed([*args, *given.values()]):
+    if innermost() is not None or followed([*args, *given.values()]):
         return
     outs = {name: view for name, one in _named(given["out"]) if (view := _seen(one)) is not None}
     _check_apart(outs)
@@ -149,14 +138,9 @@ def rehearse(function: Callable[..., Any], args: tuple[Any, ...], given: dict[st
 
 
 def _go_through(function: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any], outs: Outs) -> None:
-    rehearsed = Rehearsed(given.get("preference"), outs)
-    token = _current.set(rehearsed)
-    try:
-        function(*args, **{**given, "preference": rehearsed})
-    except RecordedError:
-        pass  # whoever records the call says what is wrong with it
-    finally:
-        _current.reset(token)
+    # Whoever records a call says what is wrong with it.
+    with interpreting(Rehearsal(outs)), contextlib.suppress(RecordedError):
+        function(*args, **given)
 
 
 def _check_apart(outs: Mapping[str, View]) -> None:

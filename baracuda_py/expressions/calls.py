@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..core.checked import shown
-from ..core.composed import may_grow, recorder
+from ..core.composed import may_grow
 from ..core.dispatch import SCALAR_TAGS
 from ..core.errors import InvalidProblemError
+from ..core.functional import entry_of
+from ..core.interpreters import Composed, recorder
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..core.numbers import LEAST, MOST
@@ -109,8 +111,8 @@ class Call:
 
         Of numbers those have one that `numbers_learned` names.
         """
-        record = recorder(values)
-        if record is None:
+        found = recorder(values)
+        if found is None:
             return self.run(values, out, stream, preference)
         arrays, numbers = self.split(values, self.roles(values))
         floats = tuple(n for n, value in arrays.items() if read(value, n).element.is_float)
@@ -124,7 +126,7 @@ class Call:
             return self.vjp(dy, *(held[name] for name in self.inputs), wrt=wanted)
 
         given = {**dict(zip(self.inputs, values, strict=True)), "out": out, "stream": stream, "preference": preference}
-        return record(formula, backward, given, wanted, False, None)
+        return found.compose(Composed(formula, backward, given, wanted, False, None))
 
     def numbers_learned(self, numbers: Mapping[str, Any]) -> tuple[str, ...]:
         """The numbers of a call that are 0-d arrays of floats whose gradient autograd or JAX may want."""
@@ -149,9 +151,9 @@ class Call:
 
 def by_names(function: Callable[..., Any]) -> Callable[..., Any]:
     """A functional entry whose keywords are a user's names, which none of its parameters has."""
-    local: Mapping[str, str] = function.local  # type: ignore[attr-defined]
-    asked = {f"return_{name}": f"return_{local[name]}" for name in function.outs}  # type: ignore[attr-defined]
-    places = {name: place for name, place in {**asked, **local}.items() if place != name}
+    entry = entry_of(function)
+    asked = {f"return_{name}": f"return_{entry.local[name]}" for name in entry.outs}
+    places = {name: place for name, place in {**asked, **entry.local}.items() if place != name}
 
     def call(*args: Any, **given: Any) -> Any:
         return function(*args, **{places.get(name, name): value for name, value in given.items()})
@@ -161,7 +163,7 @@ def by_names(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _in_order(function: Callable[..., Any], inputs: tuple[str, ...], roles: Roles) -> Callable[..., Any]:
     """A functional entry, which takes arrays and then numbers by keyword, as a function of inputs in order."""
-    places = [function.local[name] for name in inputs]  # type: ignore[attr-defined]
+    places = [entry_of(function).local[name] for name in inputs]
     passed = [place for place, role in zip(places, roles, strict=True) if role == ARRAY]
     passed += [f"{place}={place}" for place, role in zip(places, roles, strict=True) if role != ARRAY]
     options = ("out", "stream", "preference")

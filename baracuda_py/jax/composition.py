@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,18 +10,17 @@ from jax import numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from ..core.errors import UnsupportedError
+from ..core.interpreters import Composed
 from ..interop.jax_arrays import staging
 from .gradients import conjugate, cotangent
 
 
-def call(
-    function: Callable[..., Any], backward: Callable[..., Any], given: Mapping[str, Any], operands: Sequence[str],
-    result: bool, reads: Sequence[str] | None,
-) -> Any:  # fmt: skip
-    """The result of `function(**given)`, whose gradients for `operands` are what `backward` makes.
+def compose(call: Composed) -> Any:
+    """The result, whose gradients for the call's operands are what its `backward` makes.
 
     All values are kept for it, whatever it `reads`: XLA drops those that nothing uses.
     """
+    function, given, operands = call.function, call.given, call.operands
     names = [n for n, value in given.items() if isinstance(value, (jax.Array, np.ndarray))]
     facts = {n: value for n, value in given.items() if n not in names}
 
@@ -39,16 +37,16 @@ def call(
                 )
         values = [primal.value for primal in primals]
         y = made(*values)
-        return y, (values, y if result else None)
+        return y, (values, y if call.result else None)
 
     def pull(residuals: Any, dy: Any) -> tuple[Any, ...]:
         values, y = residuals
         if isinstance(dy, SymbolicZero):
             return (None,) * len(names)
         more = {n: value for n, value in facts.items() if n not in ("out", "stream")}
-        more |= {"y": y} if result else {}
+        more |= {"y": y} if call.result else {}
         with staging():
-            grads = backward(conjugate(dy), **dict(zip(names, values, strict=True)), **more)
+            grads = call.backward(conjugate(dy), **dict(zip(names, values, strict=True)), **more)
         found = dict(zip(operands, grads if isinstance(grads, tuple) else (grads,), strict=True))
         return tuple(cotangent(found[n], x) if n in found else None for n, x in zip(names, values, strict=True))
 

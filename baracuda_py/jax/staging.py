@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,18 +13,21 @@ import numpy as np
 from jax import numpy as jnp
 
 from ..core.args import Operand, arrays_of, scalars_of
+from ..core.call import Call
 from ..core.checked import shown
 from ..core.dispatch import host_number, scalar_view
 from ..core.doc import Doc
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, UnsupportedError
+from ..core.interpreters import Composed
 from ..core.memo import keep
 from ..core.plan import Plan
 from ..core.preference import DEFAULT, PlanPreference
-from ..core.problem import Output
+from ..core.problem import Output, asked_for
 from ..core.signatures import with_key
 from ..interop import jax_arrays
 from ..interop.arrays import package_name
+from .composition import compose
 from .gradients import function
 from .problem import Buffer, Problem
 
@@ -32,19 +35,33 @@ _CAPACITY = 4096
 _WIDENED = (ElementKind.I8, ElementKind.I16, ElementKind.U8, ElementKind.U16, ElementKind.U32)
 
 
-def call(
-    name: str, plan: type[Plan], desc: Any, outputs: Sequence[Output], operands: Mapping[str, Any],
-    scalars: Mapping[str, Any], options: Mapping[str, Any],
-) -> Any:  # fmt: skip
-    """The outputs of a functional call on traced arrays: one, or a tuple of those asked for and of operands updated.
+class Stage:
+    """The interpreter of calls that become part of a program of JAX's."""
 
-    options: out=, stream= and preference=.
-    """
-    if options["out"] is not None:
+    def serve(self, call: Call) -> Any:
+        """The outputs of a call on traced arrays: one, or a tuple of those asked for and of operands updated."""
+        entry, layouts = call.entry, call.entry.layouts
+        if layouts and call.layout != layouts.names[0]:
+            return layouts.staged(call)
+        plan, given = entry.chosen(call.arrays, call.attributes)
+        desc, outputs = asked_for(plan, call.arrays, given, call.returns)
+        return _staged(call, plan, desc, outputs)
+
+    def compose(self, composed: Composed) -> Any:
+        """The result of a function of several calls."""
+        return compose(composed)
+
+
+STAGE = Stage()
+
+
+def _staged(call: Call, plan: type[Plan], desc: Any, outputs: Sequence[Output]) -> Any:
+    name, operands = call.entry.name, call.arrays
+    if call.out is not None:
         raise InvalidProblemError(f"{name}: out= cannot be had of a call that JAX traces: its arrays are immutable")
-    if options["stream"] is not None:
+    if call.stream is not None:
         raise InvalidProblemError(f"{name}: stream= cannot be had of a call that JAX traces: XLA chooses it")
-    preference = DEFAULT if options["preference"] is None else options["preference"]
+    preference = DEFAULT if call.preference is None else call.preference
     if not isinstance(preference, PlanPreference):
         raise InvalidProblemError(f"{name}: preference must be a PlanPreference or None, got {shown(preference)}")
     made = {
@@ -65,7 +82,7 @@ def call(
     numbers, traced = [], []
     defaults = {field.name: field.default for field in dataclasses.fields(plan.args)}
     for spec in scalars_of(plan.args):
-        value = scalars.get(spec.name, defaults[spec.name])  # an overload may have more of them
+        value = call.scalars.get(spec.name, defaults[spec.name])  # an overload may have more of them
         if isinstance(value, (jax.Array, np.ndarray)):
             value = _array(value, spec.name)
             traced.append((spec.name, Buffer((), _number_element(value, spec))))

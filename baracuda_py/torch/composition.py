@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..core.errors import UnsupportedError
+from ..core.interpreters import Composed
 from ..interop.torch_rules import transformed
 from .prepared import spread, undifferentiable
 from .recording import Once
@@ -14,19 +15,16 @@ from .untyped import torch
 from .vjp import no_gradient
 
 
-def call(
-    function: Callable[..., Any], backward: Callable[..., Any], given: Mapping[str, Any], operands: Sequence[str],
-    result: bool, reads: Sequence[str] | None,
-) -> Any:  # fmt: skip
-    """The result of `function(**given)`, recorded where an operand requires a gradient, or is transformed."""
-    name = function.__name__
+def compose(call: Composed) -> Any:
+    """The result, recorded where an operand requires a gradient, or is transformed."""
+    name, given, operands = call.function.__name__, call.given, call.operands
     tensors = {n: value for n, value in given.items() if isinstance(value, torch.Tensor)}
     grown = [n for n, value in tensors.items() if value.requires_grad] if torch.is_grad_enabled() else []
     inside = any(map(transformed, tensors.values()))
     others = spread(value for n, value in given.items() if n not in tensors)
     apart = any(isinstance(value, torch.Tensor) and transformed(value) for value in others)
     if apart or not (grown or inside) or (torch.autograd.forward_ad._current_level >= 0 and not inside):
-        return function(**given)
+        return call.function(**given)
     for n in grown:
         if n not in operands:
             raise no_gradient(name, n)
@@ -35,8 +33,9 @@ def call(
             f"{name}: out= takes no part in autograd, nor in a transformation; leave it out, or call under "
             "torch.no_grad()"
         )
-    seen = {n for n in tensors if reads is None or n not in operands or n in reads}
-    job = _Job(function, backward, {n: v for n, v in given.items() if n not in tensors}, operands, seen, result)
+    seen = {n for n in tensors if call.reads is None or n not in operands or n in call.reads}
+    facts = {n: v for n, v in given.items() if n not in tensors}
+    job = _Job(call.function, call.backward, facts, operands, seen, call.result)
     return Composition.apply(job, tuple(tensors), *tensors.values())
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import baracuda_py
 
+from ..core.interpreters import interpreting
 from ..core.one_device import is_array
-from ..core.routed import Routed
 from ..interop.dynamo import opaque
 from ..interop.torch_rules import settled
 from .autocast import cast_operands
+from .routing import RECORD
 from .untyped import torch
 
 _modes, _autocast = torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled
@@ -27,7 +28,6 @@ def mirrored(name: str) -> Any:
 
 
 def _wrapped(name: str, function: Any) -> Any:
-    routed = getattr(function, "routed", function)  # of a generated function, which one written by hand calls in turn
     placed = "like" in inspect.signature(function).parameters
 
     def call(*args: Any, **given: Any) -> Any:
@@ -38,8 +38,8 @@ def _wrapped(name: str, function: Any) -> Any:
         if _modes():  # which see ops, not what these do to memory
             args = tuple([settled(value) for value in args])
             given = {key: settled(value) for key, value in given.items()}
-            given["preference"] = Routed(given.get("preference"))
-            return routed(*args, **given)
+            with interpreting(RECORD):
+                return function(*args, **given)
         return function(*args, **given)
 
     functools.update_wrapper(call, function, updated=())

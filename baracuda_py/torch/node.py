@@ -17,7 +17,7 @@ from ..core.functional import FOLLOWS
 from ..core.outputs import channels_last
 from .operation import Operation
 from .prepared import Prepared, gathered, layout_of, spread, undifferentiable
-from .schema import Call
+from .schema import OpCall
 from .untyped import torch
 from .vjp import Gradient, gradient_of, laid, lies_transposed, no_gradient
 
@@ -42,7 +42,7 @@ class Job:
     """
 
     def __init__(
-        self, pulled: Pulled, op: Operation, gradient: Gradient, call: Call, reads: Sequence[str],
+        self, pulled: Pulled, op: Operation, gradient: Gradient, call: OpCall, reads: Sequence[str],
         numbers: Sequence[str], turned: Sequence[str] = (), layouts: Any = None,
     ) -> None:  # fmt: skip
         self.gradient, self.preference, self.pulled = gradient, call.preference, pulled
@@ -61,7 +61,7 @@ class Job:
         self.zeros = [None if t is None else (tuple(t.shape), t.dtype, t.device) for t in spread(held)]
         self.backs: dict[Any, Back | None] = {}
 
-    def _order(self, reads: Sequence[str], numbers: Sequence[str], call: Call) -> None:
+    def _order(self, reads: Sequence[str], numbers: Sequence[str], call: OpCall) -> None:
         """Where the plan's operands and numbers are among those given: `plain` if they are just these."""
         self.moved = [reads.index(n) if n in reads else None for n in self.forward.inputs]
         self.said = [numbers.index(n) if n in numbers else None for n in self.forward.numbers]
@@ -255,7 +255,7 @@ _apply = super(torch.autograd.Function, Node).apply  # without a look for transf
 
 
 def job_of(
-    pulled: Pulled, op: Operation, call: Call, reads: Sequence[str], numbers: Sequence[str], turned: Sequence[str],
+    pulled: Pulled, op: Operation, call: OpCall, reads: Sequence[str], numbers: Sequence[str], turned: Sequence[str],
     layouts: Any,
 ) -> Job:  # fmt: skip
     """What a node does with a call on plain tensors."""
@@ -265,7 +265,7 @@ def job_of(
     return Job(pulled, op, gradient, call, reads, numbers, turned, layouts)
 
 
-def record(pulled: Pulled, op: Operation, call: Call) -> dict[str, Any]:
+def record(pulled: Pulled, op: Operation, call: OpCall) -> dict[str, Any]:
     """A call on plain tensors as a node; the outputs by name."""
     names = [s.name for s in arrays_of(op.plan.args) if s.reads]
     job = job_of(pulled, op, call, names, [s.name for s in scalars_of(op.plan.args)], (), None)

@@ -18,12 +18,12 @@ from .._forking import Mutex
 from ..core import registry
 from ..core.args import Operand, arrays_of
 from ..core.element import ElementKind
-from ..core.functional import FOLLOWS, functional
+from ..core.functional import FOLLOWS, entry_of, functional
 from ..core.memo import memo
 from ..core.plan import PLANS, Plan
 from ..core.solving import solve
 from ..interop.arrays import read
-from .schema import Call, Schema
+from .schema import OpCall, Schema
 from .untyped import torch
 
 NAMESPACE = "baracuda"
@@ -64,7 +64,7 @@ class Operation:
 
     # -- a call, by dispatch or at once ------------------------------------------------------------------------------
 
-    def call(self, call: Call) -> dict[str, Any]:
+    def call(self, call: OpCall) -> dict[str, Any]:
         """Through torch's dispatcher: outputs wanted, by name."""
         args, given = self.schema.encode(call)
         try:
@@ -75,7 +75,7 @@ class Operation:
         values = (made,) if len(self.outputs) == 1 else made or ()
         return {s.name: v for s, v in zip(self.outputs, values, strict=True) if s.name in call.wanted}
 
-    def run(self, call: Call, out: Any = None, stream: Any = None) -> dict[str, Any]:
+    def run(self, call: OpCall, out: Any = None, stream: Any = None) -> dict[str, Any]:
         """On memory, without torch's dispatcher; nothing is recorded."""
         if call.swapped:
             out = {**swapped_outputs(self, call, self.descriptor(call)), **(out or {})}
@@ -89,7 +89,7 @@ class Operation:
         flags = {f"return_{s.local}": s.name in wanted for s in self.outputs if s.optional}
         given = {**attributes, **flags, "preference": preference}
         names, function = [s.name for s in self.outputs if s.name in wanted], self.function
-        place = function.local  # type: ignore[attr-defined]
+        place = entry_of(function).local
 
         def run(arrays: Mapping[str, Any], scalars: Mapping[str, Any], **options: Any) -> dict[str, Any]:
             operands = {place[name]: value for name, value in (*arrays.items(), *scalars.items())}
@@ -98,7 +98,7 @@ class Operation:
 
         return run
 
-    def descriptor(self, call: Call, number: Callable[[Any], int] = int) -> Any:
+    def descriptor(self, call: OpCall, number: Callable[[Any], int] = int) -> Any:
         """The descriptor that the call's shapes solve for; `number` makes one of a size that is a trace's symbol."""
         shapes: dict[str, Any] = {}
         elements: dict[str, ElementKind] = {}
@@ -121,7 +121,7 @@ class Operation:
         with torch.no_grad():
             return self.listed(call, self.run(call))
 
-    def listed(self, call: Call, made: Mapping[str, Any]) -> Any:
+    def listed(self, call: OpCall, made: Mapping[str, Any]) -> Any:
         """All outputs in order, those not wanted without elements."""
         lead = next((v for v in map(call.arrays.get, (s.name for s in self.inputs)) if v is not None), None)
         lead = lead[0] if isinstance(lead, (list, tuple)) else lead
@@ -162,13 +162,13 @@ def empty(shape: Sequence[Any], dtype: Any, device: Any, swapped: bool, last: bo
     return torch.empty(shape, dtype=dtype, device=device, **facts)
 
 
-def lead_of(op: Operation, call: Call) -> Any:
+def lead_of(op: Operation, call: OpCall) -> Any:
     """The first tensor of a call, where the results are made."""
     first = next(v for v in (call.arrays.get(s.name) for s in arrays_of(op.plan.args)) if v is not None)
     return first[0] if isinstance(first, (list, tuple)) else first
 
 
-def swapped_outputs(op: Operation, call: Call, desc: Any) -> dict[str, Any]:
+def swapped_outputs(op: Operation, call: OpCall, desc: Any) -> dict[str, Any]:
     """The outputs whose axes 1 and 2 are exchanged in memory."""
     device = lead_of(op, call).device
     named = [s for s in op.outputs if s.name in call.swapped]

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from ..core.args import arrays_of, scalars_of
+from ..core.call import resolve
 from ..core.execution import MISS, nothing
-from ..core.functional import FOLLOWS, entry_of
+from ..core.functional import FOLLOWS
 from .operation import Operation
 from .untyped import torch
 
@@ -29,24 +30,24 @@ class Prepared:
         flags = {s.name: s.name in wanted for s in op.outputs if s.optional}
         views = layouts.views(arrays, turned) if turned else arrays
         follows = FOLLOWS.get(op.plan, "")
-        self.entry = entry_of(op.plan, views, attributes, flags, preference, follows, turned, layouts)
+        self.resolved = resolve(op.plan, views, attributes, flags, preference, follows, turned, layouts)
         if flipped:
             self._flip(flipped, next(a for a in spread(arrays.values()) if a is not None))
         self.inputs = tuple(s.name for s in specs if s.reads)
         self.numbers = tuple(s.name for s in scalars_of(op.plan.args))
         self.outputs = tuple(s.name for s in specs if s.role == "out")
-        self.names = self.entry.names
+        self.names = self.resolved.names
         self.several = len(self.names) > 1
-        self.direct = self.entry.direct
+        self.direct = self.resolved.direct
 
     def _flip(self, names: Sequence[str], lead: Any) -> None:
         """Have results made with their last two axes exchanged in memory."""
-        entry, outputs = self.entry, [s.name for s in arrays_of(self.entry.plan.args) if s.role == "out"]
-        each = zip(outputs, entry.makers, strict=True)
-        entry.makers = tuple(
+        found, outputs = self.resolved, [s.name for s in arrays_of(self.resolved.plan.args) if s.role == "out"]
+        each = zip(outputs, found.makers, strict=True)
+        found.makers = tuple(
             [partial(_transposed, make) if n in names and make is not nothing else make for n, make in each]
         )
-        entry.direct = entry.plan.runner.direct(entry.makers, lead)
+        found.direct = found.plan.runner.direct(found.makers, lead)
 
     def __call__(self, arrays: Sequence[Any], numbers: Sequence[Any]) -> tuple[Any, ...]:
         made = MISS if self.direct is None else self.direct.call(*arrays, *numbers)
@@ -55,17 +56,17 @@ class Prepared:
         return made if self.several else (made,)
 
     def _run(self, arrays: Sequence[Any], numbers: Sequence[Any]) -> tuple[Any, ...]:
-        entry = self.entry
-        made = [make() for make in entry.makers]
+        found = self.resolved
+        made = [make() for make in found.makers]
         held = {**dict(zip(self.inputs, arrays, strict=True)), **dict(zip(self.outputs, made, strict=True))}
-        entry.plan.run(entry.args(**held, **dict(zip(self.numbers, numbers, strict=True))), None, None)
-        if entry.direct is not None:
-            entry.direct.learn(held)
-        return tuple([value for value, make in zip(made, entry.makers, strict=True) if make is not nothing])
+        found.plan.run(found.args(**held, **dict(zip(self.numbers, numbers, strict=True))), None, None)
+        if found.direct is not None:
+            found.direct.learn(held)
+        return tuple([value for value, make in zip(made, found.makers, strict=True) if make is not nothing])
 
     def defaulted(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """The plan's numbers in order, those that are not given being what its declaration says."""
-        fields = {f.name: f.default for f in dataclasses.fields(self.entry.plan.args)}
+        fields = {f.name: f.default for f in dataclasses.fields(self.resolved.plan.args)}
         return tuple([given.get(name, fields[name]) for name in self.numbers])
 
 

@@ -16,7 +16,7 @@ from ..interop.torch_rules import intercepts, recorded
 from .node import record
 from .operation import LIBRARY, LOCK, NAMESPACE, REGISTERED, Operation
 from .prepared import undifferentiable
-from .schema import Call, flattened, unflattened
+from .schema import OpCall, flattened, unflattened
 from .stand_ins import described, stand_ins
 from .transforms import inside, transform
 from .untyped import torch
@@ -86,12 +86,12 @@ def invoke(
     results = gradient.results(wanted, arrays)
     _, tensors = flattened(arrays)
     if inside(tensors):
-        call = Call(arrays, scalars, dict(gradient.attributes), results, preference=preference)
+        call = OpCall(arrays, scalars, dict(gradient.attributes), results, preference=preference)
         return transform(pulled, registered(backward), call)
     traced = is_traced(tensors)
     grown = [t for t in tensors if recorded(t)] if not traced and torch.is_grad_enabled() else []
     if traced or (grown and backward.plan.vjp is not None):
-        call = Call(arrays, scalars, dict(gradient.attributes), results, preference=preference)
+        call = OpCall(arrays, scalars, dict(gradient.attributes), results, preference=preference)
         return registered(backward).call(call) if traced else record(pulled, backward, call)
     run = gradient.run(results, preference)
     out = turned(gradient, results, arrays)
@@ -154,7 +154,7 @@ class End(torch.autograd.Function):  # type: ignore[misc]
         raise no_way(*ctx.names)
 
 
-def traced(op: Operation, call: Call, recording: bool) -> dict[str, Any]:
+def traced(op: Operation, call: OpCall, recording: bool) -> dict[str, Any]:
     """A call in a trace, as an op of torch; what its backward op reads is made beside the outputs."""
     if not recording:
         return registered(op).call(call)

@@ -12,19 +12,20 @@ from typing import Any
 
 from ..core import registry
 from ..core.args import arrays_of
+from ..core.call import Call
 from ..core.checked import shown
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, RecordedError, UnsupportedError
-from ..core.functional import Entry
 from ..core.intake import stream_pointer
+from ..core.interpreters import Composed, interpreting
 from ..core.memo import keep
-from ..core.routed import Routed
 from ..interop.arrays import located
 from ..interop.torch_rules import raw_stream_getter, requires_grad, settled, transformed
+from .composition import compose
 from .node import job_of
 from .operation import Operation, operation
 from .recording import is_traced, pulled, registered, traced
-from .schema import Call
+from .schema import OpCall
 from .stand_ins import described
 from .transforms import inside, transform, written
 from .untyped import torch
@@ -43,64 +44,74 @@ def _tensors(values: Mapping[str, Any]) -> Tensors:
     return found
 
 
-def route(
-    function: Any, error: RecordedError | None, entry: Entry | None, arrays: Mapping[str, Any],
-    attributes: Mapping[str, Any], scalars: Mapping[str, Any], returns: Mapping[str, Any], out: Any, stream: Any,
-    preference: Any, layout: Any = None,
-) -> Any:  # fmt: skip
-    """The result of a call that `error` refused, if it was tried, recorded; raises where it cannot be.
+class Record:
+    """The interpreter of calls that autograd or a trace of torch's records."""
 
-    What a node does with calls of `entry` that require the same gradients is kept there.
-    """
-    name, layouts = function.__name__, function.layouts
-    every = {n: settled(value) for n, value in scalars.items()}
-    operands = _tensors(arrays)
-    held = operands + [(n, value) for n, value in every.items() if isinstance(value, torch.Tensor)]
+    def serve(self, call: Call) -> Any:
+        """The result, recorded; raises where it cannot be, in the words of who refused the call if it was tried."""
+        with interpreting(None):
+            return _recorded(call)
+
+    def compose(self, composed: Composed) -> Any:
+        """The result of a function of several calls."""
+        return compose(composed)
+
+
+RECORD = Record()
+
+
+def _recorded(call: Call) -> Any:
+    """What a node does with calls that require the same gradients is kept with what is `resolved` of them."""
+    entry, layouts, turned = call.entry, call.entry.layouts, call.turned
+    error, out, stream = call.refused, call.out, call.stream
+    if error is not None:
+        error.__traceback__ = None  # whose frames have the arrays, and are of one cycle with it
+    every = {n: settled(value) for n, value in call.scalars.items()}
+    held = _tensors(call.arrays) + [(n, value) for n, value in every.items() if isinstance(value, torch.Tensor)]
     for where, value in held:
         if not isinstance(value, torch.Tensor):
             raise InvalidProblemError(f"{where} must be a torch tensor as others are, got a {type(value).__name__}")
         if not transformed(value) and _has_tangent(value):
             located(value, where)
             raise error or RecordedError(f"{where}: the torch tensor has more to it than its memory")
-    turned = layouts.turned(layout) if layouts else ()
-    seen = layouts.views(arrays, turned) if turned else arrays
-    plan, given = function.chosen(seen, attributes)
+    seen = call.seen
+    plan, given = entry.chosen(seen, call.attributes)
     op = operation(plan)
-    numbers = _own(op, every)
     lists = {n: list(value) if isinstance(value, tuple) else value for n, value in seen.items()}
-    wanted = _wanted(op, seen, returns)
-    call = Call(lists, numbers, given, wanted, (), Routed(preference).preference)
-    outputs = _named(op, call, out)
+    wanted = _wanted(op, seen, call.returns)
+    own = OpCall(lists, _own(op, every), dict(given), wanted, (), call.preference)
+    outputs = _named(op, own, out)
     for where, value in _tensors(outputs or {}):
         if requires_grad([value]) and torch.is_grad_enabled():
             located(value, where)  # raises
     views = layouts.views(outputs, turned) if turned and outputs else outputs
     if inside([value for _, value in held]):
         writes = op.schema.mutates or outputs
-        made = written(op, name, call, views, stream) if writes else transform(pulled, registered(op), call)
+        made = written(op, entry.name, own, views, stream) if writes else transform(pulled, registered(op), own)
         made = {**layouts.views(made, turned), **(outputs or {})} if turned else made
-        return _results(op, call, made, arrays)
-    recording = _is_recorded(op, name, call, held, out)
+        return _results(op, own, made, call.arrays)
+    recording = _is_recorded(op, entry.name, own, held, out)
     if recording and not is_traced([value for _, value in held]):
-        _check_stream(name, stream, held)
-        job = job_of(pulled, op, call, function.reads, tuple(every), turned, layouts)
-        if entry is not None and out is stream is None and all(n is scalars[k] for k, n in every.items()):
-            keep(entry.jobs, function.grown(**_by_place(function, {**arrays, **scalars})), job, _CAPACITY)
-        return job.node(tuple(every.values()), [arrays.get(n) for n in function.reads])
-    call.swapped = tuple(n for n in turned if n in wanted and n not in (outputs or {}))
+        _check_stream(entry.name, stream, held)
+        job = job_of(pulled, op, own, entry.reads, tuple(every), turned, layouts)
+        kept = call.resolved
+        if kept is not None and out is stream is None and all(n is call.scalars[k] for k, n in every.items()):
+            keep(kept.jobs, entry.grown(**_by_place(call)), job, _CAPACITY)
+        return job.node(tuple(every.values()), [call.arrays.get(n) for n in entry.reads])
+    own.swapped = tuple(n for n in turned if n in wanted and n not in (outputs or {}))
     if is_traced([value for _, value in held]):
-        _check_stream(name, stream, held)
-        made = _filled(op, traced(op, call, recording), views)
+        _check_stream(entry.name, stream, held)
+        made = _filled(op, traced(op, own, recording), views)
     else:
         with torch.no_grad():
-            made = op.run(call, views, stream)
+            made = op.run(own, views, stream)
     made = {**layouts.views(made, turned), **(outputs or {})} if turned else made
-    return _results(op, call, made, arrays)
+    return _results(op, own, made, call.arrays)
 
 
-def _by_place(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Operands by what the function's code calls them."""
-    return {function.local[name]: value for name, value in given.items()}
+def _by_place(call: Call) -> dict[str, Any]:
+    """Operands and numbers by what the function's code calls them."""
+    return {call.entry.local[name]: value for name, value in (*call.arrays.items(), *call.scalars.items())}
 
 
 _CAPACITY = 64  # what of a call requires a gradient varies little
@@ -132,7 +143,7 @@ def _wanted(op: Operation, arrays: Mapping[str, Any], returns: Mapping[str, Any]
     )
 
 
-def _is_recorded(op: Operation, name: str, call: Call, held: Tensors, out: Any) -> bool:
+def _is_recorded(op: Operation, name: str, call: OpCall, held: Tensors, out: Any) -> bool:
     """Whether the call is one for autograd; raises where it would be and there is no gradient."""
     grown = [where for where, value in held if value.requires_grad] if torch.is_grad_enabled() else []
     if not grown:
@@ -160,7 +171,7 @@ def _check_stream(name: str, stream: Any, held: Tensors) -> None:
         )
 
 
-def _named(op: Operation, call: Call, out: Any) -> dict[str, Any] | None:
+def _named(op: Operation, call: OpCall, out: Any) -> dict[str, Any] | None:
     """What `out=` gives, by the names of the outputs wanted."""
     if out is None:
         return None
@@ -192,7 +203,7 @@ def _filled(op: Operation, made: dict[str, Any], out: Mapping[str, Any] | None) 
     return made
 
 
-def _results(op: Operation, call: Call, made: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
+def _results(op: Operation, call: OpCall, made: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
     """What a functional entry returns: the outputs wanted, else what was updated in place."""
     values = [made[s.name] for s in op.outputs if s.name in call.wanted]
     if not op.outputs:

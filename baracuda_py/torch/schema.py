@@ -35,7 +35,7 @@ _PLAIN = {
 
 
 @dataclasses.dataclass
-class Call:
+class OpCall:
     """One call of an op: tensors by name (None where absent), numbers, attributes given, outputs wanted."""
 
     arrays: dict[str, Any]
@@ -94,7 +94,7 @@ class Schema:
         returns = made[0] if len(made) == 1 else f"({', '.join(made)})"
         return f"{name}({', '.join([*head, '*', *rest])}) -> {returns}"
 
-    def encode(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
+    def encode(self, call: OpCall) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments of the torch op."""
         device = {n: v for n, v in call.scalars.items() if isinstance(v, torch.Tensor)}
         head = [call.arrays.get(s.name) for s in self.inputs] + [device.get(s.name) for s in self.scalars]
@@ -112,7 +112,7 @@ class Schema:
             rest["preference"] = _written(call.preference)
         return head, rest
 
-    def decode(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> Call:
+    def decode(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> OpCall:
         """The call that arguments stand for."""
         names = [s.local for s in self.inputs] + [f"{s.local}_tensor" for s in self.scalars]
         held = {**dict(zip(names, args, strict=False)), **given}
@@ -130,7 +130,7 @@ class Schema:
         swapped = tuple((held.get("swapped") or "").split(",")) if held.get("swapped") else ()
         chosen = held.get("preference")
         preference = None if chosen is None else PlanPreference(**ast.literal_eval(chosen))
-        return Call(arrays, scalars, attributes, frozenset(wanted), swapped, preference)
+        return OpCall(arrays, scalars, attributes, frozenset(wanted), swapped, preference)
 
     def _wrapped(self, spec: Operand, value: Any, arrays: Mapping[str, Any]) -> Any:
         """A number of an unsigned 64-bit element, whose upper half the schema's integers hold as negative ones."""

@@ -22,7 +22,7 @@ from ..core.tensor import TensorRef
 from ..interop.arrays import read
 from ..interop.torch_rules import settled
 from .operation import Operation, element_dtype, empty, lead_of, shapes_of
-from .schema import Call
+from .schema import OpCall
 from .untyped import torch
 
 _PRIMES = ((101, 103, 107, 109, 113, 127, 131, 137), (151, 157, 163, 167, 173, 179, 181, 191))
@@ -40,13 +40,13 @@ class Described:
     number: what stands for a symbol in the descriptor.
     """
 
-    call: Call
+    call: OpCall
     desc: Any
     sizes: Callable[[Callable[[Any], Any]], Any]
     number: Callable[[Any], int]
 
 
-def described(op: Operation, call: Call, *needs: Callable[[Any], Any]) -> Described:
+def described(op: Operation, call: OpCall, *needs: Callable[[Any], Any]) -> Described:
     """The descriptor of a call, whose sizes may be symbols; `needs` are what else is asked `sizes` of."""
     symbols = list(_symbols([*_shapes(call), *call.attributes.values()]))
     for alike in (False, True) if symbols else ():
@@ -62,7 +62,7 @@ def described(op: Operation, call: Call, *needs: Callable[[Any], Any]) -> Descri
     return Described(call, desc, lambda f: f(desc), int)
 
 
-def _open(op: Operation, call: Call, symbols: list[Any], alike: bool, needs: Iterable[Any]) -> Described:
+def _open(op: Operation, call: OpCall, symbols: list[Any], alike: bool, needs: Iterable[Any]) -> Described:
     """With a number for each symbol, or, `alike`, for each size that symbols have now: then they must stay equal."""
     free = sorted({s for one in symbols for s in one.node.expr.free_symbols}, key=str)
     whole = {one.node.expr: one for one in symbols if one.node.expr in free}
@@ -102,7 +102,7 @@ def _trial(size: Any, numbers: Any) -> int:
     return int(found)
 
 
-def _check(op: Operation, call: Call, desc: Any, number: Callable[[Any], int]) -> None:
+def _check(op: Operation, call: OpCall, desc: Any, number: Callable[[Any], int]) -> None:
     """Raise what a call on memory would: operands of the wrong shape, element or layout, or on several devices."""
     lead, place = lead_of(op, call), 0
 
@@ -170,7 +170,7 @@ def _lifted(a: Any, b: Any, axes: dict[tuple[int, int], Any]) -> Any:
     raise _Closed
 
 
-def _shapes(call: Call) -> Iterator[Any]:
+def _shapes(call: OpCall) -> Iterator[Any]:
     for value in call.arrays.values():
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if tensor is not None:
@@ -188,7 +188,7 @@ def _symbols(values: Iterable[Any]) -> Iterator[Any]:
 # -- stand-ins -------------------------------------------------------------------------------------------------------
 
 
-def stand_ins(op: Operation, call: Call) -> Any:
+def stand_ins(op: Operation, call: OpCall) -> Any:
     """What torch's op returns, without values; raises what a call on memory would."""
     known = described(op, call)
     follows = FOLLOWS.get(op.plan, "")

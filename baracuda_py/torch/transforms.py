@@ -15,7 +15,7 @@ from ..core.errors import UnsupportedError
 from ..interop.torch_rules import transformed
 from .operation import Operation, shapes_of
 from .prepared import undifferentiable
-from .schema import Call, flattened, unflattened
+from .schema import OpCall, flattened, unflattened
 from .untyped import torch
 from .vjp import gradient_of, no_gradient, open_gradient
 
@@ -27,7 +27,7 @@ def inside(tensors: Iterable[Any]) -> bool:
     return torch._C._functorch.maybe_current_level() is not None or any(map(transformed, tensors))
 
 
-def written(op: Operation, name: str, call: Call, out: Mapping[str, Any] | None, stream: Any) -> dict[str, Any]:
+def written(op: Operation, name: str, call: OpCall, out: Mapping[str, Any] | None, stream: Any) -> dict[str, Any]:
     """The outputs of a call that writes to tensors that it is given, where there is nothing to follow or to map.
 
     A tensor that is made inside of a transformation belongs to it, and is one with memory nevertheless.
@@ -58,7 +58,7 @@ def _bare(name: str, tensor: Any) -> Any:
     return tensor
 
 
-def transform(pulled: Pulled, op: Operation, call: Call) -> dict[str, Any]:
+def transform(pulled: Pulled, op: Operation, call: OpCall) -> dict[str, Any]:
     """The outputs wanted, by name, of a call inside of transformations.
 
     pulled: what calls the backward op (`recording.pulled`).
@@ -71,11 +71,11 @@ def transform(pulled: Pulled, op: Operation, call: Call) -> dict[str, Any]:
 class _Job:
     """A call without its tensors, which come in the order of `layout`; the results go in that of `results`."""
 
-    def __init__(self, pulled: Pulled, op: Operation, call: Call, layout: Any, results: Any) -> None:
+    def __init__(self, pulled: Pulled, op: Operation, call: OpCall, layout: Any, results: Any) -> None:
         self.pulled, self.op, self.rest, self.layout, self.results = pulled, op, call, layout, results
 
     @staticmethod
-    def of(pulled: Pulled, op: Operation, call: Call) -> tuple[_Job, list[Any]]:
+    def of(pulled: Pulled, op: Operation, call: OpCall) -> tuple[_Job, list[Any]]:
         """The job and the tensors of a call; the outputs that the gradient reads are made, too."""
         desc = op.descriptor(call)
         gradient = gradient_of(op, desc)
@@ -87,7 +87,7 @@ class _Job:
         results = tuple((s.name, len(shapes_of(s, desc)) if s.many else None) for s in made)
         return _Job(pulled, op, rest, layout, results), flat
 
-    def call(self, flat: Sequence[Any]) -> Call:
+    def call(self, flat: Sequence[Any]) -> OpCall:
         """The call on these tensors."""
         held = unflattened(self.layout, flat)
         names = {s.name for s in self.op.inputs}

@@ -12,7 +12,7 @@ from ..core.memo import PLANS_KEPT, cached_property, memo
 from ..core.plan import Plan
 from ..core.solving import solve
 from .operation import Operation, element_dtype, operation, plan_named
-from .schema import Call
+from .schema import OpCall
 from .stand_ins import described
 from .untyped import torch
 
@@ -29,7 +29,7 @@ class Read:
     layout: str
     spared: Callable[[Collection[str]], bool] | None = None  # whether it is not needed, where these operands are given
 
-    def saves(self, call: Call) -> bool:
+    def saves(self, call: OpCall) -> bool:
         """Whether the forward's output is kept for it."""
         given = {n for n, value in call.arrays.items() if value is not None}
         return self.output is not None and not (self.spared and self.spared(given))
@@ -65,13 +65,13 @@ class Gradient:
         """The backward op's operands that are the forward's inputs themselves."""
         return tuple(read.name for read in self.reads if read.input and not read.output and not read.cotangent)
 
-    def kept_outputs(self, call: Call) -> tuple[str, ...]:
+    def kept_outputs(self, call: OpCall) -> tuple[str, ...]:
         """The forward's outputs that the backward op reads, as far as the call has what they need."""
         needs = {s.name: s.needs or "" for s in self.forward.outputs}
         names = [read.output for read in self.reads if read.output and read.saves(call)]
         return tuple(n for n in names if not needs[n] or call.arrays.get(needs[n]) is not None)
 
-    def kept_inputs(self, call: Call) -> tuple[str, ...]:
+    def kept_inputs(self, call: OpCall) -> tuple[str, ...]:
         """The forward's inputs that it reads, or whose shapes its outputs have."""
         outputs = self.kept_outputs(call)
         names = [read.name for read in self.reads if read.input and read.output not in outputs]
@@ -187,7 +187,7 @@ def gradient_of(forward: Operation, desc: Any) -> Gradient | None:
     return Gradient(forward, desc, op, link.served(backward, twin), tuple(reads), _attributes(op, twin))
 
 
-def open_gradient(forward: Operation, call: Call) -> Gradient | None:
+def open_gradient(forward: Operation, call: OpCall) -> Gradient | None:
     """`gradient_of` a call in a trace, whose sizes may be symbols."""
 
     def attributes(desc: Any) -> Mapping[str, Any]:

@@ -53,7 +53,7 @@ def test_alignments_of_a_layout() -> None:
 
 
 def test_entries_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["baracuda_py.core.functional"]
+    module = sys.modules["baracuda_py.core.call"]
     monkeypatch.setattr(module, "_CAPACITY", 20)
     axpy = functional(AxpyPlan)
     cache, before = list(memo._known.values())[-1], len(memo._known)

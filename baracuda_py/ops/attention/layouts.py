@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core import TensorRef
 from ...core.args import arrays_of
+from ...core.call import Call
 from ...core.checked import failure, shown, truth
 from ...core.errors import InvalidProblemError
+from ...core.interpreters import serve
 from ...interop.arrays import read
 
 LAYOUTS = ("bhsd", "bshd")
@@ -81,15 +83,13 @@ class Layouts:
         a, b, c, d = shape
         return a, c, b, d
 
-    def staged(self, function: Any, layout: Any, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
+    def staged(self, call: Call) -> Any:
         """Traced by JAX: outputs that are asked for and updated operands, all of them results, turned back."""
-        turned, specs = self.turned(layout), arrays_of(function.plan.args)
-        flags = {s.name: facts.get(f"return_{s.local}", True) for s in specs if s.role == "out"}
-        asked = [s for s in specs if s.role == "out" and truth(f"return_{s.name}", flags[s.name])]
-        made = [s for s in asked if s.needs is None or arrays[s.needs] is not None]
+        turned, specs = self.turned(call.layout), arrays_of(call.entry.plan.args)
+        asked = [s for s in specs if s.role == "out" and truth(f"return_{s.name}", call.returns.get(s.name, True))]
+        made = [s for s in asked if s.needs is None or call.arrays[s.needs] is not None]
         names = [s.name for s in (*made, *(s for s in specs if s.role == "inout"))]
-        given = {function.local[name]: value for name, value in self.views(arrays, turned).items()}
-        results = function(**given, **facts)
+        results = serve(replace(call, arrays=self.views(call.arrays, turned), layout=self.names[0]))
         values = results if len(names) > 1 else (results,)
         found = tuple(self.views(dict(zip(names, values, strict=True)), turned).values())
         return found if len(found) > 1 else found[0]

@@ -16,7 +16,7 @@ from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
-from ...core.functional import Overload
+from ...core.call import Overload
 from ...core.keywords import entry
 from ...core.views import transposed
 from ...schedules.map import map_geometry, map_kernels, map_params

@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
-from ...core.functional import Overload
+from ...core.call import Overload
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .complex_kinds import DIFFERENTIABLE, POINTS, ComplexUnaryKind

@@ -16,7 +16,6 @@ from typing import Any
 
 from ...core.element import COMPLEX, FLOATS, HALVES, INTS, ElementKind
 from ...core.errors import UnsupportedError
-from ...core.routed import Routed
 from ...core.preference import PlanPreference
 from ...core.views import diagonal, permuted, reshaped, with_axis, without_axes
 from ...interop.arrays import Reading, package_name, read
@@ -97,8 +96,6 @@ class Options:
 
 def of_any_backend(preference: Any) -> Any:
     """A preference for plans that do not have the backends of a matrix product."""
-    if isinstance(preference, Routed):
-        return preference.around(of_any_backend(preference.preference))
     if isinstance(preference, PlanPreference) and preference.prefer_backend is not None:
         return dataclasses.replace(preference, prefer_backend=None)
     return preference

@@ -11,7 +11,6 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, unexpected
 from ...interop.ordinals import ordinal
 from ...core.tensor import broadcast_shape
-from ...core.rehearsal import current
 from ...core.views import broadcast, rows_of, shape_of, with_axis
 from ...interop.arrays import package_name, read
 from ...interop.torch_rules import recorded
@@ -119,8 +118,7 @@ def product(
         if any(map(recorded, (*views.values(), b, up, *more.values()))):  # what is written over has no gradient
             views["c"] = views["c"].contiguous()
         else:
-            options = {"stream": more["stream"], "preference": current()}
-            views["c"] = views["out"] = cast(views["c"], element_of(c), out=views["out"], **options)
+            views["c"] = views["out"] = cast(views["c"], element_of(c), out=views["out"], stream=more["stream"])
     made = dense_gemm(views["a"], b, views["c"], up=up, residual=views["residual"], out=views["out"], **more)
     return given if given is not None else made.reshape(shape) if row or column or flat is not None else made
 

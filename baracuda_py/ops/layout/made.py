@@ -11,7 +11,7 @@ import numpy as np
 from ...core import Array, ElementKind
 from ...core.device import resolve_device
 from ...core.outputs import allocating, handed, maker
-from ...core.rehearsal import current
+from ...core.rehearsal import rehearsing
 from ...interop.ordinals import ordinal
 from ...interop.arrays import package_name, read
 from ...interop.jax_arrays import placed, staged, unstaged
@@ -34,7 +34,7 @@ def new(shape: tuple[int, ...], element: ElementKind, like: Any, write: Write | 
         read(like, "like")
     device = resolve_device().ordinal if like is None else ordinal(like)
     made = maker(like, shape, element, device)()
-    if write is not None and current() is None:
+    if write is not None and not rehearsing():
         write(made)
     return made if like is None else handed(made, element, like)
 

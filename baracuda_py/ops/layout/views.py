@@ -15,7 +15,6 @@ from ...core.checked import MAX_AXES, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.outputs import beside
-from ...core.rehearsal import current
 from ...core.tensor import Shape, View, broadcast_shape
 from ...core.views import broadcast as spread
 from ...core.views import cut, permuted, reshaped, shape_of, windows, with_axis, without_axes
@@ -144,7 +143,7 @@ def seen_as(x: Array, shape: Shape) -> Array:
     """x as another shape: a view where strides say so, else of a copy."""
     seen = reshaped(x, shape, "x")
     if seen is None:
-        seen = reshaped(copy(x, preference=current()), shape, "x")
+        seen = reshaped(copy(x), shape, "x")
     return seen
 
 
@@ -154,7 +153,7 @@ def contiguous(x: Array) -> Array:
     found = read(x, "x")
     if View(0, found.shape, found.strides, found.element).dense:
         return x
-    return copy(x, preference=current())
+    return copy(x)
 
 
 @exported
