@@ -19,10 +19,11 @@ from ..interop.streams import keyed, stream_of
 from . import config
 from .args import Operand, arrays_of, operands_of, scalars_of
 from .call import UNSET, Call, Entry, Overload
+from .entries import marked
 from .errors import InvalidProblemError, RecordedError
 from .execution import MISS
 from .interpreters import claimed, innermost, recorded, serve
-from .keywords import marked, unexpected
+from .keywords import unexpected
 from .outputs import channels_last
 from .plan import Plan
 from .signatures import NAMES, may_serve, returned, taken
@@ -146,9 +147,9 @@ def functional(
     )  # fmt: skip
     names: dict[str, Any] = {
         **NAMES, "RAW": raw, "CHECK": check, "ENTRY": entry, "CACHE": entry.cache, "CALL": Call, "CLAIMED": claimed,
-        "SERVE": serve, "RECORD": recorded, "RECORDED": RecordedError, "INNERMOST": innermost, "STAGED": staged, "KEYED": keyed,
-        "STREAM": stream_of, "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET, "ORDINAL": ordinal,
-        "MISS": MISS, "TYPES": _types, "LAST": channels_last, "UNEXPECTED": unexpected,
+        "SERVE": serve, "RECORD": recorded, "RECORDED": RecordedError, "INNERMOST": innermost, "STAGED": staged,
+        "KEYED": keyed, "STREAM": stream_of, "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET,
+        "ORDINAL": ordinal, "MISS": MISS, "TYPES": _types, "LAST": channels_last, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
     exec(compile("\n".join(lines), f"<function {name}>", "exec"), names)

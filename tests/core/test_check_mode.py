@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from test_runner import array, call, plan, ref
 
 from baracuda_py.backends.cuda import runner as runner_module
 from baracuda_py.core import PlanPreference
+from baracuda_py.core import call as call_module
 from baracuda_py.core import device as device_module
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
@@ -143,8 +143,9 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     device = dataclasses.replace(fake_device(9.0), fake=False, name="H")
     monkeypatch.setattr(launch, "_cuda", lambda: _RECORDER)
     monkeypatch.setattr(device_module, "cuda_device", lambda ordinal: device)
-    module = sys.modules["baracuda_py.core.functional"]
-    monkeypatch.setattr(module, "maker", lambda like, shape, kind, device, last: lambda: pointer_view(array(*shape)))
+    monkeypatch.setattr(
+        call_module, "maker", lambda like, shape, kind, device, last: lambda: pointer_view(array(*shape))
+    )
     used = set(device_module._used)
     with recording():
         yield

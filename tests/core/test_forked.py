@@ -7,7 +7,6 @@ import ctypes
 import dataclasses
 import os
 import pickle
-import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from test_runner import array, call, plan, strided
 
 import baracuda_py as bc
 from baracuda_py.core import TensorRef
+from baracuda_py.core import call as call_module
 from baracuda_py.core import device as device_module
 from baracuda_py.core.device import Device, cuda_device, driver_device_count, fake_device, resolve_device
 from baracuda_py.core.functional import functional
@@ -207,7 +207,7 @@ def test_cached_functional_entries_make_nothing_first(real: Device, monkeypatch:
 
         return make
 
-    monkeypatch.setattr(sys.modules["baracuda_py.core.functional"], "maker", maker)
+    monkeypatch.setattr(call_module, "maker", maker)
     axpy, x, y = functional(AxpyPlan), pointer_view(array(4, 4)), pointer_view(array(4, 4))
     for _ in range(3):
         axpy(x)  # by now on the direct path

@@ -14,7 +14,7 @@ from baracuda_py.core.args import arrays_of
 from tests.interop.hand_written import GIVEN, operands_of
 
 NAMES = [n for n in EXPORTS if not isinstance(f := getattr(bc, n), type) and callable(f) and hasattr(f, "plan")]
-WRITTEN = [n for n in NAMES if not hasattr(getattr(bc, n), "routed") or n in GIVEN]
+WRITTEN = [n for n in NAMES if not hasattr(getattr(bc, n), "entry") or n in GIVEN]
 
 
 def in_place(name: str) -> bool:

@@ -27,7 +27,7 @@ _NOT_HERE = {"orthogonal"}  # cuSOLVER, which needs a GPU, factors
 
 def _takes_out(name: str) -> bool:
     function: Any = getattr(bc, name)
-    hand_written = callable(function) and hasattr(function, "plan") and not hasattr(function, "routed")
+    hand_written = callable(function) and hasattr(function, "plan") and not hasattr(function, "entry")
     return hand_written and not isinstance(function, type) and "out" in inspect.signature(function).parameters
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
 import torch
 
 from baracuda_py.backends.cuda import direct, intake
+from baracuda_py.core import call
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.plan import Plan
 from baracuda_py.torch.prepared import Prepared
@@ -38,8 +38,7 @@ def on_gpu(tensor: Any) -> Any:
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     """The functional layer and its nodes of autograd take such tensors, and launch on whatever is installed."""
-    functional = sys.modules["baracuda_py.core.functional"]  # the name is a function's in its package
-    select, maker, prepared = Plan.__dict__["select"].__func__, functional.maker, Prepared.__call__
+    select, maker, prepared = Plan.__dict__["select"].__func__, call.maker, Prepared.__call__
 
     def handed(self: Prepared, arrays: Any, numbers: Any) -> Any:
         # What autograd has saved comes back as a plain tensor.
@@ -52,5 +51,5 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "raw_stream_getter", lambda: lambda ordinal: CURRENT)
     monkeypatch.setattr(direct.Direct, "serves", staticmethod(lambda plan, lead: True))
     monkeypatch.setattr(Prepared, "__call__", handed)
-    monkeypatch.setattr(functional, "maker", made)
+    monkeypatch.setattr(call, "maker", made)
     monkeypatch.setattr(Plan, "select", classmethod(lambda c, d, p=None, *, device=None: select(c, d, p, device=H)))

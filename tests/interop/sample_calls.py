@@ -73,7 +73,7 @@ def drawn_calls(name: str) -> Iterator[Call]:
     """Problems of the plan that a function is generated from, of the elements that it serves."""
     function: Any = getattr(bc, name)
     plan = getattr(function, "plan", None)
-    if not isinstance(plan, type) or (name in GIVEN and not hasattr(function, "routed")):
+    if not isinstance(plan, type) or (name in GIVEN and not hasattr(function, "entry")):
         return
     fixed = dict(getattr(function, "fixed", {}) or {})
     kind = fixed.get("kind", next(iter(plan.kinds or (None,))))

@@ -83,7 +83,7 @@ def calls() -> list[Any]:
     for name in dir(bc):
         function = getattr(bc, name)
         plan = getattr(function, "plan", None)
-        if plan is None or isinstance(function, type) or not hasattr(function, "routed"):
+        if plan is None or isinstance(function, type) or not hasattr(function, "entry"):
             continue  # no function, or one written by hand, with parameters of its own
         if "element" not in inspect.signature(function).parameters:
             continue

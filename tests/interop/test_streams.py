@@ -21,7 +21,7 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.backends.cuda import intake
 from baracuda_py.core import outputs
-from baracuda_py.core.functional import Entry
+from baracuda_py.core.call import Resolved
 from baracuda_py.interop import arrays
 from baracuda_py.jit import launch
 from baracuda_py.testing import pointer_view, recording
@@ -355,13 +355,12 @@ def test_outputs_are_allocated_on_the_stream_of_their_package(monkeypatch: pytes
 
     monkeypatch.setattr(outputs, "on_stream", lambda *where: Context("cupy", *where))
     monkeypatch.setattr(outputs.torch_rules, "on_stream", lambda *where: Context("torch", *where))
-    functional = sys.modules["baracuda_py.core.functional"]
     for package in ("torch", "cupy", "jax"):
         makers = (lambda: entered.append("y"), lambda: entered.append("rest"))
-        entry = Entry(SimpleNamespace(device=device), dict, package, ("y", "rest"), makers, ())
+        found = Resolved(SimpleNamespace(device=device), dict, package, ("y", "rest"), makers, ())
         for out in (None, {"rest": 1}):
-            with functional._on_stream(entry, 33):
-                functional.given_outputs(entry, out)
+            with found.on_stream(33):
+                found.outputs(out)
     here, there = ("cupy", 33, 0), ("torch", 33, 0)
     expected = []
     for context in (there, here, here):

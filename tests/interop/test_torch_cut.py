@@ -79,7 +79,7 @@ def of_the_page(name: str) -> tuple[list[Any], dict[str, Any]] | None:
 
 def call_of(name: str) -> tuple[list[Any], dict[str, Any]]:
     function: Any = getattr(bc, name)
-    if name not in GIVEN and hasattr(function, "routed") and (found := of_the_page(name)):
+    if name not in GIVEN and hasattr(function, "entry") and (found := of_the_page(name)):
         return found
     operands, facts = operands_of(name)
     return [tensors(one) for one in operands], {n: tensors(value) for n, value in facts.items()}
@@ -165,7 +165,7 @@ def doubled(value: Any, shift: float) -> Any:
     return [doubled(one, shift) for one in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if not hasattr(getattr(bc, n), "routed")])
+@pytest.mark.parametrize("name", [n for n in NAMES if not hasattr(getattr(bc, n), "entry")])
 def test_gradients_of_functions_written_by_hand_are_right(name: str) -> None:
     """Against differences in float64, of all operands that have a gradient at once, and twice the same."""
     given, taken = call_of(name)

@@ -155,8 +155,8 @@ def test_an_optimizer_keeps_its_mode(decoupled: bool) -> None:
 def chosen() -> list[str]:
     """A twentieth of the functions, and of those written by hand a fifth; other ones in the random profile."""
     chance = random.Random(None if os.environ.get("HYPOTHESIS_PROFILE") == "random" else "names")
-    own = [n for n in NAMES if not hasattr(getattr(bc, n), "routed")]
-    rest = [n for n in NAMES if hasattr(getattr(bc, n), "routed")]
+    own = [n for n in NAMES if not hasattr(getattr(bc, n), "entry")]
+    rest = [n for n in NAMES if hasattr(getattr(bc, n), "entry")]
     return sorted(chance.sample(own, len(own) // 5) + chance.sample(rest, len(rest) // 20))
 
 

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import SIGNED
 from ...core.composed import composed
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.numbers import modulo
 from ...core.params import exactly
 from ...schedules.map import map_geometry, map_kernels, map_params

@@ -10,7 +10,7 @@ import numpy as np
 from ...core import Array, ElementKind, Scalar, functional
 from ...core.checked import shown, whole
 from ...core.errors import BaracudaError, InvalidProblemError, UnsupportedError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.numbers import LEAST, met
 from ...core.tensor import TensorRef
 from ...interop.arrays import read

@@ -18,7 +18,7 @@ from ...core import registry
 from ...core.element import HALVES, INTS, decode, encode
 from ...core.element import cast as cast_values
 from ...core.composed import composed
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...interop.arrays import read
 from ...schedules.map import THREADS, chunked, lay_out, map_geometry, map_params
 from ...core.benchmark import Benchmark, EAGER

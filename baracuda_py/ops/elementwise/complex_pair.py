@@ -16,7 +16,7 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import joined
 from ...core.error_bound import ErrorBound
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...schedules.map import map_geometry, map_kernels, map_params, widths
 from .complex_kinds import POINTS
 

@@ -17,7 +17,7 @@ from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...core.call import Overload
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import transposed
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .array_views import iscomplexobj

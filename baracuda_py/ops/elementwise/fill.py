@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.element import COMPLEX, INTS, joined
 from ...core.errors import UnsupportedError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.numbers import range_of, taken
 from ...core.params import exactly
 from ...interop.arrays import read

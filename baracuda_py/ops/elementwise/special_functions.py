@@ -8,7 +8,8 @@ from typing import Any
 from ...core import Array, functional, registry
 from ...core.checked import real, shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, known_only, unexpected
+from ...core.entries import entry
+from ...core.keywords import known_only, unexpected
 from ...core.outputs import beside, each_of
 from ...core.views import constant, shape_of, with_axis
 from ...interop.arrays import read

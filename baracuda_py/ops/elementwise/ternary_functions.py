@@ -14,7 +14,7 @@ from ...core import (
 from ...core.checked import require_some, shown
 from ...core.element import FP8, encode
 from ...core.element import cast as cast_values
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.numbers import met
 from ...core.renamed import renamed
 from ...interop.arrays import package_name, read

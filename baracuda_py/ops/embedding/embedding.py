@@ -16,7 +16,7 @@ from ...core.element import FP8, INDICES, REALS
 from ...core.checked import real
 from ...core.errors import InvalidProblemError
 from ...core.refusing import refuse_call
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.registry import public
 from ...core.tensor import merge_axes, pad
 from ...core.views import constant

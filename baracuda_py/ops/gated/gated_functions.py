@@ -10,7 +10,7 @@ from ...core import Array, UnsupportedError, functional
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import beside, maker
 from ...interop.ordinals import ordinal
 from ...interop.arrays import package_name, read

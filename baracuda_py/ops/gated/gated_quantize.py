@@ -16,7 +16,7 @@ from ...core import (
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast as cast_values
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...schedules.rows import merge_rows, row_params
 from ..elementwise.unary_fields import MOST, UnaryFields, packed
 from ..elementwise.unary_kinds import draw_coefficients

@@ -11,7 +11,7 @@ from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import permuted, shape_of, with_axis, without_axes
 from ...interop.arrays import read
 from ..elementwise.cast import cast

@@ -15,7 +15,7 @@ from ...core import (
 from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import FP8
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...schedules import gemm_fp8
 from ...schedules.gemm import ACTIVATIONS

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...interop.ordinals import ordinal
 from ...core.views import halves, shape_of, transposed, with_axis
 from ...interop.arrays import package_name

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind, functional, registry
 from ...core.composed import composed, may_grow
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import broadcast, shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise

@@ -8,7 +8,8 @@ from ...core import Array, Scalar, registry
 from ...core.args import broadcasts_to
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, unexpected
+from ...core.entries import entry
+from ...core.keywords import unexpected
 from ...interop.ordinals import ordinal
 from ...core.tensor import broadcast_shape
 from ...core.views import broadcast, rows_of, shape_of, with_axis

@@ -15,7 +15,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.composed import composed
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import Expression, elementwise

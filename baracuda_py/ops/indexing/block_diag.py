@@ -17,7 +17,7 @@ from ...core import (
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX, FLOATS
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape, View
 from ...core.views import shape_of, with_axis
 from ...schedules.concat import IN_ROWS, rows_apart

@@ -10,7 +10,7 @@ import numpy as np
 from ...core import Array, functional
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import broadcast, permuted, reshaped, shape_of, with_axis
 from ...interop.arrays import read
 from ..elementwise.binary_functions import mul

@@ -12,7 +12,7 @@ import numpy as np
 from ...core import Array, functional, registry
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import broadcast, constant, permuted, reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.refusing import refuse_call
 from ...core.views import shape_of
 from ..elementwise.unary import neg  # type: ignore[attr-defined]

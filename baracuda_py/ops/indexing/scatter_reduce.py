@@ -9,7 +9,7 @@ from ...core import Array
 from ...core.checked import shown
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read

@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of, with_axis
 from ...schedules.concat import CAPACITY, KERNELS, concat_geometry, elements, joined

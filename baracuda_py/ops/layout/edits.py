@@ -13,7 +13,7 @@ from ...core import Array
 from ...core.checked import whole, wholes
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.views import broadcast, shape_of, with_axis
 from ..indexing.take import TakePlan, take

@@ -19,7 +19,7 @@ from ...core.checked import whole, wholes
 from ...core.composed import composed
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of, with_axis, without_axes
 from ...schedules.copy import layout_of

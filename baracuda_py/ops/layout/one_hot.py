@@ -18,7 +18,7 @@ from ...core.checked import checked
 from ...core.element import INDICES
 from ...core.element import cast as cast_values
 from ...core.element import encode
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape
 from ...schedules.map import STRIDED, THREADS, chunked, lay_out, map_params, strided, takes, widths
 from ..indexing.indexed import MOVED

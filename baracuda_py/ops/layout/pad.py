@@ -20,7 +20,7 @@ from ...core.checked import INT32, INT64, MAX_AXES, checked, sequence, shown, wh
 from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.numbers import met
 from ...core.tensor import Shape
 from ...core.views import shape_of

@@ -17,7 +17,7 @@ from ...core.benchmark import BYTES, Benchmark
 from ...core.checked import whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of
 from ...interop.arrays import read

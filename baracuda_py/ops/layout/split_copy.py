@@ -10,7 +10,7 @@ import numpy as np
 
 from ...core import Args, Array, Exact, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output
 from ...core.benchmark import BYTES, Benchmark
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of, with_axis, without_axes
 from ...interop.jax_arrays import staged

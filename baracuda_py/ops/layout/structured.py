@@ -18,7 +18,7 @@ from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.memory import raise_lacking
 from ...core.outputs import beside
 from ...core.views import shape_of, with_axis

@@ -16,7 +16,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped, work_on
 

@@ -26,7 +26,7 @@ from ...core import (
 from ...core.variant import aligned
 from ...core.checked import shown, truth
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import permuted, shape_of
 from ...interop.arrays import read
 from ...schedules.loss_sums import finish_steps

@@ -14,7 +14,7 @@ from ...core import (
     output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.variant import aligned
 from ...core.views import shape_of, with_axis

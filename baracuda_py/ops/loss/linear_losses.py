@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, functional
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import reshaped, shape_of
 from ...interop.arrays import read
 from ..elementwise.unary import neg  # type: ignore[attr-defined]

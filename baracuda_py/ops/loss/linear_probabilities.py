@@ -12,7 +12,7 @@ from ...core import Array, ElementKind
 from ...core.checked import whole
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import cut, reshaped, shape_of, transposed
 from ...expressions.reduce import reduce

@@ -14,7 +14,7 @@ from ...core import (
     Relative, Variant, View, Vjp, choice, derived, element, extents, flag, functional, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape, broadcast_shape
 from ...core.views import shape_of, with_axis
 from ...schedules.loss_sums import to_one

@@ -10,7 +10,7 @@ from typing import Any
 from ...core import Array, functional
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import shape_of, with_axis
 from .policy_loss import PolicyLossKind, PolicyLossPlan
 

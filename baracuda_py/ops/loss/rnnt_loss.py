@@ -13,7 +13,7 @@ from ...core import (
     Relative, Step, Variant, View, Vjp, choice, element, extent, flag, functional, integer, number, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.variant import aligned
 from ...core.views import shape_of

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, Scalar
 from ...core.checked import truth
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...interop.arrays import package_name, read
 from .batch_norm_inference import batch_norm_inference
 from .channel_norm import ChannelNormPlan, channel_norm

@@ -9,7 +9,7 @@ from ...core import Array
 from ...core.checked import real, whole
 from ...core.composed import composed
 from ...core.errors import UnsupportedError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read
 from ..pooling.reduce_window import ReduceWindowPlan, reduce_window

@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Array, ElementKind, Scalar, functional
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from .norm_quantize import NormQuantizeKind, NormQuantizePlan
 from .norm_quantize_blocks import NormQuantizeBlocksPlan
 

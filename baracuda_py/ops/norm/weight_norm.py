@@ -9,7 +9,7 @@ from ...core import Array
 from ...core.checked import real, shown, whole
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of
 from ...expressions.elementwise import elementwise

@@ -19,7 +19,7 @@ from ...core.benchmark import Benchmark
 from ...core.checked import shown, wholes
 from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import permuted, shape_of
 from ...schedules.window import Windows, three, window_geometry, window_kernels
 from .pool import PARAMS, check_indices, pool_values

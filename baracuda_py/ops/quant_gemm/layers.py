@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind, Scalar, functional
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import reshaped, rows_of, shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read

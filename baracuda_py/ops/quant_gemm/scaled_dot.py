@@ -14,7 +14,7 @@ from ...core.checked import real, shown
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.exported import exported
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import permuted, reshaped, shape_of, transposed
 from ...expressions.elementwise import elementwise

@@ -9,7 +9,7 @@ from ...core import Array, ElementKind, functional
 from ...core.checked import truth
 from ...core.composed import composed
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import Expression, elementwise

@@ -16,7 +16,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import decode, encode as encode_elements
 from ...core.element import cast as cast_values
-from ...core.keywords import entry
+from ...core.entries import entry
 from .block_dequantize import BlockDequantizePlan
 from .encoders import ENCODERS, encode
 from .format import PART, RUNS, E

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array, InvalidProblemError, functional
 from ...core.checked import shown, truth, whole, wholes
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of
 from .choose_qparams import ChooseQParamsPlan, RangeKind

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, functional
 from ...core.checked import truth, whole
-from ...core.keywords import entry
+from ...core.entries import entry
 from .fake_quantize import FakeQuantizeBackwardPlan, FakeQuantizePlan
 from .scopes import along_axis, check_zero, given_only, scales_of
 

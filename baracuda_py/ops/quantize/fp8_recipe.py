@@ -9,7 +9,7 @@ from ...core import Array, ElementKind
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
 from ...core.exported import exported
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of
 from ...interop.arrays import package_name

@@ -17,7 +17,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.checked import truth, whole
 from ...core.element import HALVES
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import dense_strides
 from ...core.views import permuted, shape_of
 from ...schedules import hadamard as tiles

@@ -16,7 +16,7 @@ from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.checked import truth, whole
 from ...core.element import cast as cast_values, decode, encode
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import shape_of
 from ...schedules import hadamard as tiles
 from ...schedules.geometry import grid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array, InvalidProblemError, Scalar, functional
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import reshaped, shape_of
 from ..random.draws import is_array
 from .learnable_fake_quantize import LearnableFakeQuantizePlan

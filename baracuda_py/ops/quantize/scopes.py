@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind, InvalidProblemError, Scalar, functional
 from ...core.checked import whole, wholes
 from ...core.interpreters import recorder
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.views import reshaped, shape_of
 from ...interop.arrays import read

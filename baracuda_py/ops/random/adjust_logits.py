@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core import functional
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry
+from ...core.entries import entry
 from .draws import by_row
 
 THREADS, TILE = 256, 4096

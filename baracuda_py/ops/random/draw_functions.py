@@ -11,7 +11,7 @@ import numpy as np
 from ...core import Array, ElementKind, Scalar, functional, registry
 from ...core.checked import real, truth, whole
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.views import constant, reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...interop.arrays import read

@@ -18,7 +18,7 @@ from ...core.checked import truth
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...interop.arrays import read
 from ...schedules.attention.score_terms import dropout as keeping
 from ...schedules.map import map_geometry, map_kernels, map_params

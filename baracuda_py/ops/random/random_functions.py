@@ -12,7 +12,7 @@ import numpy as np
 from ...core import Array, ElementKind, Scalar, functional
 from ...core.checked import INT64, check_field, real, shown
 from ...core.errors import BaracudaError, InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.renamed import renamed
 from ...core.tensor import broadcast_shape
 from ...core.views import constant, cut, without_axes

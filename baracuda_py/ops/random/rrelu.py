@@ -17,7 +17,7 @@ from ...core.checked import truth
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ..elementwise.unary import leaky_relu  # type: ignore[attr-defined]
 from ..elementwise.unary_backward import leaky_relu_backward  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .draws import numbered, streams
 from .philox import philox_bits

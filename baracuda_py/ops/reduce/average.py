@@ -17,7 +17,7 @@ from ...core.args import no_subnormals
 from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape, View
 from ...interop.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params, widths

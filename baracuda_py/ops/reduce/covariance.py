@@ -15,7 +15,7 @@ from ...core.views import with_axis
 from ...core.composed import composed
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import TensorRef
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction

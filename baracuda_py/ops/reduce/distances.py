@@ -16,7 +16,7 @@ from ...core.element import HALVES
 from ...core.checked import real, whole
 from ...core.errors import InvalidProblemError
 from ...core.composed import composed
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
 from ...core.views import broadcast

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
 from ...interop.arrays import read

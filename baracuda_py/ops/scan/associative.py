@@ -7,7 +7,8 @@ from typing import Any
 
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry, near
+from ...core.entries import entry
+from ...core.keywords import near
 from ...core.outputs import each_of
 from .linear_scan import linear_scan
 from .scan import ScanPlan, cumprod, cumsum, logcumsumexp

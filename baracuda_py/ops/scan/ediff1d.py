@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ..layout.views import raveled
 from ...core.tensor import View
 from ..reduce.reduce_kinds import NUMBERS

@@ -17,7 +17,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES, cast
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.tensor import Shape, View
 from ...core.variant import Kernel, Step

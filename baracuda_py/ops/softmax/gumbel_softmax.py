@@ -24,7 +24,7 @@ from ...core.checked import real, shown
 from ...core.descriptor import axis, flag
 from ...core.element import cast
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...schedules.row_slopes import slope_geometry, slope_kernels
 from ...schedules.row_groups import FLUSHED
 from ...schedules.row_terms import last_axis, term_geometry, term_kernels, term_params

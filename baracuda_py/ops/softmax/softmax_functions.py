@@ -9,7 +9,7 @@ from ...core import Array, ElementKind, functional
 from ...core.checked import shown
 from ...core.element import FLOATS, HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ..elementwise.binary_numbers import element_of
 from ..elementwise.cast import cast
 from .masked_softmax import MaskedSoftmaxPlan, masked_log_softmax, masked_softmax

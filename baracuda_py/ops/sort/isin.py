@@ -15,7 +15,7 @@ from ...core import (
 from ...core.benchmark import Benchmark
 from ...core.element import decode
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape
 from ...interop.arrays import read
 from ...schedules.map import THREADS, map_params

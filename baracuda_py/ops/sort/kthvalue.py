@@ -8,7 +8,7 @@ import numpy as np
 
 from ...core import Array, InvalidProblemError
 from ...core.checked import shown, truth
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...interop.arrays import read
 from .seen import Outs, axis_of
 from .sort import SortPlan, sort

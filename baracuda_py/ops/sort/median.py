@@ -16,7 +16,7 @@ from ...core import (
 from ...core.benchmark import EAGER, Benchmark
 from ...core.checked import truth
 from ...core.element import decode
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Step
 from ...core.views import with_axis

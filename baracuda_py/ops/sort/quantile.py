@@ -9,7 +9,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import shown, truth
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.refusing import refuse_call
 from ...core.views import with_axis, without_axes
 from ...interop.arrays import read

@@ -14,7 +14,7 @@ from ...core import (
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import INDICES, decode
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Step
 from ...schedules.geometry import MOST_BLOCKS

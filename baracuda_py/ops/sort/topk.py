@@ -14,7 +14,7 @@ from ...core import (
     Vjp, element, flag, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Axes
 from ...interop.arrays import read

@@ -16,7 +16,7 @@ from ...core.benchmark import Benchmark
 from ...core.checked import shown, truth, whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.keywords import entry
+from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.variant import Step, aligned
 from ...core.views import shape_of

@@ -18,7 +18,7 @@ from ....core import (
 )  # fmt: skip
 from ....core.benchmark import BYTES, Benchmark
 from ....core.element import FP8, cast, encode
-from ....core.keywords import entry
+from ....core.entries import entry
 from ...elementwise.cast import CODES
 from ..layouts import PAGE_LAYOUTS, Layouts
 from ..paged.page_tables import locate

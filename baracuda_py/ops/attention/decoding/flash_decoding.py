@@ -13,7 +13,7 @@ import numpy as np
 
 from ....core import Args, Array, Descriptor, ElementKind, Plan, element, extent, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale

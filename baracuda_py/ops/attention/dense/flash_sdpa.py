@@ -10,7 +10,8 @@ import numpy as np
 
 from ....core import Args, Array, Plan, Scalar, Variant, Vjp, functional, operand, output, registry, scalar
 from ....core.element import unrounded
-from ....core.keywords import entry, unexpected
+from ....core.entries import entry
+from ....core.keywords import unexpected
 from ....schedules.attention.dense.forward import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW, WIDER
 from ..layouts import Layouts
 from ..score_terms import ALIGNMENTS, ScoreTerms, batches, kept, restored, scores, weighted

@@ -11,7 +11,8 @@ import numpy as np
 from ....core import Args, Array, Plan, Scalar, functional, operand, output, scalar
 from ....core.element import unrounded
 from ....core.errors import InvalidProblemError
-from ....core.keywords import entry, unexpected
+from ....core.entries import entry
+from ....core.keywords import unexpected
 from ....interop.arrays import read
 from ....schedules.attention.dense.backward import DENSE, ROWS
 from ....schedules.attention.dense.backward_simt import simt_row

@@ -8,7 +8,7 @@ from typing import Any
 from ....core import Array, ElementKind as E
 from ....core.checked import whole
 from ....core.errors import InvalidProblemError, UnsupportedError
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....core.outputs import beside, each_of
 from ....core.views import broadcast, cut, permuted, reshaped, shape_of, transposed, with_axis, without_axes
 from ....interop.arrays import read

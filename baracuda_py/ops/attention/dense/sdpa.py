@@ -23,7 +23,7 @@ from ....core import (
 from ....core.args import broadcasts_to
 from ....core.element import unrounded
 from ....core.errors import InvalidProblemError
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....schedules.attention.dense.forward import HALVES, SINGLES
 from ....schedules.products import COPY_KERNEL, NOWHERE, PIECE, PRODUCT_KERNEL, Heads, Products, refuse_library
 from ....schedules.row_groups import LONG, group_kernels, group_of, launch

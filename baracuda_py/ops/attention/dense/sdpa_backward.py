@@ -14,7 +14,7 @@ from ....core import (
 )  # fmt: skip
 from ....core.element import cast, unrounded
 from ....core.errors import InvalidProblemError
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....core.tensor import View
 from ....schedules.products import NOWHERE, Heads, Products, refuse_library
 from ....schedules.row_groups import LONG

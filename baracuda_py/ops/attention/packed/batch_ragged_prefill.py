@@ -11,7 +11,7 @@ from typing import Any
 
 from ....core import Args, Array, Plan, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
 from ....schedules.attention.packed import packed_form
 from .flash_sdpa_varlen import reference as varlen

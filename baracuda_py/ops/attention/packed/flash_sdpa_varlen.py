@@ -10,7 +10,7 @@ import numpy as np
 
 from ....core import Args, Array, Plan, Vjp, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
 from ....schedules.attention.packed import packed_form
 from ..dense.flash_sdpa import reference as dense

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....core import Args, Array, Plan, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....schedules.attention.dense.backward import tensor_core_rows
 from ....schedules.attention.dense.backward_simt import simt_row
 from ....schedules.attention.packed import packed_arrangement

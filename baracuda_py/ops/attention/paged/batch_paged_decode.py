@@ -18,7 +18,7 @@ from ....core import (
     integer, number, operand, output,
 )  # fmt: skip
 from ....core.element import unrounded
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
 from ..decoding.flash_decoding import attend

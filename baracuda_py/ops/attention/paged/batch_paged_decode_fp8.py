@@ -16,7 +16,7 @@ import numpy as np
 from ....core import Array, ElementKind, Scalar, element, functional, operand, scalar
 from ....core.args import finite_only
 from ....core.element import FP8, unrounded
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....schedules.attention.dense.forward import HALVES
 from ....schedules.attention.decoding import Walk, mma_row
 from .batch_paged_decode import (

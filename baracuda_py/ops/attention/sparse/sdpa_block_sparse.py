@@ -10,7 +10,7 @@ import numpy as np
 
 from ....core import Args, Array, ElementKind, Plan, Vjp, extent, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....schedules.attention.sparse.forward import MMA_ROW, SIMT_ROW
 from ..dense.flash_sdpa import attention_case
 from ..dense.flash_sdpa import reference as attention

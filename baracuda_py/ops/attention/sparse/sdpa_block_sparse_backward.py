@@ -9,7 +9,7 @@ from typing import Any
 
 from ....core import Args, Array, ElementKind, Plan, functional, operand, output
 from ....core.element import unrounded
-from ....core.keywords import entry
+from ....core.entries import entry
 from ....schedules.attention.sparse.backward import MMA_ROW, SIMT_ROW
 from ..dense.flash_sdpa_backward import reference as gradients
 from ..layouts import Layouts
