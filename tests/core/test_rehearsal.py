@@ -142,8 +142,8 @@ def test_a_call_like_one_that_was_right_is_not_gone_through_again(
     devices: Devices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    serve = rehearsal.Rehearsed.serve
-    monkeypatch.setattr(rehearsal.Rehearsed, "serve", lambda *call: (seen.append(1), serve(*call))[1])
+    serve = rehearsal.Rehearsal.serve
+    monkeypatch.setattr(rehearsal.Rehearsal, "serve", lambda *call: (seen.append(1), serve(*call))[1])
     devices.use(0)
     x, out = devices.array([ones(3, 4), (ones(3), np.zeros(3, np.int64))], 0)
     bc.median(x, 1, out=out)
