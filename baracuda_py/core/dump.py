@@ -26,9 +26,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..interop.arrays import package_name, read
+from ..interop.packages import package_name
 from ..jit import storage
 from . import config
+from .arrays import read
 from .checked import shown
 from .element import ElementKind
 

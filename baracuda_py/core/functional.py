@@ -14,24 +14,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from ..interop.arrays import package_name, read
 from ..interop.jax_arrays import staged, unwrapped, wraps
-from ..interop.ordinals import ordinal
-from ..interop.streams import keyed, stream_of
+from ..interop.packages import package_name
 from ..interop.torch_rules import stands_in
 from . import config
 from .args import Operand, arrays_of, operands_of, scalars_of
+from .arrays import read
 from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError, RecordedError
 from .execution import MISS, Direct, nothing, staged_for
 from .keywords import marked, traced, unexpected
 from .memo import keep, records
+from .ordinals import ordinal
 from .outputs import allocating, channels_last, handed, make_all, maker
 from .plan import Plan
 from .problem import asked_for
 from .routed import Routed, route
 from .signatures import NAMES, may_serve, returned, taken
+from .streams import keyed, stream_of
 
 _CAPACITY = 4096
 _OPTIONS = ("out", "stream", "preference")

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ..interop.dynamo import opaque
-from ..interop.streams import keyed
 from .checked import truth
 from .doc import Doc
 from .dump import dumped
@@ -25,6 +24,7 @@ from .misfits import raise_explained
 from .one_device import check_one_device
 from .routed import arrived
 from .signatures import completed
+from .streams import keyed
 
 F = TypeVar("F", bound=Callable[..., Any])
 

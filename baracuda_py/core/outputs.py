@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..interop import jax_arrays, torch_rules
-from ..interop.arrays import package_name
-from ..interop.ordinals import ordinal
+from ..interop.packages import package_name
 from ..jit.launch import on_stream
 from .checked import shown
 from .dispatch import dense_view
@@ -20,6 +19,7 @@ from .element import ElementKind
 from .errors import DeviceMismatchError, InvalidProblemError
 from .intake import stream_pointer
 from .memory import lacking, raise_lacking
+from .ordinals import ordinal
 
 
 def each_of(out: Any, count: int) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from ..core.preference import DEFAULT, PlanPreference
 from ..core.problem import Output
 from ..core.signatures import with_key
 from ..interop import jax_arrays
-from ..interop.arrays import package_name
+from ..interop.packages import package_name
 from .gradients import function
 from .problem import Buffer, Problem
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core import registry
 from ..core.args import arrays_of
+from ..core.arrays import located
 from ..core.checked import shown
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, RecordedError, UnsupportedError
@@ -19,7 +20,6 @@ from ..core.functional import Entry
 from ..core.intake import stream_pointer
 from ..core.memo import keep
 from ..core.routed import Routed
-from ..interop.arrays import located
 from ..interop.torch_rules import raw_stream_getter, requires_grad, settled, transformed
 from .node import job_of
 from .operation import Operation, operation

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core import arrays
 from baracuda_py.core.errors import DeviceMismatchError, InvalidProblemError, UnsupportedError
-from baracuda_py.interop import arrays, jax_arrays
+from baracuda_py.interop import jax_arrays
 from baracuda_py.jit import launch
 from baracuda_py.jit.capture import Captured
 from baracuda_py.testing import pointer_view

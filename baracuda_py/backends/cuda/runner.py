@@ -19,8 +19,8 @@ from ...core.intake import count_written, stream_pointer
 from ...core.memo import keep
 from ...core.plan import Plan
 from ...core.tensor import TensorRef
-from ...interop.arrays import package_name
 from ...interop.dynamo import PLAN, broken_at
+from ...interop.packages import package_name
 from .bound import bound
 from .checks import after, before
 from .direct import Direct

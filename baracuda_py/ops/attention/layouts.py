@@ -10,7 +10,7 @@ from ...core import TensorRef
 from ...core.args import arrays_of
 from ...core.checked import failure, shown, truth
 from ...core.errors import InvalidProblemError
-from ...interop.arrays import read
+from ...core.arrays import read
 
 LAYOUTS = ("bhsd", "bshd")
 PAGE_LAYOUTS = ("hnd", "nhd")  # of paged caches: [page, heads, cell, d] and [page, cell, heads, d]

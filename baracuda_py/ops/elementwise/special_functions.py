@@ -11,7 +11,7 @@ from ...core.errors import InvalidProblemError
 from ...core.keywords import entry, known_only, unexpected
 from ...core.outputs import beside, each_of
 from ...core.views import constant, shape_of, with_axis
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..reduce.norm import sum_to_size
 from .binary_functions import mul
 from .binary_numbers import NUMBERS

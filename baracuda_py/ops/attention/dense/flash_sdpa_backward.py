@@ -12,7 +12,7 @@ from ....core import Args, Array, Plan, Scalar, functional, operand, output, sca
 from ....core.element import unrounded
 from ....core.errors import InvalidProblemError
 from ....core.keywords import entry, unexpected
-from ....interop.arrays import read
+from ....core.arrays import read
 from ....schedules.attention.dense.backward import DENSE, ROWS
 from ....schedules.attention.dense.backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, attention_case, formulas, terms_case
