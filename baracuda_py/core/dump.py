@@ -27,8 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..interop.packages import package_name
-from ..jit import storage
-from . import config
+from . import config, storage
 from .arrays import read
 from .checked import shown
 from .element import ElementKind

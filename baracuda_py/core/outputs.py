@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..interop import jax_arrays, torch_rules
+from ..interop.cupy_streams import on_stream
 from ..interop.packages import package_name
-from ..jit.launch import on_stream
 from .checked import shown
 from .dispatch import dense_view
 from .element import ElementKind
