@@ -22,10 +22,11 @@ from pathlib import Path
 
 import checkout  # noqa: F401
 
+from baracuda_py.core.unit import Unit
 from baracuda_py.jit import nvrtc, toolkit
 from baracuda_py.jit.compiler import options
 from baracuda_py.jit.cubin import parse_ptxas
-from baracuda_py.jit.source import Unit, kernel_root
+from baracuda_py.jit.source import kernel_root
 
 _HEAD = "#include <baracuda/types.cuh>\n#include <baracuda/reduce.cuh>\nusing namespace baracuda;\n"
 _LOCAL_SORT = """

@@ -161,7 +161,7 @@ def test_warm_fails_when_a_unit_does(capsys: pytest.CaptureFixture[str], monkeyp
     def broken(work: list[object], **_: object) -> list[CompileError]:
         return [CompileError("no compiler here") for _ in work]
 
-    monkeypatch.setattr("baracuda_py.core.warm.compile_many", broken)
+    monkeypatch.setattr("baracuda_py.backends.cuda.runner.CudaRunner.compile_many", broken)
     status, out, err = call(capsys, "warm", "global_norm")
     assert status == 1
     assert err == "error: no compiler here\n"
@@ -169,12 +169,12 @@ def test_warm_fails_when_a_unit_does(capsys: pytest.CaptureFixture[str], monkeyp
 
 
 def test_warm_names_kernels_that_spill(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from baracuda_py.jit.cubin import Cubin, KernelInfo
+    from baracuda_py.core.unit import Cubin, KernelInfo
 
     def spilling(work: list[object], **_: object) -> list[Cubin]:
         return [Cubin(None, b"", {"bc_k": KernelInfo(255, 16, 24, 0, 0)}, 0.1, cached=False) for _ in work]
 
-    monkeypatch.setattr("baracuda_py.core.warm.compile_many", spilling)
+    monkeypatch.setattr("baracuda_py.backends.cuda.runner.CudaRunner.compile_many", spilling)
     status, out, _ = call(capsys, "warm", "global_norm", "--arch", "sm_90a")
     assert status == 0
     assert "spills: bc_k for sm_90a, 16 bytes out, 24 bytes in" in out and "registers up to 255" in out

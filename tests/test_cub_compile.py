@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baracuda_py.jit.source import Unit
+from baracuda_py.core.unit import Unit
 from baracuda_py.testing.emulator import run_kernel, translated
 
 pytestmark = pytest.mark.usefixtures("emulation")

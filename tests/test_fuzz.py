@@ -28,10 +28,10 @@ from fuzz_values import NAMES, NOT_NAMES, PREFERENCES, VALUES, Hostile, fake_ten
 
 import baracuda_py as bc
 from baracuda_py.core import BaracudaError, registry
+from baracuda_py.core import arrays as readers
 from baracuda_py.core.args import arrays_of
 from baracuda_py.core.device import driver_device_count, fake_device
 from baracuda_py.core.plan import Plan
-from baracuda_py.interop import arrays as readers
 from baracuda_py.testing import pointer_view, recording
 from baracuda_py.testing.draw import SeededDraw, combinations, fill, make_case
 from baracuda_py.testing.launches import capabilities

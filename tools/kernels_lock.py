@@ -26,11 +26,11 @@ from lock_lines import Line, Name, made, read, render  # noqa: E402
 from baracuda_py.core import registry  # noqa: E402
 from baracuda_py.core.errors import CompileError, InvalidProblemError  # noqa: E402
 from baracuda_py.core.plan import Plan  # noqa: E402
+from baracuda_py.core.unit import KernelInfo  # noqa: E402
 from baracuda_py.core.warm import Job, jobs  # noqa: E402
 from baracuda_py.jit import Unit, compile_many  # noqa: E402
 from baracuda_py.jit.cache import make_key  # noqa: E402
 from baracuda_py.jit.compiler import Progress  # noqa: E402
-from baracuda_py.jit.cubin import KernelInfo  # noqa: E402
 
 LOCKS = ROOT / "locks"
 Plans = Iterable[type[Plan]]

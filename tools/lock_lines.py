@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from baracuda_py.jit.cubin import KernelInfo
+from baracuda_py.core.unit import KernelInfo
 
 Name = tuple[str, str]  # of a kernel, or of a unit, and the target it is compiled for
 

@@ -12,11 +12,11 @@ from measured import rows_of
 
 import baracuda_py
 from baracuda_py._exports import EXPORTS
+from baracuda_py.cli.report import operand, operations
 from baracuda_py.core import registry
 from baracuda_py.core.args import operands_of
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.plan import Plan
-from baracuda_py.core.report import operand, operations
 from baracuda_py.core.variant import Variant
 from baracuda_py.expressions.elementwise import Expression
 from baracuda_py.testing.in_torch import forwards_of

@@ -33,10 +33,10 @@ os.environ.setdefault("BARACUDA_CACHE_DIR", str(Path(tempfile.gettempdir(), f"ba
 
 import emulation_lock as lock  # noqa: E402
 
+from baracuda_py.core.unit import Unit  # noqa: E402
 from baracuda_py.core.variant import Step  # noqa: E402
 from baracuda_py.jit import compiler  # noqa: E402
 from baracuda_py.jit.cache import make_key  # noqa: E402
-from baracuda_py.jit.source import Unit  # noqa: E402
 from baracuda_py.testing import emulate, emulator  # noqa: E402
 from baracuda_py.testing.coverage import KindTarget, Launch  # noqa: E402
 from baracuda_py.testing.emulator import EmulationError  # noqa: E402

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..core import config
 from ..core.args import Args, Operand, arrays_of, operands_of
+from ..core.arrays import settled, to_numpy
 from ..core.device import Device
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
@@ -18,7 +19,6 @@ from ..core.intake import count_written
 from ..core.memory import raise_lacking
 from ..core.plan import Plan
 from ..core.spec import NUMPY_APART
-from ..interop.arrays import settled, to_numpy
 from .evaluation import Evaluation, element_of
 from .numpy_direct import Direct
 

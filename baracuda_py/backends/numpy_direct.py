@@ -12,17 +12,18 @@ from typing import Any
 
 from ..core import config
 from ..core.args import arrays_of, scalars_of
+from ..core.arrays import read
 from ..core.dispatch import choose, read_numbers
 from ..core.errors import BaracudaError
 from ..core.execution import MISS, Makers, Views, nothing
+from ..core.host_memory import plain_memory
 from ..core.memo import keep
 from ..core.memory import raise_lacking
 from ..core.plan import Plan
 from ..core.spec import NUMPY_APART
 from ..core.tensor import View
 from ..core.variant import Problem
-from ..interop.arrays import package_name, read
-from ..interop.host_memory import plain_memory
+from ..interop.packages import package_name
 from .evaluation import Evaluation
 
 _LAYOUTS = 256  # remembered per entry

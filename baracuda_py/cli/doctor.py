@@ -13,10 +13,10 @@ from ..core.args import arrays_of
 from ..core.device import in_use, resolve_device
 from ..core.element import ElementKind, cast, decode
 from ..core.plan import Plan
-from ..core.report import environment
 from ..testing.draw import SeededDraw, fill
 from .explain import device_of
 from .progress import Progress
+from .report import environment
 
 SAYS = "what is installed, and a smoke run of one op per family with its time"
 _FIRST = {"attention": "attention.flash_sdpa", "elementwise": "elementwise.binary", "reduce": "reduce.reduce"}

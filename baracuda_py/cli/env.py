@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from ..core.report import environment, render
+from .report import environment, render
 
 SAYS = "what is installed, what is loaded, driver, GPU, NVRTC, headers, cache"
 

@@ -14,7 +14,7 @@ from .._exports import EXPORTS
 from ..core import registry
 from ..core.errors import BaracudaError
 from ..core.keywords import near
-from ..core.report import describe, operations
+from .report import describe, operations
 
 SAYS = "every op, or those named, with rows and elements; one op with all that it takes"
 

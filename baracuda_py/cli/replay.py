@@ -19,12 +19,12 @@ import numpy as np
 
 from .._exports import EXPORTS
 from ..core import registry
+from ..core.arrays import read
 from ..core.checked import shown
 from ..core.device import in_use, resolve_device
 from ..core.element import ElementKind
 from ..core.errors import BaracudaError
 from ..core.watch import described
-from ..interop.arrays import read
 
 _MOST_BYTES = 1 << 36  # of a file's arrays, and of what one of them spans with its strides
 _NUMBERS = range(-(2**63), 2**64)

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from ..interop.arrays import package_name, read
-from ..interop.ordinals import ordinal
+from ..interop.packages import package_name
 from .args import arrays_of, scalars_of
+from .arrays import read
 from .device import resolve_device
 from .element import ElementKind
 from .errors import InvalidProblemError, RecordedError
 from .execution import Direct, nothing
 from .memo import keep, records
+from .ordinals import ordinal
 from .outputs import allocating, channels_last, handed, make_all, maker
 from .plan import Plan
 from .problem import asked_for

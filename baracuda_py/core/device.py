@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from .._forking import in_child
-from ..interop.jax_arrays import TRACED, traced_error
+from ..interop.jax_arrays import TRACED
 from . import config
 from .checked import shown, whole
 from .errors import DeviceMismatchError, InvalidProblemError, UnsupportedError
+from .unreadable import traced_error
 
 _SMEM = {
     (8, 0): 163,

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..interop.arrays import Reading, located, read_only, to_numpy
-from ..interop.jax_arrays import TRACED, traced_error
+from ..interop.jax_arrays import TRACED
 from .args import Args, Operand, arrays_of, expect_shape, scalars_of
+from .arrays import Reading, located, read_only, to_numpy
 from .checked import shown
 from .descriptor import Descriptor
 from .device import Device
@@ -25,6 +25,7 @@ from .preference import PlanPreference, arch_allowed
 from .sku import KernelSku
 from .spec import Spec
 from .tensor import View, addressable, dense_strides, shares_memory
+from .unreadable import traced_error
 from .variant import Geometry, Problem, Step, Variant
 
 

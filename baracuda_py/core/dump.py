@@ -26,9 +26,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..interop.arrays import package_name, read
-from ..jit import storage
-from . import config
+from ..interop.packages import package_name
+from . import config, storage
+from .arrays import read
 from .checked import shown
 from .element import ElementKind
 

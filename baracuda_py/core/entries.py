@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..interop.dynamo import opaque
-from ..interop.streams import keyed
 from .checked import truth
 from .doc import Doc
 from .dump import dumped
@@ -19,6 +18,7 @@ from .keywords import known_only, unexpected
 from .misfits import raise_explained
 from .one_device import check_one_device
 from .signatures import completed
+from .streams import keyed
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..interop.jax_arrays import staged
-from ..interop.ordinals import ordinal
-from ..interop.streams import keyed, stream_of
 from . import config
 from .args import Operand, arrays_of, operands_of, scalars_of
 from .call import UNSET, Call, Entry, Overload
@@ -24,9 +22,11 @@ from .errors import InvalidProblemError, RecordedError
 from .execution import MISS
 from .interpreters import claimed, innermost, recorded, serve
 from .keywords import unexpected
+from .ordinals import ordinal
 from .outputs import channels_last
 from .plan import Plan
 from .signatures import NAMES, may_serve, returned, taken
+from .streams import keyed, stream_of
 
 _OPTIONS = ("out", "stream", "preference")
 _EVERY = ("element", *_OPTIONS)
@@ -173,7 +173,7 @@ def entry_of(function: Callable[..., Any]) -> Entry:
 
 
 def _seeding(plan: type[Plan], name: str, operands: Sequence[str]) -> list[str]:
-    """The lines that see to keywords that are not taken, and to a seed that is not given: see `interop.streams`."""
+    """The lines that see to keywords that are not taken, and to a seed that is not given: see `streams`."""
     seed = next((s for s in scalars_of(plan.args) if s.local == "seed"), None)  # not a formula's
     missing = {f.name for f in dataclasses.fields(plan.args) if f.default is dataclasses.MISSING}
     if seed is None or not (seed.drawn or "seed" in missing):

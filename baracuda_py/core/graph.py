@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..interop.arrays import package_name
-from ..interop.ordinals import ordinal
+from ..interop.packages import package_name
 from .checked import shown
 from .device import Device, resolve_device
 from .errors import InvalidProblemError, UnsupportedError
 from .execution import graph_for
 from .one_device import arrays_within, is_array
+from .ordinals import ordinal
 
 
 class Graph:

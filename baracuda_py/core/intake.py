@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..interop.arrays import package_name
+from ..interop.packages import package_name
 from ..interop.torch_rules import increment_versions
 from .args import Args, arrays_of
 from .checked import failure, shown, whole

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..interop.arrays import package_name, read
+from ..interop.packages import package_name
+from .arrays import read
 from .checked import INT64, real, sequence, shown, truth, whole, wholes
 from .element import ElementKind
 from .errors import BaracudaError, InvalidProblemError

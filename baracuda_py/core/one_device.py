@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..interop.arrays import package_name
-from ..interop.ordinals import ordinal
+from ..interop.packages import package_name
 from .device import driver_device_count
 from .errors import DeviceMismatchError
+from .ordinals import ordinal
 
 _PACKAGES = ("cupy", "torch", "jax")
 _known: dict[type, bool] = {}  # whether values of a type may be on a GPU

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from ..interop import jax_arrays, torch_rules
-from ..interop.arrays import package_name
-from ..interop.ordinals import ordinal
-from ..jit.launch import on_stream
+from ..interop.cupy_streams import on_stream
+from ..interop.packages import package_name
 from .checked import shown
 from .dispatch import dense_view
 from .element import ElementKind
 from .errors import DeviceMismatchError, InvalidProblemError
 from .intake import stream_pointer
 from .memory import lacking, raise_lacking
+from .ordinals import ordinal
 
 
 def each_of(out: Any, count: int) -> tuple[Any, ...]:

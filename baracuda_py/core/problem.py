@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..interop.arrays import read
 from .args import Operand, arrays_of
+from .arrays import read
 from .checked import truth
 from .descriptor import Descriptor
 from .element import ElementKind

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..interop.arrays import Reading, package_name, read
+from ..interop.packages import package_name
 from ..interop.torch_rules import followed
 from .args import arrays_of
+from .arrays import Reading, read
 from .call import Call
 from .errors import BaracudaError, InvalidProblemError, RecordedError
 from .interpreters import innermost, interpreting

@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .._forking import Mutex
-from ..jit import lock, storage
-from ..jit.cache import default_cache
-from ..jit.nvrtc import load
+from . import config, lock, storage
 from .dispatch import fit
 from .tensor import View
 from .variant import Problem, Variant
@@ -54,7 +52,7 @@ def ordered(plan: Any, problem: Problem, measuring: bool = False) -> tuple[Varia
     measuring: what is unknown may be measured.
     """
     rows: tuple[Variant, ...] = plan.rows
-    if len(rows) == 1 or problem.device.kind != "cuda":
+    if len(rows) < 2 or problem.device.kind != "cuda":
         return rows
     rows = tuple(sorted(rows, key=lambda row: row.first is None or not row.first(problem)))
     table, tuner = measurements(), _active.get() if measuring else None
@@ -104,7 +102,8 @@ def problem_key(plan: Any, problem: Problem) -> str:
     desc = problem.desc
     shapes = ",".join(f"{f.name}={_class(getattr(desc, f.name))}" for f in fields(desc))
     layouts = ",".join(f"{name}:{_layout(view)}" for name, view in sorted(problem.views.items()))
-    return "|".join((problem.device.name, *_versions(problem.device.fake), plan.op, shapes, layouts))
+    version = sys.modules[__name__.partition(".")[0]].__version__
+    return "|".join((problem.device.name, *plan.runner.versions, version, plan.op, shapes, layouts))
 
 
 def _class(value: Any) -> str:
@@ -124,17 +123,6 @@ def _layout(view: Any) -> str:
     order = "d" if view.dense else "r" if view.strides[-1:] == (1,) else "c" if view.strides[-2:-1] == (1,) else "s"
     shared = "b" if 0 in view.strides else ""
     return f"{order}{shared}{'16' if view.aligned(16) else ''}"
-
-
-@cache
-def _versions(fake: bool) -> tuple[str, ...]:
-    """The driver, the compiler and this package."""
-    version = sys.modules[__name__.partition(".")[0]].__version__
-    if fake:
-        return "no driver", "", version
-    from cupy.cuda.runtime import driverGetVersion
-
-    return f"driver {driverGetVersion()}", "nvrtc {}.{}".format(*load().version), version
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
@@ -199,9 +187,10 @@ def _times(value: Any) -> dict[str, float]:
 
 @cache
 def _measurements(directory: Path) -> Measurements:
+    config.apply_log_level()
     return Measurements(directory / _FILE)
 
 
 def measurements() -> Measurements:
     """Those beside the kernels of the cache in force."""
-    return _measurements(default_cache().dir)
+    return _measurements(storage.cache_folder())

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..jit.source import Unit
 from .device import Device
 from .element import FLOATS, ElementKind
 from .error_bound import ErrorBound, Exact
 from .params import Params, constants
 from .sku import ArchSku, BackendKind, PrecisionGuarantee
 from .tensor import View
+from .unit import Unit
 
 Axes = Mapping[str, Sequence[Any]]
 

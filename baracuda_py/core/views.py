@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..interop.arrays import package_name, read
+from ..interop.packages import package_name
+from .arrays import read
 from .element import ElementKind
 from .errors import InvalidProblemError
 from .tensor import TensorRef, View, addressable, dense_strides, merge_axes

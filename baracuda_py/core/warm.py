@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..jit.compiler import compile_many
-from ..jit.cubin import Cubin
-from ..jit.source import Unit
 from . import registry
 from .checked import shown, whole
 from .element import ElementKind
 from .errors import CompileError, InvalidProblemError
+from .execution import runner_for
 from .plan import Plan
 from .sku import ArchSku
+from .unit import Cubin, Unit
 from .variant import Instance, Variant
 
 
@@ -92,5 +91,6 @@ def warm(
         if progress is not None:
             progress(done, total, f"{unit.name} {target}")
 
-    results = compile_many([(job.unit, target) for job, target in wanted], workers=workers, progress=report)
+    runner: Any = runner_for("cuda")
+    results = runner.compile_many([(job.unit, target) for job, target in wanted], workers=workers, progress=report)
     return [(job, target, result) for (job, target), result in zip(wanted, results, strict=True)]

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..interop.arrays import read
 from . import config, dump
 from .args import Args, arrays_of, scalars_of
+from .arrays import read
 from .checked import shown
 from .execution import Makers, Runner, Views
 from .memo import memo

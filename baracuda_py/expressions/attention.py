@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arrays import read
 from ..core.checked import shown
 from ..core.errors import InvalidProblemError
 from ..core.exported import exported
 from ..core.functional import functional
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
-from ..interop.arrays import read
 from ..interop.dynamo import FORMULA, calls_in_graph, methods_in_graph, uncompiled
 from ..ops.attention.dense.flash_sdpa import TURNED as FORWARD
 from ..ops.attention.dense.flash_sdpa import FlashSdpaArgs, FlashSdpaDescriptor, flash_sdpa

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arrays import read
 from ..core.checked import shown
 from ..core.composed import may_grow
 from ..core.dispatch import SCALAR_TAGS
@@ -17,7 +18,6 @@ from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..core.numbers import LEAST, MOST
 from ..core.signatures import of_formula
-from ..interop.arrays import read
 from ..interop.dynamo import calls_in_graph
 from ..interop.jax_arrays import unwrapped, wraps
 from .shape import ARRAY, REAL, WHOLE, Roles

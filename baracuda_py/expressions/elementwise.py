@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..core.arrays import read
 from ..core.checked import shown
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
 from ..core.exported import exported
 from ..core.functional import functional
 from ..core.memo import keep
-from ..interop.arrays import read
 from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
 from .backward import gradient_plan_of
 from .calls import Call, by_names, has_gradient

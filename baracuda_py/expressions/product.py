@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
+from ..core.arrays import read
 from ..core.checked import shown
 from ..core.errors import InvalidProblemError
 from ..core.exported import exported
@@ -15,7 +16,6 @@ from ..core.functional import functional
 from ..core.memo import keep
 from ..core.tensor import broadcast_shape
 from ..core.views import broadcast, rows_of, shape_of, transposed
-from ..interop.arrays import read
 from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
 from ..ops.elementwise.cast import cast
 from ..ops.gemm.matmul import matmul

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arrays import read
 from ..core.element import HALVES
 from ..core.errors import InvalidProblemError
 from ..core.exported import exported
 from ..core.functional import functional
 from ..core.keywords import near
-from ..interop.arrays import read
 from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
 from ..ops.reduce.reduce_kinds import ReduceKind
 from .calls import Call

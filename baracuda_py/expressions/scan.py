@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..core.arrays import read
 from ..core.checked import shown, truth
 from ..core.errors import InvalidProblemError
 from ..core.exported import exported
 from ..core.functional import functional
 from ..core.keywords import near
 from ..core.memo import keep
-from ..interop.arrays import read
 from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
 from ..ops.scan.linear_scan import linear_scan
 from ..ops.scan.linear_scan_backward import linear_scan_backward

@@ -14,13 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.element import ElementKind
-from ..core.errors import InvalidProblemError, UnsupportedError
 from .dlpack import Tensor, capsule_pointer
 
-_CODES = {  # DLDataTypeCode of what NumPy and CuPy do not export
-    ElementKind.BF16: 4, ElementKind.BOOL: 6, ElementKind.FP8E4M3: 10, ElementKind.FP8E5M2: 12, ElementKind.E8M0: 14,
-}  # fmt: skip
+_CODES = {"BF16": 4, "BOOL": 6, "FP8E4M3": 10, "FP8E5M2": 12, "E8M0": 14}
+"""DLDataTypeCode of what NumPy and CuPy do not export, by the name of its ElementKind, which is a floor above."""
 
 
 def _header(capsule: Any) -> Tensor:
@@ -44,21 +41,6 @@ def locate(array: Any, stream: int | None) -> Memory:
     return Memory((header.data or 0) + header.byte_offset, strides, header.device_id, capsule)
 
 
-def place(array: Any) -> str:
-    """The platform of a concrete array on one device, "cpu" or CUDA's; raises where it is neither."""
-    if array.is_deleted():
-        raise InvalidProblemError("the JAX array has been deleted or donated")
-    devices = array.devices()
-    if len(devices) != 1:
-        raise UnsupportedError(
-            f"the JAX array is spread over {len(devices)} devices; give one device's part, array.addressable_data(i)"
-        )
-    platform = str(next(iter(devices)).platform)
-    if platform not in ("cpu", "gpu", "cuda"):
-        raise UnsupportedError(f"the JAX array is on {platform}; move it to a CUDA device or the CPU")
-    return platform
-
-
 def hardware_id(array: Any) -> int:
     """The CUDA ordinal of a concrete array that is on a GPU."""
     return int(next(iter(array.devices())).local_hardware_id)
@@ -71,14 +53,6 @@ def is_traced(kind: type) -> bool:
 
 TRACED = -2
 """The device of a stand-in's `Reading`: its shape and element are known, and there is no memory."""
-
-
-def traced_error(name: str) -> UnsupportedError:
-    """The error of a plan that is given a stand-in."""
-    return UnsupportedError(
-        f"{name} is traced by a JAX transformation (jit, grad, vmap …) and has no values yet; the functions of "
-        "baracuda_py and baracuda_py.jax take it, plans do not"
-    )
 
 
 def staged(*groups: Iterable[Any]) -> bool:
@@ -147,7 +121,7 @@ def unstaged() -> Iterator[None]:
         _staging.on = before
 
 
-def empty(shape: Sequence[int], kind: ElementKind) -> Any:
+def empty(shape: Sequence[int], kind: Any) -> Any:
     """A host buffer that XLA takes without a copy: on a boundary of 64 bytes."""
     count = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     raw = np.empty(count + 64, np.uint8)
@@ -158,8 +132,8 @@ def empty(shape: Sequence[int], kind: ElementKind) -> Any:
 class _Export:
     """A NumPy or CuPy buffer as a DLPack producer of its real element."""
 
-    def __init__(self, buffer: Any, kind: ElementKind) -> None:
-        self.code = _CODES.get(kind)
+    def __init__(self, buffer: Any, kind: Any) -> None:
+        self.code = _CODES.get(kind.name)
         self.buffer = buffer if self.code is None else buffer.view(f"uint{kind.bits}")
 
     def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
@@ -172,7 +146,7 @@ class _Export:
         return tuple(int(part) for part in self.buffer.__dlpack_device__())  # type: ignore[return-value]
 
 
-def array(buffer: Any, kind: ElementKind, like: Any) -> Any:
+def array(buffer: Any, kind: Any, like: Any) -> Any:
     """A JAX array over a buffer nobody else writes, on the device of `like`.
 
     As everywhere in JAX, 64-bit elements become 32-bit ones unless jax_enable_x64 is set. To be called with CuPy's

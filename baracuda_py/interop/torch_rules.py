@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from ..core.errors import InvalidProblemError, RecordedError
-
 
 def intercepts(kind: type) -> bool:
     """Whether operations of a subclass are intercepted (`__torch_dispatch__`): a trace's stand-in, or a wrapper."""
@@ -89,45 +87,6 @@ def _grows(tensor: Any) -> bool:
         raise
     except Exception:
         return False
-
-
-def grown(name: str = "") -> RecordedError:
-    """The error of a tensor that requires a gradient, given to what autograd does not see."""
-    return RecordedError(
-        f"{name + ': ' if name else ''}the torch tensor requires grad, and autograd would not see this call; give its "
-        ".detach(), or call under torch.no_grad()"
-    )
-
-
-def refuse_wrapper(a: Any) -> Any:
-    """The reader, where memory is wanted, of tensors whose operations are intercepted."""
-    raise RecordedError(
-        f"a {type(a).__name__} is a torch tensor whose operations are intercepted (__torch_dispatch__) and has no plain"
-        " memory; give the tensor it stands for"
-    )
-
-
-def refuse(tensor: Any) -> None:
-    """Raise where memory is not all there is to the tensor: transformed, lazy bits, a gradient or tangent wanted."""
-    torch = sys.modules["torch"]
-    if tensor.is_meta:
-        raise RecordedError("a torch tensor on device meta has no memory to read; move it to cpu or cuda")
-    if transformed(tensor):
-        raise RecordedError(
-            "the torch tensor belongs to a transformation (torch.func.vmap, grad, jvp …) and has no memory of its own; "
-            "call outside of the transformation"
-        )
-    if tensor.is_conj() or tensor.is_neg():
-        raise InvalidProblemError(
-            "the torch tensor has its conjugate or negative bit set; call .resolve_conj().resolve_neg()"
-        )
-    if tensor.requires_grad and torch.is_grad_enabled():
-        raise grown()
-    if (
-        torch.autograd.forward_ad._current_level >= 0
-        and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
-    ):
-        raise RecordedError("the torch tensor has a forward-mode tangent, which would be lost; give its .detach()")
 
 
 def may_be_lazy(shape: tuple[int, ...], strides: tuple[int, ...], element: Any) -> bool:

@@ -26,7 +26,7 @@ from ..core.preference import DEFAULT, PlanPreference
 from ..core.problem import Output, asked_for
 from ..core.signatures import with_key
 from ..interop import jax_arrays
-from ..interop.arrays import package_name
+from ..interop.packages import package_name
 from .composition import compose
 from .gradients import function
 from .problem import Buffer, Problem

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import baracuda_py.core  # noqa: F401  (first: it imports modules of this package that import others of its own)
+from baracuda_py.core.unit import Cubin, KernelInfo, Unit
 from baracuda_py.jit.cache import Cache, CacheStats, clear, default_cache, stats
 from baracuda_py.jit.compiler import compile_many, compile_unit
-from baracuda_py.jit.cubin import Cubin, KernelInfo
-from baracuda_py.jit.source import Unit, flatten, kernel_root
+from baracuda_py.jit.source import flatten, kernel_root
 
 __all__ = [
     "Cache",

@@ -22,11 +22,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from baracuda_py.core import config
-from baracuda_py.jit import lock
-from baracuda_py.jit.cubin import Cubin, KernelInfo
+from baracuda_py.core import config, lock
+from baracuda_py.core.storage import cache_folder, distrust, make_folder, private_folder, read_file, write_file
+from baracuda_py.core.unit import Cubin, KernelInfo
 from baracuda_py.jit.fingerprints import Fingerprint, Fingerprints, of_type
-from baracuda_py.jit.storage import distrust, make_folder, private_folder, read_file, write_file
 
 FORMAT = "2"  # part of every key and of the folder's name: raise it when an entry's meaning changes
 _STALE_SECONDS = 3600  # a temporary file older than this belongs to no living writer
@@ -256,12 +255,7 @@ class Cache:
 
 def default_cache() -> Cache:
     """The cache that BARACUDA_CACHE_DIR names now; one object a directory."""
-    directory = config.get("BARACUDA_CACHE_DIR")
-    if directory is None:  # without a home
-        try:
-            directory = private_folder()
-        except OSError:
-            directory = Path(os.devnull, "no place to write")  # so kernels are kept in memory
+    directory = cache_folder()
     cache = _caches.get(directory)
     if cache is None:
         config.apply_log_level()

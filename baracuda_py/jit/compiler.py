@@ -13,10 +13,10 @@ from pathlib import Path
 from baracuda_py._forking import Mutex, in_child
 from baracuda_py.core import config
 from baracuda_py.core.errors import CompileError, InvalidProblemError
+from baracuda_py.core.unit import Cubin, KernelInfo, Unit
 from baracuda_py.jit import nvrtc, source, toolkit
 from baracuda_py.jit.cache import Cache, default_cache, log, make_key
-from baracuda_py.jit.cubin import Cubin, KernelInfo, parse_ptxas
-from baracuda_py.jit.source import Unit
+from baracuda_py.jit.cubin import parse_ptxas
 
 __all__ = [
     "Cubin",

@@ -1,38 +1,10 @@
-"""What a compile yields: the image, and what the assembler said of each kernel in it."""
+"""What the assembler said of each kernel of a unit, read from its log."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
-
-@dataclass(frozen=True)
-class KernelInfo:
-    """Resources of one kernel; spills include those of functions it calls that were not inlined. Sizes are bytes.
-
-    `serialised`: its products on wgmma wait for one another, since the assembler could not do otherwise.
-    """
-
-    registers: int
-    spill_stores: int
-    spill_loads: int
-    stack: int
-    static_smem: int
-    serialised: bool = False
-
-
-@dataclass(frozen=True)
-class Cubin:
-    """A compiled unit. `image` is what is loaded; `path` is the cache's file, None where it could not be written."""
-
-    path: Path | None
-    image: bytes
-    kernels: Mapping[str, KernelInfo]
-    seconds: float
-    cached: bool
-
+from baracuda_py.core.unit import KernelInfo
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")

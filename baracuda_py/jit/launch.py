@@ -23,11 +23,11 @@ from ..core.device import Device, forked, forked_error, mark_used, refuse_forked
 from ..core.errors import BaracudaError, NotPreparedError
 from ..core.params import Params
 from ..core.tensor_map import TensorMap
+from ..core.unit import Cubin, Unit
+from ..interop.cupy_streams import external_stream, on_stream
 from ..interop.torch_rules import memory as torch_memory
 from .capture import Captured, record
 from .compiler import compile_all
-from .cubin import Cubin
-from .source import Unit
 from .tma import clustered, encoder, map_filler
 
 _MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -159,36 +159,6 @@ class Cuda:
     def capture(self, device: Device, function: Callable[[], Any], warmup: int) -> Captured:
         """`function`, warmed up and captured as a graph."""
         return record(self._cupy, device.ordinal, function, warmup, self._handles)
-
-
-class _ExternalStream:
-    def __init__(self, pointer: int) -> None:
-        self.pointer = pointer
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.pointer
-
-
-def external_stream(stream: int) -> Any:
-    """A stream's pointer as CuPy's object."""
-    import cupy
-
-    return cupy.cuda.Stream.from_external(_ExternalStream(stream))
-
-
-@contextlib.contextmanager
-def on_stream(stream: int, device: int) -> Iterator[None]:
-    """A context in which a device's current stream for CuPy is `stream` (its pool then orders memory on it).
-
-    CuPy gives the stream that was before to the device that is current then, and JAX may have made another one so.
-    """
-    import cupy
-
-    with cupy.cuda.Device(device), external_stream(stream):
-        try:
-            yield
-        finally:
-            cupy.cuda.runtime.setDevice(device)
 
 
 def _current_stream_getter(cupy: Any) -> Callable[[], int]:

@@ -12,23 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from baracuda_py.core.errors import CompileError
+from baracuda_py.core.unit import Unit as Unit  # here, too: keys of emulation.lock have this place of it
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _INCLUDE = re.compile(r'#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]')
 _DIRECTIVE = re.compile(r'[ \t]*#[ \t]*(if|endif|include|pragma)\w*[ \t]*(?:([<"])([^>"]+)[>"]|(.*))')
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One compile: a few includes, a generated parameter struct and `extern "C"` entries.
-
-    `symbols` names the entries that must come out of it; `options` are added to the compiler's own.
-    """
-
-    name: str
-    text: str
-    options: tuple[str, ...] = ()
-    symbols: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

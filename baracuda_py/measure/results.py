@@ -13,8 +13,8 @@ from statistics import geometric_mean
 from typing import Any
 
 from .. import __version__
+from ..core import lock, storage
 from ..core.errors import BaracudaError
-from ..jit import lock, storage
 
 KEY = ("op", "shape")
 

@@ -22,7 +22,7 @@ from ..core.execution import runner_for
 from ..core.plan import Plan
 from ..core.tensor import View
 from ..core.variant import Problem, Variant
-from ..interop.arrays import package_name
+from ..interop.packages import package_name
 from . import problems
 from .timing import interleaved
 

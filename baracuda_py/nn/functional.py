@@ -14,10 +14,10 @@ from importlib import import_module
 from typing import Any
 
 from .._exports import EXPORTS
+from ..core.arrays import read
 from ..core.checked import shown
 from ..core.errors import InvalidProblemError
 from ..core.views import shape_of, with_axis
-from ..interop.arrays import read
 from ..interop.dynamo import opaque
 from .spelling import ORDERS, spelled, variadic
 

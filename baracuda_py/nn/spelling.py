@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..core.arrays import read
 from ..core.checked import shown as quoted
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
-from ..interop.arrays import read
 from ..ops.elementwise.cast import cast
 from ..ops.reduce.reduce_kinds import total
 

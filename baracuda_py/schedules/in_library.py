@@ -17,7 +17,7 @@ from ..backends.cusolver import leading
 from ..core.element import ElementKind
 from ..core.tensor import View, dense_strides
 from ..core.variant import Kernel, aligned
-from ..ops.layout.triangle import KERNELS, TriangleDescriptor, triangle_geometry
+from .triangle import KERNELS, triangle_geometry
 
 COPY: Kernel = replace(KERNELS[0], shared="triangle")
 COPY_SOURCE = "layout/triangle.cu"
@@ -85,8 +85,7 @@ def copied(target: View, source: View, to: Any, of: Any, *, diagonal: int = 0) -
     """
     if not target.size:
         return ()
-    desc = TriangleDescriptor(shape=target.shape, upper=False, diagonal=diagonal, element=target.element)
-    made = triangle_geometry(desc, target, source, {"y": to, "x": of})
+    made = triangle_geometry(target, source, {"y": to, "x": of}, upper=False, diagonal=diagonal)
     return made if isinstance(made, str) else made.steps
 
 

@@ -24,8 +24,8 @@ from ..core.errors import UnsupportedError
 from ..core.memo import cached_property
 from ..core.plan import Plan
 from ..core.sku import BackendKind
+from ..core.unit import Unit
 from ..core.variant import Geometry, Step, Variant
-from ..jit.source import Unit
 from .draw import SeededDraw
 from .emulated import draw_problem
 from .operands import Operands

@@ -26,9 +26,9 @@ import numpy as np
 from ..core.device import Device, forked
 from ..core.params import Params
 from ..core.tensor_map import NBYTES, TensorMap
+from ..core.unit import Unit
 from ..jit.capture import Captured, graph_memory
 from ..jit.launch import Wanted, install_fake
-from ..jit.source import Unit
 from .layouts import aligned_bytes
 
 STREAM = 0x5EED  # what the recorder says the current stream is

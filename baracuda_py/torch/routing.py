@@ -12,6 +12,7 @@ from typing import Any
 
 from ..core import registry
 from ..core.args import arrays_of
+from ..core.arrays import located
 from ..core.call import Call
 from ..core.checked import shown
 from ..core.element import ElementKind
@@ -19,7 +20,6 @@ from ..core.errors import InvalidProblemError, RecordedError, UnsupportedError
 from ..core.intake import stream_pointer
 from ..core.interpreters import Composed, interpreting
 from ..core.memo import keep
-from ..interop.arrays import located
 from ..interop.torch_rules import raw_stream_getter, requires_grad, settled, transformed
 from .composition import compose
 from .node import job_of

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ..core.arrays import read
 from ..core.device import resolve_device
 from ..core.dispatch import read_args
 from ..core.errors import BaracudaError, DeviceMismatchError
 from ..core.functional import FOLLOWS
 from ..core.outputs import channels_last
 from ..core.tensor import TensorRef
-from ..interop.arrays import read
 from ..interop.torch_rules import settled
 from .operation import Operation, element_dtype, empty, lead_of, shapes_of
 from .schema import OpCall

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baracuda_py.core import ElementKind, TensorRef, View
+from baracuda_py.core.arrays import to_numpy
 from baracuda_py.core.errors import BufferTooSmallError, InvalidProblemError
 from baracuda_py.core.tensor import dense_strides, merge_axes, shares_memory
-from baracuda_py.interop.arrays import to_numpy
 
 Shape = tuple[int, ...]
 F32 = ElementKind.F32

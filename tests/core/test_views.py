@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from baracuda_py.core import ElementKind
+from baracuda_py.core.arrays import read
 from baracuda_py.core.tensor import TensorRef
 from baracuda_py.core.views import (
     broadcast,
@@ -20,7 +21,6 @@ from baracuda_py.core.views import (
     with_axis,
     without_axes,
 )  # fmt: skip
-from baracuda_py.interop.arrays import read
 
 BASE = np.arange(4 * 6 * 6 * 2, dtype=np.float32).reshape(4, 6, 6, 2)
 

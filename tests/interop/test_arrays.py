@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from baracuda_py.core import ElementKind, TensorRef
+from baracuda_py.core import ElementKind, TensorRef, arrays
+from baracuda_py.core.arrays import read, to_numpy
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
-from baracuda_py.interop import arrays
-from baracuda_py.interop.arrays import package_name, read, to_numpy
+from baracuda_py.interop.packages import package_name
 from baracuda_py.testing import pointer_view
 
 

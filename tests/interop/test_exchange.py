@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core import arrays, exchange
+from baracuda_py.core.arrays import read
 from baracuda_py.core.element import ElementKind
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
+from baracuda_py.core.exchange import Managed, exchange_of
 from baracuda_py.core.intake import stream_pointer
-from baracuda_py.interop import arrays, exchange
-from baracuda_py.interop.arrays import read
-from baracuda_py.interop.exchange import Managed, exchange_of
 
 _CODES = {element: code for code, element in exchange._ELEMENTS.items()}
 _capsule = ctypes.pythonapi["PyCapsule_New"]  # a function of its own: JAX declares other arguments of the shared one

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core import ElementKind
+from baracuda_py.core import ElementKind, arrays
+from baracuda_py.core.arrays import located, read, to_numpy
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import BaracudaError, InvalidProblemError, UnsupportedError
-from baracuda_py.interop import arrays
-from baracuda_py.interop.arrays import located, read, to_numpy
 from baracuda_py.testing import pointer_view, recording
 
 F32 = np.float32

@@ -14,8 +14,8 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.core import ElementKind
 from baracuda_py.core.args import arrays_of, scalars_of
+from baracuda_py.core.arrays import read
 from baracuda_py.interop import jax_arrays
-from baracuda_py.interop.arrays import read
 from baracuda_py.testing.draw import SeededDraw, combinations, make_case
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave the GPU's memory to the other tests

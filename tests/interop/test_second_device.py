@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.core import arrays
 from baracuda_py.core.errors import DeviceMismatchError, InvalidProblemError, UnsupportedError
-from baracuda_py.interop import arrays, jax_arrays
+from baracuda_py.interop import cupy_streams, jax_arrays
 from baracuda_py.jit import launch
 from baracuda_py.jit.capture import Captured
 from baracuda_py.testing import pointer_view
@@ -184,8 +185,8 @@ def test_a_device_that_another_package_leaves_current_keeps_its_stream(
         yield
         ended.append(devices.current)
 
-    monkeypatch.setattr(launch, "external_stream", external)
-    with launch.on_stream(5, 1):
+    monkeypatch.setattr(cupy_streams, "external_stream", external)
+    with cupy_streams.on_stream(5, 1):
         devices.use(0)  # as JAX does
     assert ended == [1] and devices.current == 0
 

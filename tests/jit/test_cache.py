@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from baracuda_py.jit import Cache, Cubin, KernelInfo, fingerprints, storage
+from baracuda_py.core import storage
+from baracuda_py.jit import Cache, Cubin, KernelInfo, fingerprints
 from baracuda_py.jit import cache as cache_module
 from baracuda_py.jit.cache import make_key
 

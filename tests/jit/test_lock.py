@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from baracuda_py.core import lock
 from baracuda_py.core.errors import CompileError
-from baracuda_py.jit import Cache, Cubin, Unit, compile_unit, lock, source, toolkit
+from baracuda_py.core.lock import exclusive
+from baracuda_py.jit import Cache, Cubin, Unit, compile_unit, source, toolkit
 from baracuda_py.jit import compiler as module
-from baracuda_py.jit.lock import exclusive
 from baracuda_py.jit.nvrtc import Nvrtc
 
 ROOT = Path(toolkit.__file__).parents[2]
@@ -29,7 +30,7 @@ TARGET = "sm_80"
 def processes(count: int, script: str) -> list[subprocess.Popen[str]]:
     """As many, all past their imports; each goes on when it gets a line."""
     start = f"import sys, pathlib\nsys.path.insert(0, {str(ROOT)!r})\nfrom baracuda_py.jit import *\n"
-    start += "from baracuda_py.jit import lock, source\n"
+    start += "from baracuda_py.core import lock\nfrom baracuda_py.jit import source\n"
     text = start + script.replace("WAIT", "print('ready', flush=True); sys.stdin.readline()")
     made = [
         subprocess.Popen([sys.executable, "-c", text], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

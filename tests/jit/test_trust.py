@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from test_cache import KEY, fresh, stored
 
-from baracuda_py.core import config
-from baracuda_py.jit import Cache, storage
+from baracuda_py.core import config, storage
+from baracuda_py.core.storage import distrust
+from baracuda_py.jit import Cache
 from baracuda_py.jit import cache as cache_module
-from baracuda_py.jit.storage import distrust
 
 ROOT = Path(config.__file__).parents[2]
 STRANGER = 54321
@@ -391,7 +391,7 @@ def test_a_folder_deleted_while_it_is_written(cache: Cache, monkeypatch: pytest.
 
 
 def test_the_report_says_why_a_folder_is_not_used(cache: Cache, capsys: pytest.CaptureFixture[str]) -> None:
-    from baracuda_py.core.report import environment
+    from baracuda_py.cli.report import environment
 
     assert "not used" not in environment()["cache"]
     cache.dir.mkdir()

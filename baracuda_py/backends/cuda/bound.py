@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...core.args import Args
 from ...core.intake import stream_pointer, torch_written
-from ...interop.arrays import package_name
+from ...interop.packages import package_name
 from .intake import flatten, torch_names
 from .prepared import Layouts
 

@@ -15,7 +15,7 @@ from ...core.args import Args, Operand, arrays_of, scalars_of
 from ...core.execution import MISS, Makers, Views, nothing
 from ...core.memo import PLANS_KEPT, keep, memo
 from ...core.plan import Plan
-from ...interop.arrays import package_name
+from ...interop.packages import package_name
 from .hotpath import LAYOUTS, LAZY, PACKAGES, REFUSED, defaults, layout_key, not_plain
 from .intake import torch_names
 from .prepared import Layouts

@@ -7,14 +7,16 @@ from functools import partial
 from typing import Any
 
 from ...core.args import Args, Operand, arrays_of, scalars_of
+from ...core.arrays import located
 from ...core.device import Device
 from ...core.dispatch import SCALAR_TAGS, check_pointer, host_number, met_number
 from ...core.element import ElementKind
 from ...core.errors import DeviceMismatchError, InvalidProblemError, MisalignedOperandError, WorkspaceTooSmallError
 from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
-from ...interop.arrays import located, package_name
-from ...interop.torch_rules import external_stream, grown, increment_versions, raw_stream_getter
+from ...core.unreadable import grown
+from ...interop.packages import package_name
+from ...interop.torch_rules import external_stream, increment_versions, raw_stream_getter
 from ...jit.launch import Runtime
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..._forking import Mutex, in_child
 from ...core.args import Args, Operand, arrays_of, operands_of, scalars_of
+from ...core.arrays import located, read_only
 from ...core.device import mark_used, refuse_forked
 from ...core.dispatch import host_number
 from ...core.errors import DeviceMismatchError, NotPreparedError
@@ -19,7 +20,7 @@ from ...core.plan import Plan
 from ...core.tensor import TensorRef, View
 from ...core.tuned import on_tuning
 from ...core.variant import Geometry, LibraryStep, Step, Variant
-from ...interop.arrays import located, package_name, read_only
+from ...interop.packages import package_name
 from ...interop.torch_rules import may_be_lazy, of_a_graph
 from ...jit.capture import for_graph
 from ...jit.launch import Launch, LibraryLaunch, Runtime, runtime_for

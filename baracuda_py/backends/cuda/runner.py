@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NoReturn
 
 from ...core import config
@@ -19,8 +19,10 @@ from ...core.intake import count_written, stream_pointer
 from ...core.memo import keep
 from ...core.plan import Plan
 from ...core.tensor import TensorRef
-from ...interop.arrays import package_name
 from ...interop.dynamo import PLAN, broken_at
+from ...interop.packages import package_name
+from ...jit.compiler import compile_many
+from ...jit.nvrtc import load
 from .bound import bound
 from .checks import after, before
 from .direct import Direct
@@ -35,12 +37,19 @@ _RAW, _CHECK = config.raw("BARACUDA_CHECK")
 class CudaRunner(Layouts):
     """Prepared layouts of one plan and its `run`: see `core.execution.Runner`."""
 
+    compile_many = staticmethod(compile_many)  # what `warm` compiles kernels with, ahead of any plan
+
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.check: Any = None  # what BARACUDA_CHECK held when last read, and what it meant
         self.checked = False
         self._by_kind: dict[type, Callable[..., None]] = {}
         plan.run = self.run  # type: ignore[method-assign]
+
+    @property
+    def versions(self) -> tuple[str, str]:
+        """The driver and the compiler: what was measured with others is measured anew."""
+        return ("no driver", "") if self.plan.device.fake else _versions()
 
     @broken_at(PLAN)
     def run(self, args: Args, workspace: Any = None, stream: Any = None) -> None:
@@ -161,6 +170,13 @@ class CudaRunner(Layouts):
     def stream_of(self, args: Args, stream: Any) -> int:
         """The caller's stream as a pointer, or the current one of the operands' package."""
         return self.current(args)() if stream is None else stream_pointer(stream)
+
+
+@cache
+def _versions() -> tuple[str, str]:
+    from cupy.cuda.runtime import driverGetVersion
+
+    return f"driver {driverGetVersion()}", "nvrtc {}.{}".format(*load().version)
 
 
 def _run_checked(runner: CudaRunner, args: Args, workspace: Any = None, stream: Any = None) -> None:

@@ -12,7 +12,7 @@ from ...core.call import Call
 from ...core.checked import failure, shown, truth
 from ...core.errors import InvalidProblemError
 from ...core.interpreters import serve
-from ...interop.arrays import read
+from ...core.arrays import read
 
 LAYOUTS = ("bhsd", "bshd")
 PAGE_LAYOUTS = ("hnd", "nhd")  # of paged caches: [page, heads, cell, d] and [page, cell, heads, d]

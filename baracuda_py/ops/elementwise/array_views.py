@@ -11,7 +11,8 @@ from ...core import ElementKind, TensorRef
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.exported import exported
-from ...interop.arrays import Reading, package_name, read
+from ...core.arrays import Reading, read
+from ...interop.packages import package_name
 
 
 @exported

@@ -8,7 +8,7 @@ from ...core import Array, functional
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
-from ...interop.arrays import read
+from ...core.arrays import read
 from .binary_backward import BinaryBackwardPlan
 from .binary_functions import complex_kind, factor_of, per_channel, power_of
 from .binary_kinds import BinaryKind

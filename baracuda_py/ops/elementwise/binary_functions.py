@@ -13,7 +13,7 @@ from ...core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ...core.entries import entry
 from ...core.numbers import LEAST, met
 from ...core.tensor import TensorRef
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..reduce.reduce import all as all_of  # type: ignore[attr-defined]
 from .binary import BinaryPlan
 from .array_views import bitcast_convert_type

@@ -19,7 +19,7 @@ from ...core.element import HALVES, INTS, decode, encode
 from ...core.element import cast as cast_values
 from ...core.composed import composed
 from ...core.entries import entry
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.map import THREADS, chunked, lay_out, map_geometry, map_params
 from ...core.benchmark import Benchmark, EAGER
 from .complex_cast import call_complex_cast

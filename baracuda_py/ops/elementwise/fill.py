@@ -17,7 +17,7 @@ from ...core.errors import UnsupportedError
 from ...core.entries import entry
 from ...core.numbers import range_of, taken
 from ...core.params import exactly
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...core.benchmark import BYTES, Benchmark, EAGER
 

@@ -12,7 +12,7 @@ from ...core.entries import entry
 from ...core.keywords import known_only, unexpected
 from ...core.outputs import beside, each_of
 from ...core.views import constant, shape_of, with_axis
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..reduce.norm import sum_to_size
 from .binary_functions import mul
 from .binary_numbers import NUMBERS

@@ -17,7 +17,8 @@ from ...core.element import cast as cast_values
 from ...core.entries import entry
 from ...core.numbers import met
 from ...core.renamed import renamed
-from ...interop.arrays import package_name, read
+from ...interop.packages import package_name
+from ...core.arrays import read
 from .array_views import bitcast_convert_type
 from .ternary import K, TernaryPlan
 from .ternary_kinds import TernaryKind

@@ -13,7 +13,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..indexing.indexed import broadcast_together, indices_read
 from ..indexing.positions import NOWHERE
 from ..indexing.take import TakePlan, take

@@ -15,7 +15,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..indexing.take import TakePlan, take
 from ..layout.creation import arange
 from ..layout.made import from_host

@@ -12,8 +12,9 @@ from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.entries import entry
 from ...core.outputs import beside, maker
-from ...interop.ordinals import ordinal
-from ...interop.arrays import package_name, read
+from ...core.ordinals import ordinal
+from ...interop.packages import package_name
+from ...core.arrays import read
 from ..elementwise.unary_fields import fixed_for
 from .gated_activation import GatedActivationPlan
 from .gated_activation_backward import GatedActivationBackwardPlan

@@ -12,7 +12,7 @@ from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.entries import entry
 from ...core.tensor import TensorRef
 from ...core.views import constant, shape_of
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.binary_functions import pow
 from ..elementwise.cast import cast
 from ..elementwise.complex_unary import real

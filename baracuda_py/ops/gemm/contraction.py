@@ -18,7 +18,8 @@ from ...core.element import COMPLEX, FLOATS, HALVES, INTS, ElementKind
 from ...core.errors import UnsupportedError
 from ...core.preference import PlanPreference
 from ...core.views import diagonal, permuted, reshaped, with_axis, without_axes
-from ...interop.arrays import Reading, package_name, read
+from ...core.arrays import Reading, read
+from ...interop.packages import package_name
 from ..elementwise.binary_functions import mul
 from ..elementwise.binary_numbers import promoted
 from ..elementwise.cast import cast

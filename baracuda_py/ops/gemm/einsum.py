@@ -13,7 +13,7 @@ from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.entries import entry
 from ...core.views import permuted, shape_of, with_axis, without_axes
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.cast import cast
 from ..reduce.reduce_kinds import total
 from .contraction import ELEMENTS, Factor, Labels, Options, contract, copied, factor, same_element, totalled

@@ -13,9 +13,8 @@ from itertools import pairwise
 from typing import Any, NoReturn, TypeAlias
 
 from ...core.checked import shown, whole
-from ...core.errors import InvalidProblemError
+from ...core.errors import ExpressionError, InvalidProblemError, Span
 from ...core.memo import memo
-from ...expressions.errors import ExpressionError, Span
 
 Label: TypeAlias = "str | int"
 """A letter or an integer; of an axis that an ellipsis stands for its place from the end: -1 is the last."""

@@ -13,7 +13,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.errors import UnsupportedError
 from ...core.entries import entry
-from ...interop.arrays import read
+from ...core.arrays import read
 from .gemm import GemmPlan
 from .matmul import matmul
 

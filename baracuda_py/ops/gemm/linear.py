@@ -7,9 +7,9 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
-from ...interop.ordinals import ordinal
+from ...core.ordinals import ordinal
 from ...core.views import halves, shape_of, transposed, with_axis
-from ...interop.arrays import package_name
+from ...interop.packages import package_name
 from ..elementwise.binary_numbers import element_of
 from .gemm import GemmPlan, dense_gemm
 from .matmul import product

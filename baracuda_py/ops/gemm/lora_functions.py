@@ -12,7 +12,7 @@ from ...core.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import broadcast, shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from .grouped_inner_gemm import grouped_inner_gemm
 from .lora_matmul import LoraMatmulPlan
 from .lora_matmul_backward import LoraMatmulBackwardPlan

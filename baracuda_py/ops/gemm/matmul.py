@@ -10,10 +10,11 @@ from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.keywords import unexpected
-from ...interop.ordinals import ordinal
+from ...core.ordinals import ordinal
 from ...core.tensor import broadcast_shape
 from ...core.views import broadcast, rows_of, shape_of, with_axis
-from ...interop.arrays import package_name, read
+from ...interop.packages import package_name
+from ...core.arrays import read
 from ...interop.torch_rules import recorded
 from ..elementwise.binary_numbers import element_of
 from ..elementwise.cast import cast

@@ -19,7 +19,7 @@ from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import Expression, elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.gemm import for_precision
 from ..elementwise.cast import cast
 from ..layout.triangle import tril

@@ -12,7 +12,7 @@ from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.views import broadcast, permuted, reshaped, shape_of, with_axis
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.binary_functions import mul
 from .gather import gather
 from .index import IndexPlan

@@ -11,7 +11,7 @@ from ...core import FLOATS, Geometry, Guarantee, Kernel, Params, Plan, Problem, 
 from ...core.element import ALL, COMPLEX, FP8, INDICES, ElementKind
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.gather import gather_kernel
 from ...schedules.scatter import atomic_kernels, combining_kernels
 

@@ -17,7 +17,8 @@ from ...core.errors import InvalidProblemError
 from ...core.numbers import met
 from ...core.outputs import beside
 from ...core.views import broadcast, shape_of
-from ...interop.arrays import package_name, read
+from ...interop.packages import package_name
+from ...core.arrays import read
 from ...interop.jax_arrays import placed
 from .nonzero import nonzero
 

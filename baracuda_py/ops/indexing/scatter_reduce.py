@@ -12,7 +12,7 @@ from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.entries import entry
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from .gather import gather
 from .scatter import (
     ScatterPlan, scatter, scatter_add, scatter_amax, scatter_amin, scatter_mean, scatter_prod, scatter_sum,

@@ -12,7 +12,7 @@ from ...core.entries import entry
 from ...core.memo import memo
 from ...core.views import permuted, shape_of, with_axis
 from ...expressions.elementwise import Expression, elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.cast import CastPlan, cast
 from .creation import arange
 from .pad import pad

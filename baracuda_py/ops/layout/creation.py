@@ -21,7 +21,7 @@ from ...core.numbers import met
 from ...core.tensor import Shape
 from ...core.views import permuted, shape_of, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.binary_functions import pow as power
 from ..elementwise.cast import cast
 from ..elementwise.fill import fill

@@ -10,7 +10,7 @@ from ...core.errors import InvalidProblemError
 from ...core.exported import exported
 from ...core.tensor import Shape
 from ...core.views import shape_of, with_axis
-from ...interop.arrays import read
+from ...core.arrays import read
 from .concat import stack
 from .creation import I64, generated, iota
 from .views import broadcast_to, ravel

@@ -12,8 +12,9 @@ from ...core import Array, ElementKind
 from ...core.device import resolve_device
 from ...core.outputs import allocating, handed, maker
 from ...core.rehearsal import rehearsing
-from ...interop.ordinals import ordinal
-from ...interop.arrays import package_name, read
+from ...core.ordinals import ordinal
+from ...interop.packages import package_name
+from ...core.arrays import read
 from ...interop.jax_arrays import placed, staged, unstaged
 
 Write = Callable[[Array], Any]

@@ -20,7 +20,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.copy import layout_of
 from ...schedules.map import THREADS
 from ..indexing.take import take

@@ -22,7 +22,7 @@ from ...core.entries import entry
 from ...core.memory import raise_lacking
 from ...core.outputs import beside
 from ...core.views import shape_of, with_axis
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.binary_functions import div, sub
 from .concat import ConcatPlan, concat
 from .creation import ones, zeros

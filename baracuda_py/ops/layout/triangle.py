@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step,
-    Variant, View, Vjp, element, extents, flag, functional, integer, operand, output,
+    FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element,
+    extents, flag, functional, integer, operand, output,
 )  # fmt: skip
 from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
-from ...schedules.map import STRIDED, THREADS, chunked, lay_out, map_params, strided, takes, widths
+from ...schedules.triangle import KERNELS, triangle_geometry
 from ..indexing.indexed import MOVED
 
 
@@ -58,36 +58,8 @@ def reference(desc: TriangleDescriptor, *, x: Any) -> Mapping[str, Any]:
     return {"y": _kept(desc, x)}
 
 
-PARAMS = Params("TriangleParams", y="ptr", x="ptr", diagonal="i64", step="i32", upper="i32", **map_params(3))
-
-
-def _axes(kind: ElementKind) -> Mapping[str, Any]:
-    return {"BYTES": (kind.itemsize,), "VEC": widths(kind.itemsize)}
-
-
-KERNELS = (Kernel("triangle", f"triangle<{{BYTES}}, {STRIDED}>", PARAMS, _axes, threads=THREADS),)
-
-
-def triangle_geometry(desc: Any, y: View, x: View, names: Mapping[str, Any]) -> Geometry | str:
-    """y = a triangle of x; names: where the kernel finds the two, as `Step.params` says it."""
-    rank, size = len(desc.shape), desc.element.itemsize
-    number = View(0, desc.shape, (*(0,) * (rank - 2), -1, 1), desc.element)
-    found = lay_out((y, x, number))
-    if isinstance(found, str):
-        return found
-    moved, (axes,) = replace(found, views=(y, x, None)), found.groups
-    vec = next(w for w in widths(size) if takes(moved, w))
-    params = {
-        **names, **chunked(found, vec), "diagonal": desc.diagonal, "upper": desc.upper,
-        "step": axes.strides[2][-1] if axes.rank else 0,
-    }  # fmt: skip
-    blocks = max(1, -(-(axes.count // vec) // (THREADS * strided(vec))))
-    step = Step("triangle", (blocks, 1, 1), params, {"BYTES": size, "VEC": vec}, THREADS)
-    return Geometry((step,), layout=moved.layout(moved.inner))
-
-
 def _geometry(p: Problem) -> Geometry | str:
-    return triangle_geometry(p.desc, p.y, p.x, {"y": "y", "x": "x"})
+    return triangle_geometry(p.y, p.x, {"y": "y", "x": "x"}, p.desc.upper, p.desc.diagonal)
 
 
 def in_torch(torch: Any, desc: TriangleDescriptor, *, x: Any) -> Any:
@@ -147,7 +119,7 @@ def backward_reference(desc: TriangleBackwardDescriptor, *, dy: Any) -> Mapping[
 
 
 def _backward_geometry(p: Problem) -> Geometry | str:
-    return triangle_geometry(p.desc, p.dx, p.dy, {"y": "dx", "x": "dy"})
+    return triangle_geometry(p.dx, p.dy, {"y": "dx", "x": "dy"}, p.desc.upper, p.desc.diagonal)
 
 
 class TriangleBackwardPlan(Plan):

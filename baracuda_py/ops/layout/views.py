@@ -19,7 +19,7 @@ from ...core.tensor import Shape, View, broadcast_shape
 from ...core.views import broadcast as spread
 from ...core.views import cut, permuted, reshaped, shape_of, windows, with_axis, without_axes
 from ...core.views import diagonal as main_diagonal
-from ...interop.arrays import read
+from ...core.arrays import read
 from .axes import bounds, expanded, full_order, listed, order_of, place, places
 from .moves import copy, unfold_copy
 

@@ -14,7 +14,8 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.tensor import View, dense_strides
 from ...core.views import broadcast, shape_of, storage_offset, with_axis, without_axes
-from ...interop.arrays import package_name, read
+from ...interop.packages import package_name
+from ...core.arrays import read
 from ..elementwise.fill import FillPlan, fill
 from .concat import stack
 from .creation import full

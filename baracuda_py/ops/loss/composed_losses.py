@@ -21,7 +21,8 @@ from ...core.outputs import beside
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction_of
-from ...interop.arrays import package_name, read
+from ...interop.packages import package_name
+from ...core.arrays import read
 from ...interop.jax_arrays import placed
 from ..elementwise.cast import cast
 from ..gemm.matmul import matmul

@@ -28,7 +28,7 @@ from ...core.checked import shown, truth
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.views import permuted, shape_of
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.loss_sums import finish_steps
 from ...schedules.row_groups import (
     FLUSHED, LONG, ROWS_OF_A_WARP, SLAB, STRIDED, WIDE, GroupRows, group_kernels, group_of, group_params, group_rows,

@@ -18,7 +18,7 @@ from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.variant import aligned
 from ...core.views import shape_of, with_axis
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.loss_sums import dense_launches, of_dense
 from ...schedules.reduce import reduce_kernels, reduce_params
 from .ctc_formulas import reference, sequences

@@ -9,7 +9,7 @@ from ...core import Array, ElementKind, functional
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.views import reshaped, shape_of
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.unary import neg  # type: ignore[attr-defined]
 from .linear_cross_entropy import LinearCrossEntropyPlan
 from .linear_kl import LinearKlPlan

@@ -16,7 +16,8 @@ from ...core.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import cut, reshaped, shape_of, transposed
 from ...expressions.reduce import reduce
-from ...interop.arrays import package_name, read
+from ...interop.packages import package_name
+from ...core.arrays import read
 from ...interop.torch_rules import requires_grad
 from ...schedules.linear_loss import chunk_rows
 from ..elementwise.affine import affine

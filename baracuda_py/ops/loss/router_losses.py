@@ -14,7 +14,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.views import shape_of, with_axis
 from ...expressions.reduce import reduce as reduction
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..reduce.reduce import ReducePlan, argmax  # type: ignore[attr-defined]
 from ..softmax.softmax_functions import softmax
 from .composed_losses import places

@@ -9,7 +9,8 @@ from ...core import Array, Scalar
 from ...core.checked import truth
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.entries import entry
-from ...interop.arrays import package_name, read
+from ...interop.packages import package_name
+from ...core.arrays import read
 from .batch_norm_inference import batch_norm_inference
 from .channel_norm import ChannelNormPlan, channel_norm
 from .running_statistics import running_statistics

@@ -11,7 +11,7 @@ from ...core.composed import composed
 from ...core.errors import UnsupportedError
 from ...core.entries import entry
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..pooling.reduce_window import ReduceWindowPlan, reduce_window
 from ..pooling.reduce_window_backward import ReduceWindowBackwardPlan
 from .batch_norm import planes

@@ -11,7 +11,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.views import permuted, shape_of
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..random.dropout import dropout
 from ..layout.axes import places
 from .layer_norm import LayerNormPlan, layer_norm

@@ -17,7 +17,7 @@ from ...core.entries import entry
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..reduce.norm import vector_norm
 from ..scan.scan import cumsum
 from .rms_norm import RMSNormPlan

@@ -18,7 +18,7 @@ from ...core.entries import entry
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...interop.torch_rules import requires_grad
 from .batch_norm import planes
 from .batch_norm_inference import BatchNormInferencePlan, batch_norm_inference

@@ -14,7 +14,7 @@ from ...core.outputs import each_of
 from ...core.views import shape_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..reduce.distances import kept_norm, normalize
 from ..reduce.reduce import ReducePlan
 from ..reduce.reduce_backward import ReduceBackwardPlan

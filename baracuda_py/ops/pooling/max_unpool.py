@@ -11,7 +11,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import reshaped, shape_of
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..indexing.scatter import ScatterPlan, scatter
 from ..layout.creation import zeros
 from ..layout.views import reshape

@@ -11,7 +11,7 @@ from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.entries import entry
 from ...core.views import reshaped, rows_of, shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..gemm.matmul import matmul
 from .int_gemm import IntGemmKind, IntGemmPlan, int_gemm
 from .quantized_linear import QuantizedLinearPlan

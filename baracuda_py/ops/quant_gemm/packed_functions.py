@@ -13,7 +13,7 @@ from ...core.outputs import beside, each_of
 from ...core.views import broadcast, reshaped, shape_of, with_axis
 from ...expressions.elementwise import Expression, elementwise
 from ...expressions.reduce import reduce as reduction
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.binary_functions import less
 from ..elementwise.cast import CastPlan
 from ..layout.bits import packbits, unpackbits

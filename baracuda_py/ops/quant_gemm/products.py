@@ -9,7 +9,7 @@ from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.entries import entry
 from ...core.tensor import broadcast_shape
 from ...core.views import broadcast, reshaped, rows_of, shape_of, with_axis
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.int_gemm import BYTES
 from ..elementwise.cast import cast
 from .int_gemm import IntGemmKind, IntGemmPlan, int_gemm

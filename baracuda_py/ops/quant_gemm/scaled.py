@@ -12,7 +12,7 @@ from ...core.entries import entry
 from ...core.outputs import beside
 from ...core.views import shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.array_views import bitcast_convert_type
 from ..elementwise.cast import cast
 from ..layout.views import contiguous

@@ -19,7 +19,7 @@ from ...core.outputs import beside, each_of
 from ...core.views import permuted, reshaped, shape_of, transposed
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...interop.torch_rules import followed
 from ..elementwise.array_views import bitcast_convert_type
 from ..elementwise.cast import cast

@@ -14,7 +14,7 @@ from ...core.outputs import each_of
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import Expression, elementwise
 from ...expressions.reduce import reduce as reduction
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..gemm.linear import linear
 from ..gemm.matmul import matmul
 from ..layout.moves import copy

@@ -10,7 +10,7 @@ from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import reshaped, rows_of, shape_of, transposed
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.array_views import bitcast_convert_type
 from ..quantize.format_kinds import FormatKind
 from .block_gemm import BlockGemmPlan, block_gemm

@@ -17,7 +17,7 @@ from ...core.benchmark import Benchmark
 from ...core.element import FP8
 from ...core.element import cast as cast_values
 from ...core.entries import entry
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
 
 E = ElementKind

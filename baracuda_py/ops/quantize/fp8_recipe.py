@@ -12,7 +12,7 @@ from ...core.exported import exported
 from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of
-from ...interop.arrays import package_name
+from ...interop.packages import package_name
 from ..elementwise.unary import reciprocal  # type: ignore[attr-defined]
 from ..layout.creation import ones, zeros
 from ..reduce.amax_scale import amax_scale

@@ -8,7 +8,7 @@ from ...core import Array, InvalidProblemError, Scalar, UnsupportedError
 from ...core.checked import truth, whole
 from ...core.entries import entry
 from ...core.views import reshaped, shape_of
-from ...interop.arrays import package_name
+from ...interop.packages import package_name
 from ..layout.moves import copy
 from ..reduce.reduce_pair import aminmax
 from .fake import fake_quantize

@@ -12,7 +12,7 @@ from ...core import Array, ElementKind, InvalidProblemError
 from ...core.checked import whole
 from ...core.exported import exported
 from ...core.views import shape_of
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.array_views import bitcast_convert_type
 from ..elementwise.binary_functions import add, subtract
 from ..layout.bits import packbits, unpackbits

@@ -11,7 +11,7 @@ from ...core.interpreters import recorder
 from ...core.entries import entry
 from ...core.tensor import Shape
 from ...core.views import reshaped, shape_of
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.cast import PACKED
 from ..random.draws import is_array
 from .dequantize import DequantizePlan

@@ -14,7 +14,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.views import constant, reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..layout.views import broadcast_to, movedim
 from .draws import flattened, is_array
 from .multinomial import MultinomialPlan

@@ -19,7 +19,7 @@ from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.attention.score_terms import dropout as keeping
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .draws import numbered, streams

@@ -14,7 +14,7 @@ from ...core.entries import entry
 from ...core.tensor import broadcast_shape
 from ...core.views import broadcast, constant, shape_of, with_axis, without_axes
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from .draw_functions import multinomial
 from .draws import flattened
 from .multinomial import MultinomialPlan

@@ -16,10 +16,10 @@ from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...core.entries import entry
 from ...core.outputs import allocating
-from ...interop.ordinals import ordinal
+from ...core.ordinals import ordinal
 from ...core.views import constant, diagonal, transposed, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import package_name
+from ...interop.packages import package_name
 from ..elementwise.binary_functions import mul, ne
 from ..elementwise.complex_pair import complex as joined
 from ..elementwise.ternary_functions import where

@@ -16,9 +16,9 @@ from ...core.entries import entry
 from ...core.renamed import renamed
 from ...core.tensor import broadcast_shape
 from ...core.views import constant, cut, without_axes
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...interop.jax_arrays import staged
-from ...interop.streams import stream_of
+from ...core.streams import stream_of
 from ...interop.torch_rules import followed
 from ..elementwise.ternary_functions import fma
 from .distributions import RandomKind

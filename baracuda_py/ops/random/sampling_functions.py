@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Array, Scalar, functional
 from ...core.checked import check_field
 from ...core.entries import entry
-from ...interop.streams import stream_of
+from ...core.streams import stream_of
 from .draws import by_row
 from .sampling import SamplingDescriptor, SamplingPlan
 

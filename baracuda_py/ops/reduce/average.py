@@ -19,7 +19,7 @@ from ...core.element import cast, decode
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.tensor import Shape, View
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params, widths
 from ...schedules.reduce import over, reduce_geometry, reduce_kernels, reduce_params, sum_to, without_axes
 from . import reduce

@@ -19,7 +19,7 @@ from ...core.entries import entry
 from ...core.tensor import TensorRef
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..gemm.matmul import matmul
 from . import reduce as page
 from .average import average

@@ -22,7 +22,7 @@ from ...core.tensor import Shape, TensorRef
 from ...core.views import broadcast
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
-from ...interop.arrays import read
+from ...core.arrays import read
 from . import reduce as page
 from .norm import ORDERS, norm, norm_backward, sum_to_size
 from .reduce import ReducePlan

@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Array
 from ...core.entries import entry
 from ...expressions.reduce import reduce as reduction
-from ...interop.arrays import read
+from ...core.arrays import read
 from .reduce import ReducePlan
 
 _EQUAL = reduction("a == b", "all")

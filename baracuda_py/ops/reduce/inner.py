@@ -9,7 +9,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.cast import cast
 from .reduce_kinds import total
 from .vecdot import VecdotBackwardPlan, VecdotPlan, vecdot, vecdot_backward

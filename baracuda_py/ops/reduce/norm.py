@@ -10,7 +10,7 @@ from ...core.checked import real, shown, wholes
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.views import with_axis
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.cast import cast
 from . import reduce, reduce_backward
 from .reduce import ReducePlan

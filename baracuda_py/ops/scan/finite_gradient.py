@@ -21,7 +21,7 @@ from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.tensor import Shape, View
 from ...core.variant import Kernel, Step
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.geometry import Axes, Merged
 from ...schedules.map import THREADS, chunked, lay_out, map_params, strided, takes
 

@@ -18,7 +18,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Kernel
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.reduce import reduce_kernels, reduce_launches, reduce_params
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 

@@ -13,7 +13,7 @@ from ...core.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import constant, shape_of, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..indexing.gather import gather
 from ..indexing.take import take
 from ..layout.creation import arange

@@ -12,7 +12,7 @@ from ...core.checked import shown, truth, whole
 from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import reshaped, with_axis
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.binary_functions import div, mul
 from ..elementwise.cast import cast
 from ..indexing.gather_backward import gather_backward

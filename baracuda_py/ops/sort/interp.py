@@ -12,7 +12,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.views import constant, cut, shape_of, without_axes
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..indexing.take import take
 from ..random.draws import is_array
 from ..layout.concat import concat, stack

@@ -17,7 +17,7 @@ from ...core.element import decode
 from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.tensor import Shape
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.map import THREADS, map_params
 from ...schedules.radix_sort import key_order
 from .order import EVERY, KEYS, order_of, sorted_rows, torch_keys

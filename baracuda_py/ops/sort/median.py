@@ -20,7 +20,7 @@ from ...core.entries import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Step
 from ...core.views import with_axis
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.geometry import MOST_BLOCKS
 from ...schedules.map import THREADS, chunked, lay_out, map_params
 from ...schedules.radix_sort import key_order

@@ -12,7 +12,7 @@ from ...core.errors import InvalidProblemError
 from ...core.entries import entry
 from ...core.refusing import refuse_call
 from ...core.views import with_axis, without_axes
-from ...interop.arrays import read
+from ...core.arrays import read
 from .seen import axis_of, row_of
 from .sort import SortPlan, sort
 from .sorted_quantile import sorted_quantile

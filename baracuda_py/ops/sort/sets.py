@@ -10,7 +10,7 @@ from ...core.entries import entry
 from ...core.outputs import each_of
 from ...core.views import constant, with_axis, without_axes
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..indexing.gather import gather
 from ..elementwise.cast import cast
 from ..layout.concat import concat

@@ -11,7 +11,7 @@ from ...core.errors import InvalidProblemError
 from ...core.outputs import beside
 from ...core.views import constant, cut, reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
-from ...interop.arrays import read
+from ...core.arrays import read
 from ..elementwise.ternary_functions import where
 from ..indexing.take import take
 from ..layout.concat import concat

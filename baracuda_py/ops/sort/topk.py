@@ -17,7 +17,7 @@ from ...core.benchmark import Benchmark
 from ...core.entries import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Axes
-from ...interop.arrays import read
+from ...core.arrays import read
 from ...schedules.geometry import MOST_BLOCKS
 from ...schedules.radix_sort import WARP, WARP_ITEMS, Sort, Strided, rows_of, sort_params, warp_kernel
 from .order import EVERY, KEYS, RowDescriptor, order_of, rows_back, rows_last, torch_keys

@@ -12,7 +12,7 @@ from ....core.entries import entry
 from ....core.outputs import beside, each_of
 from ....core.tensor import broadcast_shape
 from ....core.views import reshaped, shape_of, with_axis, without_axes
-from ....interop.arrays import read
+from ....core.arrays import read
 from ...elementwise.binary_functions import less, logical_and
 from ...elementwise.ternary_functions import where
 from ...layout.creation import arange

@@ -13,7 +13,7 @@ from ....core.element import unrounded
 from ....core.errors import InvalidProblemError
 from ....core.entries import entry
 from ....core.keywords import unexpected
-from ....interop.arrays import read
+from ....core.arrays import read
 from ....schedules.attention.dense.backward import DENSE, ROWS
 from ....schedules.attention.dense.backward_simt import simt_row
 from .flash_sdpa import SCORES, FlashSdpaDescriptor, attention_case, formulas, terms_case

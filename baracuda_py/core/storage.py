@@ -15,6 +15,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from . import config
+
 _LINKS = 40  # as many symbolic links as Linux follows in one path
 _SHARED = stat.S_IWGRP | stat.S_IWOTH
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -166,3 +168,14 @@ def private_folder(kept: bool = False) -> Path:
     if not kept:
         atexit.register(remove)
     return Path(folder)
+
+
+def cache_folder() -> Path:
+    """The folder that BARACUDA_CACHE_DIR names now, where kernels and measurements are kept."""
+    named: Path | None = config.get("BARACUDA_CACHE_DIR")
+    if named is not None:
+        return named
+    try:  # without a home
+        return private_folder()
+    except OSError:
+        return Path(os.devnull, "no place to write")  # so they are kept in memory

@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.checked import MAX_AXES, failure, shown, whole, wholes
-from ..core.element import ElementKind
-from ..core.errors import BaracudaError, InvalidProblemError, UnsupportedError
-from ..core.tensor import TensorRef, addressable, dense_strides
-from . import jax_arrays
+from ..interop import jax_arrays
+from ..interop.packages import package_name
+from ..interop.torch_rules import intercepts, transformed
+from .checked import MAX_AXES, failure, shown, whole, wholes
+from .element import ElementKind
+from .errors import BaracudaError, InvalidProblemError, UnsupportedError
 from .exchange import Exchange, exchange_of, on_host
 from .host_memory import stored_as
-from .torch_rules import intercepts, refuse, refuse_wrapper, transformed
+from .tensor import TensorRef, addressable, dense_strides
+from .unreadable import jax_place, refuse, refuse_wrapper
 
 
 class Reading(NamedTuple):
@@ -100,7 +102,7 @@ def _read_torch(a: Any) -> Reading:
 def _read_jax(a: Any) -> Reading:
     if jax_arrays.spread_in_a_program(a):
         return _read_traced(a)
-    if jax_arrays.place(a) == "cpu":
+    if jax_place(a) == "cpu":
         return _read_numpy(np.asarray(a))._replace(readonly=True, owner=a)
     import cupy
 
@@ -257,18 +259,6 @@ def _registered(kind: type) -> _Reader | None:
     if reader is not None:
         _READERS[kind] = reader
     return reader
-
-
-def package_name(kind: type) -> str:
-    """The array package that a type or a base of it belongs to: cupy, torch, jax, numpy; else its module's root."""
-    for base in (kind, *kind.__mro__):
-        module = base.__module__
-        root = module.partition(".")[0] if isinstance(module, str) else ""
-        root = {"jaxlib": "jax", "_cupy": "cupy"}.get(root, root)
-        if root in ("cupy", "torch", "jax", "numpy"):
-            return root
-    module = kind.__module__
-    return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 # torch's own stand-ins for tensors, in a trace and under functionalization, which have a shape and nothing more.

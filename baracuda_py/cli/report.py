@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..core import config, registry
+from ..core.args import Operand, arrays_of, operands_of
+from ..core.device import cuda_device, driver_device_count
+from ..core.element import ElementKind
+from ..core.plan import Plan
+from ..core.variant import Variant
 from ..jit import cache, nvrtc, toolkit
-from . import config, registry
-from .args import Operand, arrays_of, operands_of
-from .device import cuda_device, driver_device_count
-from .element import ElementKind
-from .plan import Plan
-from .variant import Variant
 
 _PACKAGES = (
     "numpy", "ml_dtypes", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-pathfinder",

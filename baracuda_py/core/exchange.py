@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.element import ElementKind
-from ..core.errors import UnsupportedError
-from .dlpack import Tensor, capsule_pointer
+from ..interop.dlpack import Tensor, capsule_pointer
+from .element import ElementKind
+from .errors import UnsupportedError
 
 
 class _Version(ctypes.Structure):

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.element import ElementKind
-from ..core.memo import memo
+from .element import ElementKind
+from .memo import memo
 
 
 def plain_memory(array: Any) -> np.ndarray | None:

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import jax_arrays
-from .arrays import package_name, read
+from ..interop import jax_arrays
+from ..interop.packages import package_name
+from .arrays import read
 
 
 def _of_cupy(array: Any) -> int:
