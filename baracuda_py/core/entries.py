@@ -12,11 +12,11 @@ from .checked import truth
 from .doc import Doc
 from .dump import dumped
 from .errors import BaracudaError
-from .execution import rehearsal
 from .interpreters import Symbols, arriving, interpreting, symbol_of
 from .keywords import known_only, unexpected
 from .misfits import raise_explained
 from .one_device import check_one_device
+from .rehearsal import rehearse
 from .signatures import completed
 from .streams import keyed
 
@@ -49,10 +49,7 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
             args, given, interpreter = arriving(args, given)
             if interpreter is not None:
                 with interpreting(interpreter):
-                    return served(args, given)
-            return served(args, given)
-
-        def served(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+                    return call(*args, **given)
             try:
                 if draws and "key" in given:
                     unknown = {word: given.pop(word) for word in set(given) - set(shown.parameters)}
@@ -63,7 +60,7 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
                         given[flag] = truth(flag, given[flag])
                 check_one_device(shown, args, given)
                 if given.get("out") is not None:
-                    rehearsal()(function, args, given)
+                    rehearse(function, args, given)
                 return function(*args, **given)
             except Exception as error:
                 if (symbol := symbol_of((*args, *given.values()))) is not None:

@@ -84,14 +84,6 @@ GRAPHS = {  # kind of device → "module:class", called with a function, the dev
     "cpu": "baracuda_py.backends.numpy:NumpyGraph",
 }
 
-REHEARSAL = "baracuda_py.core.rehearsal:rehearse"  # checks functions of several calls before they write to `out=`
-
-
-@memo()
-def rehearsal() -> Callable[..., None]:
-    """What raises, before a function with `out=` launches anything, what one of its calls would raise."""
-    return _named(REHEARSAL)  # type: ignore[no-any-return]
-
 
 @memo()
 def runner_for(kind: str) -> Callable[[Any], Runner]:

@@ -100,11 +100,11 @@ def serve(call: Call) -> Any:
 def arriving(
     args: tuple[Any, ...], given: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], Interpreter | None]:  # fmt: skip
-    """The arguments of a function written by hand, with arrays in the place of what wraps them, and who serves all its
-    calls: where a trace of torch's sees it that is torch's, and numbers stand in the place of symbols of theirs."""
+    """The arguments of a function written by hand, with arrays in the place of what wraps them, and who is yet to be put
+    around all its calls: where a trace of torch's sees them, which then has numbers in the place of its symbols."""
     if wraps((*args, *given.values())):
         args, given = unwrapped(args), unwrapped(given)
-    if not modes() or not stands_in([*args, *given.values()]):
+    if innermost() is not None or not modes() or not stands_in([*args, *given.values()]):
         return args, given, None
     held = {name: settled(value) for name, value in given.items()}
     return tuple([settled(value) for value in args]), held, interpreter_of("torch")
