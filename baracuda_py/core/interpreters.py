@@ -100,8 +100,8 @@ def serve(call: Call) -> Any:
 def arriving(
     args: tuple[Any, ...], given: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], Interpreter | None]:  # fmt: skip
-    """The arguments of a function written by hand, with arrays in the place of what wraps them, and who is yet to be put
-    around all its calls: where a trace of torch's sees them, which then has numbers in the place of its symbols."""
+    """The arguments of a function written by hand, with arrays in the place of what wraps them, and who is to be put
+    around all its calls: where a trace of torch's sees them, that, with numbers in the place of its symbols."""
     if wraps((*args, *given.values())):
         args, given = unwrapped(args), unwrapped(given)
     if innermost() is not None or not modes() or not stands_in([*args, *given.values()]):
