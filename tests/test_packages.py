@@ -19,7 +19,8 @@ PACKAGES = {  # lowest first
     "_exports": "The generated table of public names.",
     "__init__": "The public names, each imported when it is first used.",
     "interop": "What CuPy, torch and JAX say of arrays and streams, asked where they are loaded.",
-    "core": "The frame: descriptions, readers of arrays, plans, functions of plans; it knows no op.",
+    "core": "The frame: descriptions, readers of arrays, plans; it knows no op.",
+    "calls": "How a call is made: functions of plans, their calls as values, who serves them.",
     "jit": "From kernel source to a kernel that is loaded and launched.",
     "backends": "What runs a plan: CUDA, CUDA's libraries, NumPy.",
     "schedules": "How kernels of a kind share out their work: launch geometry that pages share.",
@@ -39,7 +40,8 @@ PACKAGES = {  # lowest first
 ORDER = list(PACKAGES)
 
 BY_NAME = {  # modules that have another of a package above them imported when it is needed, by a name in a string
-    "core.execution": "The table of what runs a plan, captures a function, or takes a call that torch or JAX records.",
+    "core.execution": "The table of what runs a plan, or captures a function.",
+    "calls.interpreters": "The table of what takes a call that torch or JAX records.",
     "core.registry": "All plans are found by importing every page.",
     "core.doc": "A docstring is short until it is shown.",
 }

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import baracuda_py as bc
-from baracuda_py.core.exported import is_exported
+from baracuda_py.calls.exported import is_exported
 from baracuda_py.testing import exercise
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from baracuda_py import named_plans  # noqa: E402
+from baracuda_py.calls.exported import is_exported  # noqa: E402
+from baracuda_py.calls.signatures import with_key  # noqa: E402
 from baracuda_py.core import Args, Descriptor, Plan  # noqa: E402
-from baracuda_py.core.exported import is_exported  # noqa: E402
-from baracuda_py.core.signatures import with_key  # noqa: E402
 from baracuda_py.expressions.elementwise import Expression  # noqa: E402
 
 FRAME = {

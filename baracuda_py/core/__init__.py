@@ -28,7 +28,6 @@ from .errors import (
     MisalignedOperandError,
     UnsupportedError,
 )  # fmt: skip
-from .functional import functional
 from .params import Params
 from .plan import Plan
 from .preference import PlanPreference
@@ -87,7 +86,6 @@ __all__ = [
     "extent",
     "extents",
     "flag",
-    "functional",
     "inout",
     "integer",
     "number",

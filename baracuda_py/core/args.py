@@ -182,7 +182,7 @@ def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False,
     as a float64 then, whichever `core.params.exactly` says. `values` is for tests: the numbers that it is drawn from,
     where those of either sign and off 0 and 1 will not do.
     drawn: of the seed of numbers that not every call draws, the attribute that is true where one does. Functions take
-    such a seed, and any without a default, as `core.streams` says.
+    such a seed, and any without a default, as `calls.streams` says.
     """
     spec = Operand("", "scalar", integer=integer, meets=meets, values=values, drawn=drawn, doc=doc)
     return dataclasses.field(default=default, metadata={"operand": spec})

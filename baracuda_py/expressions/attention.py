@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ..calls.exported import exported
+from ..calls.functional import functional
 from ..core.arrays import read
 from ..core.checked import shown
 from ..core.errors import InvalidProblemError
-from ..core.exported import exported
-from ..core.functional import functional
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..interop.dynamo import FORMULA, calls_in_graph, methods_in_graph, uncompiled

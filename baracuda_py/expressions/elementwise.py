@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..calls.exported import exported
+from ..calls.functional import functional
 from ..core.arrays import read
 from ..core.checked import shown
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
-from ..core.exported import exported
-from ..core.functional import functional
 from ..core.memo import keep
 from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
 from .backward import gradient_plan_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..calls.exported import exported
 from ..core.errors import ExpressionError as ExpressionError
 from ..core.errors import Span as Span
-from ..core.exported import exported
 
 exported(ExpressionError)

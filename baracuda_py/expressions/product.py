@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
+from ..calls.exported import exported
+from ..calls.functional import functional
 from ..core.arrays import read
 from ..core.checked import shown
 from ..core.errors import InvalidProblemError
-from ..core.exported import exported
-from ..core.functional import functional
 from ..core.memo import keep
 from ..core.tensor import broadcast_shape
 from ..core.views import broadcast, rows_of, shape_of, transposed

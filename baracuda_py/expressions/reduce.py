@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..calls.exported import exported
+from ..calls.functional import functional
 from ..core.arrays import read
 from ..core.element import HALVES
 from ..core.errors import InvalidProblemError
-from ..core.exported import exported
-from ..core.functional import functional
 from ..core.keywords import near
 from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled
 from ..ops.reduce.reduce_kinds import ReduceKind

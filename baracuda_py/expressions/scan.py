@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..calls.exported import exported
+from ..calls.functional import functional
 from ..core.arrays import read
 from ..core.checked import shown, truth
 from ..core.errors import InvalidProblemError
-from ..core.exported import exported
-from ..core.functional import functional
 from ..core.keywords import near
 from ..core.memo import keep
 from ..interop.dynamo import FORMULA, methods_in_graph, uncompiled

@@ -1,4 +1,4 @@
-"""A function of several calls as one of JAX's with a gradient of its own: see `core.composed`."""
+"""A function of several calls as one of JAX's with a gradient of its own: see `calls.composed`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from jax import numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
+from ..calls.interpreters import Composed
 from ..core.errors import UnsupportedError
-from ..core.interpreters import Composed
 from ..interop.jax_arrays import staging
 from .gradients import conjugate, cotangent
 

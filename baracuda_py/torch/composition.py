@@ -1,12 +1,12 @@
-"""A function of several calls as one node of autograd's graph: see `core.composed`."""
+"""A function of several calls as one node of autograd's graph: see `calls.composed`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from ..calls.interpreters import Composed
 from ..core.errors import UnsupportedError
-from ..core.interpreters import Composed
 from ..interop.torch_rules import transformed
 from .prepared import spread, undifferentiable
 from .recording import Once

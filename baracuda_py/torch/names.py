@@ -8,7 +8,7 @@ from typing import Any
 
 import baracuda_py
 
-from ..core.interpreters import interpreting
+from ..calls.interpreters import interpreting
 from ..core.one_device import is_array
 from ..interop.dynamo import opaque
 from ..interop.torch_rules import settled

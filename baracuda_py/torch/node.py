@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..calls.functional import FOLLOWS
 from ..core.args import arrays_of, scalars_of
 from ..core.errors import RecordedError
 from ..core.execution import MISS
-from ..core.functional import FOLLOWS
 from ..core.outputs import channels_last
 from .operation import Operation
 from .prepared import Prepared, gathered, layout_of, spread, undifferentiable

@@ -15,11 +15,11 @@ from typing import Any
 
 from .. import _exports
 from .._forking import Mutex
+from ..calls.functional import FOLLOWS, entry_of, functional
 from ..core import registry
 from ..core.args import Operand, arrays_of
 from ..core.arrays import read
 from ..core.element import ElementKind
-from ..core.functional import FOLLOWS, entry_of, functional
 from ..core.memo import memo
 from ..core.plan import PLANS, Plan
 from ..core.solving import solve

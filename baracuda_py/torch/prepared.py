@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..calls.call import resolve
+from ..calls.functional import FOLLOWS
 from ..core.args import arrays_of, scalars_of
-from ..core.call import resolve
 from ..core.execution import MISS, nothing
-from ..core.functional import FOLLOWS
 from .operation import Operation
 from .untyped import torch
 

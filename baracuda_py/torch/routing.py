@@ -10,15 +10,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from ..calls.call import Call
+from ..calls.interpreters import Composed, interpreting
 from ..core import registry
 from ..core.args import arrays_of
 from ..core.arrays import located
-from ..core.call import Call
 from ..core.checked import shown
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, RecordedError, UnsupportedError
 from ..core.intake import stream_pointer
-from ..core.interpreters import Composed, interpreting
 from ..core.memo import keep
 from ..interop.torch_rules import raw_stream_getter, requires_grad, settled, transformed
 from .composition import compose

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ..calls.functional import FOLLOWS
 from ..core.arrays import read
 from ..core.device import resolve_device
 from ..core.dispatch import read_args
 from ..core.errors import BaracudaError, DeviceMismatchError
-from ..core.functional import FOLLOWS
 from ..core.outputs import channels_last
 from ..core.tensor import TensorRef
 from ..interop.torch_rules import settled

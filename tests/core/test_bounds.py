@@ -14,8 +14,8 @@ from test_runner import H, array, call, plan
 from baracuda_py.backends.cuda import direct as direct_module
 from baracuda_py.backends.cuda import hotpath
 from baracuda_py.backends.cuda import runner as runner_module
+from baracuda_py.calls.functional import functional
 from baracuda_py.core import PlanPreference, memo
-from baracuda_py.core.functional import functional
 from baracuda_py.testing import pointer_view, recording
 
 
@@ -53,7 +53,7 @@ def test_alignments_of_a_layout() -> None:
 
 
 def test_entries_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["baracuda_py.core.call"]
+    module = sys.modules["baracuda_py.calls.call"]
     monkeypatch.setattr(module, "_CAPACITY", 20)
     axpy = functional(AxpyPlan)
     cache, before = list(memo._known.values())[-1], len(memo._known)

@@ -13,12 +13,12 @@ from frame_toys import AxpyArgs, AxpyDescriptor, AxpyPlan
 from test_runner import array, call, plan, ref
 
 from baracuda_py.backends.cuda import runner as runner_module
+from baracuda_py.calls.functional import functional
 from baracuda_py.core import PlanPreference
 from baracuda_py.core import call as call_module
 from baracuda_py.core import device as device_module
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError
-from baracuda_py.core.functional import functional
 from baracuda_py.core.plan import PLANS, Plan
 from baracuda_py.jit import launch
 from baracuda_py.testing import pointer_view, recording

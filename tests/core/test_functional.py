@@ -13,6 +13,7 @@ import pytest
 from frame_toys import AxpyPlan, UpdatePlan
 
 import baracuda_py as bc
+from baracuda_py.calls.functional import functional
 from baracuda_py.core import (
     Args,
     Array,
@@ -25,7 +26,6 @@ from baracuda_py.core import (
     element,
     extent,
     extents,
-    functional,
     number,
     operand,
     output,

@@ -11,7 +11,8 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py.backends.numpy import NumpyRunner
-from baracuda_py.core import Descriptor, ElementKind, element, functional, per_axis, spread
+from baracuda_py.calls.functional import functional
+from baracuda_py.core import Descriptor, ElementKind, element, per_axis, spread
 from baracuda_py.core.args import arrays_of
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.core.execution import MISS

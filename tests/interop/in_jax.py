@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baracuda_py.core import ElementKind, functional, registry
+from baracuda_py.calls.functional import functional
+from baracuda_py.core import ElementKind, registry
 from baracuda_py.core.args import arrays_of, scalars_of
 from baracuda_py.core.memo import memo
 from baracuda_py.core.plan import Plan

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import baracuda_py as bc
-from baracuda_py.core import functional
+from baracuda_py.calls.functional import functional
 
 _FOLDED = {"Add": "add", "Sub": "sub", "Mul": "mul", "Max": "maximum", "Min": "minimum", "Sum": "add"}
 _OF_TWO = {

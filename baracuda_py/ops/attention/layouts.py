@@ -8,10 +8,10 @@ from typing import Any
 
 from ...core import TensorRef
 from ...core.args import arrays_of
-from ...core.call import Call
+from ...calls.call import Call
 from ...core.checked import failure, shown, truth
 from ...core.errors import InvalidProblemError
-from ...core.interpreters import serve
+from ...calls.interpreters import serve
 from ...core.arrays import read
 
 LAYOUTS = ("bhsd", "bshd")

@@ -10,11 +10,12 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Forward, Geometry, Guarantee,
-    Params, Plan, Problem, Scalar, Variant, element, extents, functional, operand, output, scalar,
+    Params, Plan, Problem, Scalar, Variant, element, extents, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import SIGNED
-from ...core.composed import composed
-from ...core.entries import entry
+from ...calls.composed import composed
+from ...calls.entries import entry
 from ...core.numbers import modulo
 from ...core.params import exactly
 from ...schedules.map import map_geometry, map_kernels, map_params

@@ -10,7 +10,7 @@ import numpy as np
 from ...core import ElementKind, TensorRef
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...core.arrays import Reading, read
 from ...interop.packages import package_name
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core import Array, functional
+from ...core import Array
+from ...calls.functional import functional
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.arrays import read
 from .binary_backward import BinaryBackwardPlan
 from .binary_functions import complex_kind, factor_of, per_channel, power_of

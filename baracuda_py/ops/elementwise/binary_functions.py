@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, ElementKind, Scalar, functional
+from ...core import Array, ElementKind, Scalar
+from ...calls.functional import functional
 from ...core.checked import shown, whole
 from ...core.errors import BaracudaError, InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.numbers import LEAST, met
 from ...core.tensor import TensorRef
 from ...core.arrays import read

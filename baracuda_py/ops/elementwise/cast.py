@@ -11,14 +11,15 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, InvalidProblemError,
-    Kernel, Params, Plan, Problem, Step, Variant, View, extents, flag, functional, operand, output,
+    Kernel, Params, Plan, Problem, Step, Variant, View, extents, flag, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core import registry
 from ...core.element import HALVES, INTS, decode, encode
 from ...core.element import cast as cast_values
-from ...core.composed import composed
-from ...core.entries import entry
+from ...calls.composed import composed
+from ...calls.entries import entry
 from ...core.arrays import read
 from ...schedules.map import THREADS, chunked, lay_out, map_geometry, map_params
 from ...core.benchmark import Benchmark, EAGER

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Scalar, Variant,
-    Vjp, choice, element, extents, flag, functional, number, operand, output, scalar,
+    Vjp, choice, element, extents, flag, number, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
 from ...core.element import cast as cast_values

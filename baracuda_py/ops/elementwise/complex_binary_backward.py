@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Guarantee, Params, Plan, Relative, Scalar, Variant, choice, element, extents,
-    flag, functional, operand, output, scalar,
+    flag, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem,
-    Step, Variant, extents, functional, operand, output,
+    Step, Variant, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX, INTS

@@ -11,12 +11,13 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, Params, Plan, Problem, Ulp, Variant,
-    Vjp, choice, element, extents, functional, operand, output,
+    Vjp, choice, element, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import joined
 from ...core.error_bound import ErrorBound
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...schedules.map import map_geometry, map_kernels, map_params, widths
 from .complex_kinds import POINTS
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, functional,
+    Args, Array, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant,
     operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...core.error_bound import ErrorBound
 from ...schedules.map import map_geometry, map_params

@@ -10,14 +10,15 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Variant, Vjp, choice,
-    element, extents, functional, operand, output,
+    element, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
-from ...core.call import Overload
-from ...core.entries import entry
+from ...calls.call import Overload
+from ...calls.entries import entry
 from ...core.views import transposed
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .array_views import iscomplexobj

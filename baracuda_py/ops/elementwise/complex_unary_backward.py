@@ -10,12 +10,13 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Variant, choice,
-    element, extents, functional, operand, output,
+    element, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
-from ...core.call import Overload
+from ...calls.call import Overload
 from ...core.errors import InvalidProblemError
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .complex_kinds import DIFFERENTIABLE, POINTS, ComplexUnaryKind

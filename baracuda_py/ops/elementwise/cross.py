@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import shape_of
 from ...expressions.elementwise import elementwise
 from ..layout.concat import ConcatPlan, stack

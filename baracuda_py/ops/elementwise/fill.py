@@ -10,11 +10,12 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem,
-    Scalar, Variant, element, extents, functional, inout, scalar,
+    Scalar, Variant, element, extents, inout, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import COMPLEX, INTS, joined
 from ...core.errors import UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.numbers import range_of, taken
 from ...core.params import exactly
 from ...core.arrays import read

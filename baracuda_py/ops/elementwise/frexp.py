@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, Params, Plan,
-    Problem, Ulp, Variant, View, Vjp, element, extents, functional, operand, output,
+    Problem, Ulp, Variant, View, Vjp, element, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...core.checked import require_some
 from ...core.element import HALVES

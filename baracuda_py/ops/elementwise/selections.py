@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.memo import memo
 from ...expressions.elementwise import Expression, elementwise
 from .binary_numbers import NUMBERS, element_of

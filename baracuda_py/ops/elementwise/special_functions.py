@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from ...core import Array, functional, registry
+from ...core import Array, registry
+from ...calls.functional import functional
 from ...core.checked import real, shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.keywords import known_only, unexpected
 from ...core.outputs import beside, each_of
 from ...core.views import constant, shape_of, with_axis

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative,
-    Scalar, UnsupportedError, Variant, choice, element, extents, functional, operand, output, scalar,
+    Scalar, UnsupportedError, Variant, choice, element, extents, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import require_some
 from ...core.tensor import View

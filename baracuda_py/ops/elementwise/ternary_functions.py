@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Array, BaracudaError, ElementKind, InvalidProblemError, Scalar, UnsupportedError, functional,
+    Array, BaracudaError, ElementKind, InvalidProblemError, Scalar, UnsupportedError,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.checked import require_some, shown
 from ...core.element import FP8, encode
 from ...core.element import cast as cast_values
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.numbers import met
 from ...core.renamed import renamed
 from ...interop.packages import package_name

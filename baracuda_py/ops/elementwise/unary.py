@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Variant, Vjp, element,
-    functional, operand, output,
+    operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.errors import UnsupportedError
 from ...schedules.map import map_geometry, map_params

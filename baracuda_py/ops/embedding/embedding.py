@@ -10,13 +10,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
-    View, Vjp, element, extent, extents, flag, functional, integer, operand, output,
+    View, Vjp, element, extent, extents, flag, integer, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import FP8, INDICES, REALS
 from ...core.checked import real
 from ...core.errors import InvalidProblemError
-from ...core.refusing import refuse_call
-from ...core.entries import entry
+from ...calls.refusing import refuse_call
+from ...calls.entries import entry
 from ...core.registry import public
 from ...core.tensor import merge_axes, pad
 from ...core.views import constant

@@ -13,8 +13,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step, Variant,
-    element, functional, operand, output,
+    element, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import INDICES
 from ...core.tensor import pad
 from ...core.variant import aligned

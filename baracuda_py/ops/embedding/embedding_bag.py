@@ -7,8 +7,8 @@ from typing import Any
 from ...core import Array
 from ...core.checked import real, shown, truth
 from ...core.errors import InvalidProblemError
-from ...core.refusing import refuse_call
-from ...core.entries import entry
+from ...calls.refusing import refuse_call
+from ...calls.entries import entry
 from ...core.views import constant, shape_of
 from ...schedules.segments import By
 from ..indexing.indexed import indices_read

@@ -10,7 +10,7 @@ from ...core import Array
 from ...core.checked import whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...core.arrays import read

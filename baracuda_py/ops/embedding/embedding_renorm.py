@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Scalar, Step,
-    Variant, element, extent, extents, functional, inout, operand, scalar,
+    Variant, element, extent, extents, inout, operand, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, EAGER, Benchmark
 from ...core.element import INDICES
 from ...core.tensor import AXES, merge_axes, pad

@@ -12,7 +12,7 @@ from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.outputs import beside
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...core.arrays import read

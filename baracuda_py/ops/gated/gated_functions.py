@@ -6,11 +6,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ...core import Array, UnsupportedError, functional
+from ...core import Array, UnsupportedError
+from ...calls.functional import functional
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
-from ...core.entries import entry
+from ...calls.exported import exported
+from ...calls.entries import entry
 from ...core.outputs import beside, maker
 from ...core.ordinals import ordinal
 from ...interop.packages import package_name

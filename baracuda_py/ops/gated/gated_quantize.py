@@ -11,12 +11,13 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    PerOutput, Relative, Step, Ulp, Variant, choice, functional, operand, output,
+    PerOutput, Relative, Step, Ulp, Variant, choice, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast as cast_values
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...schedules.rows import merge_rows, row_params
 from ..elementwise.unary_fields import MOST, UnaryFields, packed
 from ..elementwise.unary_kinds import draw_coefficients

@@ -9,7 +9,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import TensorRef
 from ...core.views import constant, shape_of
 from ...core.arrays import read

@@ -10,8 +10,8 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
-from ...core.entries import entry
+from ...calls.exported import exported
+from ...calls.entries import entry
 from ...core.views import permuted, shape_of, with_axis, without_axes
 from ...core.arrays import read
 from ..elementwise.cast import cast

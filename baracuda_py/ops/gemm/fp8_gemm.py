@@ -10,12 +10,13 @@ import numpy as np
 
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Scalar,
-    Variant, choice, derived, element, extent, extents, functional, operand, output, scalar,
+    Variant, choice, derived, element, extent, extents, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import FP8
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...schedules import gemm_fp8
 from ...schedules.gemm import ACTIVATIONS

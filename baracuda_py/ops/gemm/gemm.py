@@ -15,9 +15,10 @@ import numpy as np
 
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
-    Kernel, Plan, Problem, Scalar, Step, Variant, Vjp, choice, derived, element, extent, extents, functional, operand,
+    Kernel, Plan, Problem, Scalar, Step, Variant, Vjp, choice, derived, element, extent, extents, operand,
     output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark, EAGER, FLOPS
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, for_precision, gemm_params, gemm_values
 from ...schedules import gemm_copied, gemm_wgmma

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Exact, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Plan,
-    Problem, Scalar, Variant, functional, operand, output, scalar,
+    Problem, Scalar, Variant, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.checked import require_some

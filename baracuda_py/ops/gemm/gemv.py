@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 from ...core import (
     Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Plan, Problem, Step,
-    Variant, Vjp, choice, derived, element, extent, extents, functional,
+    Variant, Vjp, choice, derived, element, extent, extents,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES
 from ...schedules.gemm import ACTIVATIONS, batch_count, dense, gemm_params, gemm_values, transposed, wide_view

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import shape_of, transposed
 from ..scan.scan import cumsum
 from .contraction import of_any_backend

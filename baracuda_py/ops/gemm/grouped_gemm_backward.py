@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    ArchSku, Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Step, Variant, extent, functional, operand,
+    ArchSku, Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Step, Variant, extent, operand,
     output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, PRODUCT, SUMS, launches, product_step, rows_step, sums_step
 from ...schedules.grouped_wgmma import PRODUCT_WGMMA, ROWS_WGMMA, product_wgmma_step, rows_wgmma_step

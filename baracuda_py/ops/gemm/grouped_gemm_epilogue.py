@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    ArchSku, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, choice, extent, functional,
+    ArchSku, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, choice, extent,
     operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.gemm import ACTIVATIONS
 from ...schedules.grouped import GROUPED_EPILOGUE, launches, rows_step

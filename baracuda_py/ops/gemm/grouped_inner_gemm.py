@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    ArchSku, Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, extent, functional, operand,
+    ArchSku, Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, extent, operand,
     output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import PRODUCT, launches, product_step
 from ...schedules.grouped_wgmma import PRODUCT_WGMMA, product_wgmma_step

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Step, Variant, extent, functional, operand, output,
+    Args, Array, Forward, Geometry, Guarantee, Plan, Problem, Step, Variant, extent, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules.grouped import GROUPED, launches, rows_step
 from .gemm import rows_apart

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.errors import UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.arrays import read
 from .gemm import GemmPlan
 from .matmul import matmul

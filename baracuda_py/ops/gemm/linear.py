@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.ordinals import ordinal
 from ...core.views import halves, shape_of, transposed, with_axis
 from ...interop.packages import package_name

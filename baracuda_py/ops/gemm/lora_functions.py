@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ...core import Array, ElementKind, functional, registry
-from ...core.composed import composed, may_grow
+from ...core import Array, ElementKind, registry
+from ...calls.functional import functional
+from ...calls.composed import composed, may_grow
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import broadcast, shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise

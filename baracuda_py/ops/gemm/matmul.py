@@ -8,7 +8,7 @@ from ...core import Array, Scalar, registry
 from ...core.args import broadcasts_to
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.keywords import unexpected
 from ...core.ordinals import ordinal
 from ...core.tensor import broadcast_shape

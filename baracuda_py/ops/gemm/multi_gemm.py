@@ -14,8 +14,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
-    Problem, Scalar, Step, Variant, derived, element, functional, operand, output, scalar,
+    Problem, Scalar, Step, Variant, derived, element, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.descriptor import shapes
 from ...schedules.gemm import dense

@@ -8,7 +8,7 @@ from ...core import Array, Scalar
 from ...core.args import broadcasts_to
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.memo import memo
 from ...core.tensor import Shape
 from ...core.views import broadcast, permuted, reshaped, shape_of, transposed, with_axis, without_axes

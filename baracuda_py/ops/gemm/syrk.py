@@ -11,11 +11,12 @@ import numpy as np
 
 from ...core import (
     ArchSku, Args, Array, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Scalar, Variant,
-    choice, derived, element, extent, extents, functional, operand, output, scalar,
+    choice, derived, element, extent, extents, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
-from ...core.composed import composed
-from ...core.entries import entry
+from ...calls.composed import composed
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import Expression, elementwise

@@ -12,12 +12,13 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant, Vjp,
-    element, functional, operand, output, shapes,
+    element, operand, output, shapes,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX, FLOATS
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape, View
 from ...core.views import shape_of, with_axis
 from ...schedules.concat import IN_ROWS, rows_apart

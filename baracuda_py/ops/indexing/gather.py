@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Problem, Vjp, axis, element, extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Problem, Vjp, axis, element, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.errors import InvalidProblemError
 from ...schedules.gather import gather_geometry, gather_params

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, ElementKind, Geometry, Problem, element, functional, operand, output
+from ...core import Args, Array, ElementKind, Geometry, Problem, element, operand, output
+from ...calls.functional import functional
 from ...core.benchmark import COMPILED, EAGER, IN_ORDER, Benchmark
 from ...core.tensor import View
 from ...schedules.scatter import scatter_atomic_geometry, scatter_geometry, scatter_params

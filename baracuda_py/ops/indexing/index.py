@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Problem, Variant, Vjp, element, functional, operand, output,
+    Args, Array, ElementKind, Geometry, Guarantee, Problem, Variant, Vjp, element, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...schedules.keys import along, index_geometry, index_kernel, index_params
 from ...schedules.scatter import scatter_params

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, functional
+from ...core import Array
+from ...calls.functional import functional
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import broadcast, permuted, reshaped, shape_of, with_axis
 from ...core.arrays import read
 from ..elementwise.binary_functions import mul

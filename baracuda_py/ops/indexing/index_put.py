@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Problem, Variant, Vjp, choice, element, flag, functional, operand,
+    Args, Array, ElementKind, Geometry, Guarantee, Problem, Variant, Vjp, choice, element, flag, operand,
     output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import COMPILED, EAGER, IN_ORDER, Benchmark
 from ...core.errors import UnsupportedError
 from ...core.tensor import dense_strides

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, functional, registry
+from ...core import Array, registry
+from ...calls.functional import functional
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.views import broadcast, constant, permuted, reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise

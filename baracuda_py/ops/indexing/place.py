@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Step, Variant, choice, element, extents,
-    functional, operand, output,
+    operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...schedules.compact import (
     THREADS, compact_kernels, in_order, layout_of, mask_params, source_fields,

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant, choice,
-    element, extents, functional, operand, output, shapes,
+    element, extents, operand, output, shapes,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.checked import checked, truth
 from ...core.element import INDICES

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Problem, Relative, Variant, Vjp,
-    choice, element, flag, functional, operand, output,
+    choice, element, flag, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import COMPILED, EAGER, IN_ORDER, Benchmark
 from ...core.element import COMPLEX, REALS
 from ...core.error_bound import ErrorBound

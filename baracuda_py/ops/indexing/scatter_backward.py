@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Problem, Variant, element, functional, operand, output,
+    Args, Array, ElementKind, Geometry, Guarantee, Problem, Variant, element, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.errors import UnsupportedError
 from ...schedules.scatter import gradient_kernels, scatter_backward_geometry, scatter_params

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
-from ...core.entries import entry
-from ...core.refusing import refuse_call
+from ...calls.exported import exported
+from ...calls.entries import entry
+from ...calls.refusing import refuse_call
 from ...core.views import shape_of
 from ..elementwise.unary import neg  # type: ignore[attr-defined]
 from .gather import gather

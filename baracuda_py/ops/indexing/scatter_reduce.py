@@ -7,9 +7,9 @@ from typing import Any
 
 from ...core import Array
 from ...core.checked import shown
-from ...core.composed import composed
+from ...calls.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...core.arrays import read

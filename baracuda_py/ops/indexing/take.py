@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core.memo import cached_property
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Geometry, Problem, Vjp, axis, element, extents, functional, operand, output,
+    Args, Array, Descriptor, ElementKind, Geometry, Problem, Vjp, axis, element, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...schedules.gather import gather_geometry, gather_params
 from .indexed import ELEMENTS, MOVED, Indexed, from_start, known_indices, located, moving_row, random_index

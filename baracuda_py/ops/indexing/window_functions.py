@@ -10,7 +10,7 @@ from typing import Any
 from ...core import Array, registry
 from ...core.checked import real, sequence, shown, wholes
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...core.views import cut, permuted, shape_of
 from ...expressions.elementwise import elementwise

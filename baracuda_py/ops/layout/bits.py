@@ -8,7 +8,7 @@ from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.outputs import beside
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.memo import memo
 from ...core.views import permuted, shape_of, with_axis
 from ...expressions.elementwise import Expression, elementwise

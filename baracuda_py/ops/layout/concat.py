@@ -10,12 +10,13 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axis,
-    element, functional, operand, output, shapes,
+    element, operand, output, shapes,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of, with_axis
 from ...schedules.concat import CAPACITY, KERNELS, concat_geometry, elements, joined

@@ -16,7 +16,7 @@ import numpy as np
 from ...core import Array, ElementKind, Scalar
 from ...core.checked import real, whole, wholes
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...core.numbers import met
 from ...core.tensor import Shape
 from ...core.views import permuted, shape_of, with_axis

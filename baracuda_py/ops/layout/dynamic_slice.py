@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Step, Variant, View, Vjp,
-    element, extents, functional, inout, operand, output,
+    element, extents, inout, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX, INDICES
 from ...core.errors import InvalidProblemError

@@ -12,8 +12,8 @@ import numpy as np
 from ...core import Array
 from ...core.checked import whole, wholes
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
-from ...core.entries import entry
+from ...calls.exported import exported
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...core.views import broadcast, shape_of, with_axis
 from ..indexing.take import TakePlan, take

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar,
-    Step, Ulp, Variant, View, choice, element, extents, flag, functional, inout, integer, scalar,
+    Step, Ulp, Variant, View, choice, element, extents, flag, inout, integer, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, EAGER, Benchmark
 from ...core.checked import INT64, checked, wholes
 from ...core.element import COMPLEX, INTS

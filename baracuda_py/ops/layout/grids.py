@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...core.tensor import Shape
 from ...core.views import shape_of, with_axis
 from ...core.arrays import read

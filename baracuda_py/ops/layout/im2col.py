@@ -12,14 +12,15 @@ import numpy as np
 from ...core.memo import cached_property
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
-    Step, Variant, View, element, extent, extents, functional, operand, output, pairs, per_axis,
+    Step, Variant, View, element, extent, extents, operand, output, pairs, per_axis,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.checked import whole, wholes
-from ...core.composed import composed
+from ...calls.composed import composed
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of, with_axis, without_axes
 from ...schedules.copy import layout_of

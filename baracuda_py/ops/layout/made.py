@@ -11,7 +11,7 @@ import numpy as np
 from ...core import Array, ElementKind
 from ...core.device import resolve_device
 from ...core.outputs import allocating, handed, maker
-from ...core.rehearsal import rehearsing
+from ...calls.rehearsal import rehearsing
 from ...core.ordinals import ordinal
 from ...interop.packages import package_name
 from ...core.arrays import read

@@ -10,7 +10,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import whole, wholes
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.memo import memo
 from ...core.tensor import Shape
 from ...core.views import shape_of

@@ -11,14 +11,15 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
-    View, axis, element, extent, extents, functional, operand, output,
+    View, axis, element, extent, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import checked
 from ...core.element import INDICES
 from ...core.element import cast as cast_values
 from ...core.element import encode
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...schedules.map import STRIDED, THREADS, chunked, lay_out, map_params, strided, takes, widths
 from ..indexing.indexed import MOVED

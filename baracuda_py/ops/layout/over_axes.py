@@ -10,7 +10,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import MAX_AXES, wholes
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...core.views import shape_of, with_axis
 from .axes import place
 

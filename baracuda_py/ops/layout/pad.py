@@ -13,14 +13,15 @@ import numpy as np
 from ...core.memo import cached_property
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Variant, Vjp, choice, element,
-    extents, functional, operand, output, pairs, per_axis,
+    extents, operand, output, pairs, per_axis,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.checked import INT32, INT64, MAX_AXES, checked, sequence, shown, whole, wholes
 from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.numbers import met
 from ...core.tensor import Shape
 from ...core.views import shape_of

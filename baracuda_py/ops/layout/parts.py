@@ -11,7 +11,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import INT64, shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...core.views import shape_of, without_axes
 from .axes import place
 from .views import part

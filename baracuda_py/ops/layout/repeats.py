@@ -11,13 +11,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
-    element, extent, functional, operand, output,
+    element, extent, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.checked import whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of
 from ...core.arrays import read

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, Exact, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output
+from ...core import Args, Array, Exact, Geometry, Guarantee, Plan, Problem, Variant, operand, output
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of, with_axis, without_axes
 from ...interop.jax_arrays import staged

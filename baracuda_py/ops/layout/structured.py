@@ -17,8 +17,8 @@ from ...core.checked import shown, whole
 from ...core.element import cast as cast_values
 from ...core.element import encode
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
-from ...core.entries import entry
+from ...calls.exported import exported
+from ...calls.entries import entry
 from ...core.memory import raise_lacking
 from ...core.outputs import beside
 from ...core.views import shape_of, with_axis

@@ -10,12 +10,13 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element,
-    extents, flag, functional, integer, operand, output,
+    extents, flag, integer, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...schedules.triangle import KERNELS, triangle_geometry
 from ..indexing.indexed import MOVED
 

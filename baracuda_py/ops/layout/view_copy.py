@@ -12,8 +12,9 @@ import numpy as np
 from ...core.memo import cached_property
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
-    Step, Variant, Vjp, element, extents, functional, operand, output,
+    Step, Variant, Vjp, element, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.checked import INT64, checked, sequence, wholes
 from ...core.element import COMPLEX

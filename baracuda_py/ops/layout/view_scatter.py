@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Step, Variant, Vjp, element,
-    functional, operand, output,
+    operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, Benchmark
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError

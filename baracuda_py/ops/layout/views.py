@@ -13,7 +13,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import MAX_AXES, whole, wholes
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...core.outputs import beside
 from ...core.tensor import Shape, View, broadcast_shape
 from ...core.views import broadcast as spread

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.checked import truth, whole
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...expressions.elementwise import elementwise
 from ..elementwise.cast import cast
 from .creation import linspace

@@ -11,7 +11,7 @@ import numpy as np
 from ...core import Array
 from ...core.checked import INT64, whole, wholes
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import View, dense_strides
 from ...core.views import broadcast, shape_of, storage_offset, with_axis, without_axes
 from ...interop.packages import package_name

@@ -12,11 +12,12 @@ from ...backends.cusolver import CUSOLVER, LOWER, UPPER, Potrf
 from ...backends.library import Call
 from ...core import (
     Args, Array, BackendKind, Backward, Descriptor, ElementKind, Geometry, Guarantee, LibraryStep, Plan, Problem,
-    Variant, Vjp, element, extent, extents, flag, functional, operand, output,
+    Variant, Vjp, element, extent, extents, flag, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, FLOPS, Benchmark
 from ...core.device import Device
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...jit.launch import runtime_for
 from ...schedules.in_library import COPY, COPY_SOURCE, Place, copied, offsets, piece, sequence, swapped, work_on
 

@@ -12,8 +12,9 @@ from ...backends.blas3 import ADJOINT, CUBLAS, LEFT, PLAIN, RIGHT, Triangular
 from ...backends.cusolver import UPPER
 from ...core import (
     Args, Array, BackendKind, Backward, Geometry, Guarantee, Kernel, LibraryStep, Params, Plan, Problem,
-    Step, Variant, functional, operand, output,
+    Step, Variant, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.device import Device

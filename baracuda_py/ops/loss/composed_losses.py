@@ -16,7 +16,7 @@ from ...core import Array, ElementKind
 from ...core.checked import real, shown
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import beside
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import elementwise

@@ -21,12 +21,13 @@ import numpy as np
 
 from ...core import (
     ArchSku, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
-    Step, Variant, View, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
+    Step, Variant, View, Vjp, choice, element, extent, extents, integer, number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.variant import aligned
 from ...core.checked import shown, truth
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import permuted, shape_of
 from ...core.arrays import read
 from ...schedules.loss_sums import finish_steps

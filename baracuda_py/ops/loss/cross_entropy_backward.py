@@ -15,8 +15,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
-    functional, operand, output,
+    operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import cast, decode
 from ...core.variant import aligned
 from ...schedules.row_groups import FLUSHED, GROUPS, STRIDED, WIDE, group_kernels, group_of, group_params, launch

@@ -18,8 +18,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Relative, Step, Variant, Vjp, choice, element, extent, extents, functional, integer, number, operand, output,
+    Relative, Step, Variant, Vjp, choice, element, extent, extents, integer, number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import finite_only
 from ...core.benchmark import Benchmark
 from ...core.kinds import TableKind

@@ -10,11 +10,12 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Relative, Step, Variant, View, Vjp, choice, derived, element, extent, extents, flag, functional, integer, operand,
+    Relative, Step, Variant, View, Vjp, choice, derived, element, extent, extents, flag, integer, operand,
     output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...core.variant import aligned
 from ...core.views import shape_of, with_axis

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Plan, Problem, Variant, functional, operand, output,
+    Args, Array, Geometry, Plan, Problem, Variant, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.checked import require_some

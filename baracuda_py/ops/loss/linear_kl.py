@@ -20,8 +20,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, InvalidProblemError, Kernel, Params, Plan, Problem, Step, Variant,
-    Vjp, choice, element, extent, functional, integer, number, operand, output,
+    Vjp, choice, element, extent, integer, number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.checked import require_some
 from ...core.element import unrounded

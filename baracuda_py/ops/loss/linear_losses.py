@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...core import Array, ElementKind, functional
+from ...core import Array, ElementKind
+from ...calls.functional import functional
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import reshaped, shape_of
 from ...core.arrays import read
 from ..elementwise.unary import neg  # type: ignore[attr-defined]

@@ -10,9 +10,9 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.checked import whole
-from ...core.composed import composed
+from ...calls.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import cut, reshaped, shape_of, transposed
 from ...expressions.reduce import reduce

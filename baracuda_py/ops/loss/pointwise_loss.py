@@ -11,10 +11,11 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Params, Plan, Problem,
-    Relative, Variant, View, Vjp, choice, derived, element, extents, flag, functional, number, operand, output,
+    Relative, Variant, View, Vjp, choice, derived, element, extents, flag, number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape, broadcast_shape
 from ...core.views import shape_of, with_axis
 from ...schedules.loss_sums import to_one

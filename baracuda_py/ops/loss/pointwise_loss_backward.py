@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
-    View, functional, operand, output,
+    View, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import require_some
 from ...core.tensor import broadcast_shape

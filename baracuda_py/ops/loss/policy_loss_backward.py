@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step,
-    Variant, functional, operand, output,
+    Variant, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import require_some
 from ...core.tensor import broadcast_shape

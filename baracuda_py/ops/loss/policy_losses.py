@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core import Array, functional
+from ...core import Array
+from ...calls.functional import functional
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import shape_of, with_axis
 from .policy_loss import PolicyLossKind, PolicyLossPlan
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction_of
 from ..reduce.reduce import ReducePlan

@@ -10,10 +10,11 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Relative, Step, Variant, View, Vjp, choice, element, extent, flag, functional, integer, number, operand, output,
+    Relative, Step, Variant, View, Vjp, choice, element, extent, flag, integer, number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...core.variant import aligned
 from ...core.views import shape_of

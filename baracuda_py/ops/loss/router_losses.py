@@ -11,7 +11,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import shape_of, with_axis
 from ...expressions.reduce import reduce as reduction
 from ...core.arrays import read

@@ -7,7 +7,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import permuted, shape_of
 from .row_kinds import RowLossKind
 from .row_loss import RowLossPlan, nll_of_rows

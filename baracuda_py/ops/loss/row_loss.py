@@ -11,9 +11,10 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Relative, Step, Variant, View, Vjp, choice, derived, element, extent, extents, flag, functional, integer,
+    Relative, Step, Variant, View, Vjp, choice, derived, element, extent, extents, flag, integer,
     number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape
 from ...schedules.loss_sums import of_dense, rows_and_sum

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant,
-    functional, operand, output,
+    operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import require_some
 from ...schedules.loss_sums import of_dense, total_weight

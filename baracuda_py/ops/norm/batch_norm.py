@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, Scalar
 from ...core.checked import truth
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...interop.packages import package_name
 from ...core.arrays import read
 from .batch_norm_inference import batch_norm_inference

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Step, Variant, Vjp, element, flag,
-    functional, number, operand, output,
+    number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...schedules.channels import ROW, THREADS, Planes, channel_case, single_kernel
 from ...schedules.norms import affine_elements

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, Vjp, element,
-    functional, number, operand, output,
+    number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...schedules.channels import (
     HELD_THREADS, Channels, Planes, across_params, across_step, channel_case, fold_lanes, fold_step, held_params,

@@ -12,8 +12,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Variant, element, flag,
-    functional, operand, output,
+    operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.tensor import View
 from ...core.variant import Step, aligned
 from ...schedules.channels import (

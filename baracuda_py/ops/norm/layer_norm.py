@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, Vjp, element, extents,
-    functional, number, operand, output,
+    number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import cast
 from ...schedules.norms import (
     Affine, affine_element, affine_elements, forward_kernels, forward_params, infer_normalized_shape, norm_benchmarks,

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...core import Array
 from ...core.checked import real, whole
-from ...core.composed import composed
+from ...calls.composed import composed
 from ...core.errors import UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...expressions.elementwise import elementwise
 from ...core.arrays import read
 from ..pooling.reduce_window import ReduceWindowPlan, reduce_window

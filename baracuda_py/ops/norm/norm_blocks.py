@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, Scalar
 from ...core.checked import truth
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import permuted, shape_of
 from ...expressions.elementwise import elementwise
 from ...core.arrays import read

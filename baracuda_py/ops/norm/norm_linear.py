@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import shape_of
 from ..gemm.linear import linear
 from .layer_norm import LayerNormPlan, layer_norm

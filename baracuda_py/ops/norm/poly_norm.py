@@ -13,7 +13,7 @@ from ...core import Array
 from ...core.checked import real, shown
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core import Array, ElementKind, Scalar, functional
+from ...core import Array, ElementKind, Scalar
+from ...calls.functional import functional
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from .norm_quantize import NormQuantizeKind, NormQuantizePlan
 from .norm_quantize_blocks import NormQuantizeBlocksPlan
 

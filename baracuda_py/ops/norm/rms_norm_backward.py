@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, functional, number,
+    Args, Array, Descriptor, ElementKind, Guarantee, Plan, Relative, Variant, element, extents, number,
     operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...schedules.norms import (
     Affine, affine_element, affine_elements, backward_bytes, backward_geometry, backward_kernels,
     backward_params, combine_params, infer_normalized_shape, norm_benchmarks, norm_case,

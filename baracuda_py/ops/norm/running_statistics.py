@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Scalar, Step,
-    Variant, element, extent, extents, functional, inout, integer, operand, scalar,
+    Variant, element, extent, extents, inout, integer, operand, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 
 THREADS = 128

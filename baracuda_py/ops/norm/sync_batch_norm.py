@@ -14,7 +14,7 @@ from typing import Any
 from ...core import Array, Scalar
 from ...core.checked import real
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction

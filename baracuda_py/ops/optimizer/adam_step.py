@@ -27,13 +27,13 @@ from ...core import (
     choice,
     derived,
     element,
-    functional,
     inout,
     number,
     operand,
     scalar,
     shapes,
 )
+from ...calls.functional import functional
 from ...core.element import cast
 from ...core.errors import InvalidProblemError, UnsupportedError
 from ...schedules.map import lay_out

@@ -27,12 +27,12 @@ from ...core import (
     Ulp,
     Variant,
     element,
-    functional,
     operand,
     output,
     scalar,
     shapes,
 )
+from ...calls.functional import functional
 from ...core.variant import aligned
 from ...schedules.geometry import Merged
 from ...schedules.multi_tensor import chunk_counts, groups

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import wholes
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import reshaped, shape_of
 from ...core.arrays import read

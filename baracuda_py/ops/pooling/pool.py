@@ -13,9 +13,10 @@ import numpy as np
 from ...core.memo import cached_property
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Params, Plan, Problem,
-    Relative, Variant, Vjp, choice, derived, element, extents, flag, functional, integer, number, operand, output,
+    Relative, Variant, Vjp, choice, derived, element, extents, flag, integer, number, operand, output,
     per_axis,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError, UnsupportedError

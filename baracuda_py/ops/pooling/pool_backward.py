@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
-    Variant, functional, operand, output,
+    Variant, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import finite_only
 from ...core.element import INDICES
 from ...core.errors import UnsupportedError

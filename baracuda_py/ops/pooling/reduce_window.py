@@ -13,13 +13,14 @@ import numpy as np
 from ...core.memo import cached_property
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Variant, Vjp, choice,
-    element, extents, functional, integer, operand, output, pairs, per_axis,
+    element, extents, integer, operand, output, pairs, per_axis,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import shown, wholes
 from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import permuted, shape_of
 from ...schedules.window import Windows, three, window_geometry, window_kernels
 from .pool import PARAMS, check_indices, pool_values

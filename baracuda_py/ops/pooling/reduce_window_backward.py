@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, Geometry, Guarantee, InvalidProblemError, Plan, Problem, Relative, Variant, functional,
+    FLOATS, Args, Array, Geometry, Guarantee, InvalidProblemError, Plan, Problem, Relative, Variant,
     operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import INDICES
 from ...core.errors import UnsupportedError

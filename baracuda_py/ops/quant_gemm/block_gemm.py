@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     ArchSku, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Relative, Step, Variant, View, Vjp, derived, extent, functional, operand, output,
+    Relative, Step, Variant, View, Vjp, derived, extent, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.checked import INT32
 from ...core.benchmark import Benchmark

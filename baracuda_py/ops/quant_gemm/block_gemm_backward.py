@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step, Variant, View, functional
+from ...core import Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step, Variant, View
+from ...calls.functional import functional
 from ...core import operand, output
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import ElementKind, unrounded

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, Geometry, Plan, Problem, Variant, functional, operand, output
+from ...core import Array, Geometry, Plan, Problem, Variant, operand, output
+from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ..gemm.gemm import rows_apart
 from ..gemm.grouped_gemm import GroupedGemmArgs, GroupedGemmPlan, even_offsets

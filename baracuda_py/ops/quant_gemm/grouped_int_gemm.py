@@ -14,8 +14,9 @@ import numpy as np
 
 from ...core import (
     ArchSku, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Plan,
-    Problem, Step, Ulp, Variant, View, choice, derived, element, extent, functional, operand, output,
+    Problem, Step, Ulp, Variant, View, choice, derived, element, extent, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules import int_gemm as schedule

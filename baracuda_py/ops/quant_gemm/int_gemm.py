@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Exact, Guarantee, InvalidProblemError, Plan, Relative,
-    Scalar, Ulp, Variant, choice, derived, element, extent, extents, functional, integer, operand, output, scalar,
+    Scalar, Ulp, Variant, choice, derived, element, extent, extents, integer, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark
 from ...schedules import int_gemm as schedule

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ...core import Array, ElementKind, Scalar, functional
-from ...core.composed import composed
+from ...core import Array, ElementKind, Scalar
+from ...calls.functional import functional
+from ...calls.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import reshaped, rows_of, shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise
 from ...core.arrays import read

@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import truth, whole
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import broadcast, reshaped, shape_of, with_axis
 from ...expressions.elementwise import Expression, elementwise

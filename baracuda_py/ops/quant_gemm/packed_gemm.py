@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Guarantee, InvalidProblemError, Plan, Relative, Variant, choice,
-    element, extent, functional, operand, output,
+    element, extent, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.error_bound import ErrorBound
 from ...schedules import packed_gemm as schedule

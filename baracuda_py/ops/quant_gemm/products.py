@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, Scalar
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import broadcast_shape
 from ...core.views import broadcast, reshaped, rows_of, shape_of, with_axis
 from ...core.arrays import read

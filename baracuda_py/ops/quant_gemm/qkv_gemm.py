@@ -9,8 +9,9 @@ from typing import Any
 from ...core.memo import cached_property
 from ...core import (
     ArchSku, Args, Array, Descriptor, ElementKind, Geometry, Kernel, Params, Plan, Problem, Scalar, Step,
-    UnsupportedError, Variant, Vjp, choice, derived, extent, functional, integer, operand, output, scalar,
+    UnsupportedError, Variant, Vjp, choice, derived, extent, integer, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import BYTES, Benchmark
 from ...core.checked import INT32

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core import Array, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Relative, Step, Variant
-from ...core import functional, operand, output
+from ...core import operand, output
+from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import unrounded
 from ...core.variant import aligned

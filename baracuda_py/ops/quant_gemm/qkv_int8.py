@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Chained, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
-    Problem, Scalar, Step, Variant, View, Vjp, extent, functional, operand, output, scalar,
+    Problem, Scalar, Step, Variant, View, Vjp, extent, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import BYTES, EAGER, Benchmark
 from ...core.checked import INT32

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, Geometry, Guarantee, Plan, Problem, Relative, Variant, functional, operand, output
+from ...core import Array, Geometry, Guarantee, Plan, Problem, Relative, Variant, operand, output
+from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import ElementKind, unrounded
 from ...schedules.gemm import Operand, product_kernels, product_steps

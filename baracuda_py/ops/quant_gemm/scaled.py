@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.element import FP8
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import beside
 from ...core.views import shape_of, transposed, with_axis
 from ...expressions.elementwise import elementwise

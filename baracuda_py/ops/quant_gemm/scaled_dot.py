@@ -11,10 +11,10 @@ from typing import Any
 
 from ...core import Array, ElementKind
 from ...core.checked import real, shown
-from ...core.composed import composed
+from ...calls.composed import composed
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.exported import exported
-from ...core.entries import entry
+from ...calls.exported import exported
+from ...calls.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import permuted, reshaped, shape_of, transposed
 from ...expressions.elementwise import elementwise

@@ -11,8 +11,9 @@ import numpy as np
 from ...core.memo import cached_property
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Plan, Problem, Variant, Vjp,
-    element, extents, functional, operand, output,
+    element, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape
 from ...schedules.sparse24 import kernel, pairs_of

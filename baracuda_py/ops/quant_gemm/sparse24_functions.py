@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ...core import Array, ElementKind, functional
+from ...core import Array, ElementKind
+from ...calls.functional import functional
 from ...core.checked import truth
-from ...core.composed import composed
+from ...calls.composed import composed
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of, transposed
 from ...expressions.elementwise import Expression, elementwise

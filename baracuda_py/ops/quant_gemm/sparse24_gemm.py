@@ -11,8 +11,9 @@ import numpy as np
 from ...core.memo import cached_property
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, InvalidProblemError, Kernel, Params,
-    Plan, Problem, Step, Variant, element, extent, functional, operand, output,
+    Plan, Problem, Step, Variant, element, extent, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import finite_only
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.error_bound import ErrorBound

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import broadcast, reshaped, rows_of, shape_of
 from ..quantize.format_kinds import FormatKind
 from .w4a8_gemm import W4A8GemmPlan, w4a8_gemm

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     ArchSku, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Plan, Problem,
-    Variant, extent, functional, operand, output,
+    Variant, extent, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.args import Everywhere
 from ...core.benchmark import FLOPS, Benchmark

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, Scalar
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.views import reshaped, rows_of, shape_of, transposed
 from ...core.arrays import read

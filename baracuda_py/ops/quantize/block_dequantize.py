@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
-    Vjp, functional, output,
+    Vjp, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast as cast_values

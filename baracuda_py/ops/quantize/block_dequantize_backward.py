@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Array, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Relative, Step, Variant,
-    functional, operand, output,
+    operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from .block_dequantize import BlockDequantizeDescriptor, BlockDequantizePlan
 from .format import PART

@@ -10,13 +10,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Params,
-    Plan, Problem, Scalar, Step, Variant, functional, operand, output, scalar,
+    Plan, Problem, Scalar, Step, Variant, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import decode, encode as encode_elements
 from ...core.element import cast as cast_values
-from ...core.entries import entry
+from ...calls.entries import entry
 from .block_dequantize import BlockDequantizePlan
 from .encoders import ENCODERS, encode
 from .format import PART, RUNS, E

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...core import Array, ElementKind, InvalidProblemError
 from ...core.checked import real, shown, whole
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...core.views import constant, cut, shape_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Everywhere, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
-    UnsupportedError, Variant, View, derived, functional, operand, output,
+    UnsupportedError, Variant, View, derived, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import decode

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core import Array, InvalidProblemError, functional
+from ...core import Array, InvalidProblemError
+from ...calls.functional import functional
 from ...core.checked import shown, truth, whole, wholes
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...core.views import shape_of
 from .choose_qparams import ChooseQParamsPlan, RangeKind

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core import Array, ElementKind, functional
+from ...core import Array, ElementKind
+from ...calls.functional import functional
 from ...core.checked import truth, whole
-from ...core.entries import entry
+from ...calls.entries import entry
 from .fake_quantize import FakeQuantizeBackwardPlan, FakeQuantizePlan
 from .scopes import along_axis, check_zero, given_only, scales_of
 

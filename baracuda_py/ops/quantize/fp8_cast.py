@@ -10,13 +10,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, Params, Plan, Problem, Scalar,
-    Variant, extents, functional, inout, operand, output, scalar,
+    Variant, extents, inout, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import FP8
 from ...core.element import cast as cast_values
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
-    Problem, Scalar, Step, Variant, extents, functional, inout, operand, output, scalar,
+    Problem, Scalar, Step, Variant, extents, inout, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import FP8

@@ -8,8 +8,8 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
-from ...core.entries import entry
+from ...calls.exported import exported
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.views import shape_of
 from ...interop.packages import package_name

@@ -11,13 +11,14 @@ import numpy as np
 from ...core.memo import cached_property
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Relative, Scalar, Step, Variant, View, Vjp, derived, element, extents, flag, functional, integer, operand, output,
+    Relative, Scalar, Step, Variant, View, Vjp, derived, element, extents, flag, integer, operand, output,
     scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import truth, whole
 from ...core.element import HALVES
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import dense_strides
 from ...core.views import permuted, shape_of
 from ...schedules import hadamard as tiles

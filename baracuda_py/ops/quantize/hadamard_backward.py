@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...core import Args, Array, Plan, Scalar, functional, operand, output, scalar
+from ...core import Args, Array, Plan, Scalar, operand, output, scalar
+from ...calls.functional import functional
 from .hadamard import HadamardDescriptor, HadamardPlan, Names, draw_case, rotated, variants_of
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core.checked import whole
 from ...core.errors import InvalidProblemError
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...core.memo import memo
 
 BASES = (12, 20, 28)

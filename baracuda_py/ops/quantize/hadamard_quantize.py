@@ -10,13 +10,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, PerOutput, Plan, Problem,
-    Relative, Scalar, Step, Ulp, Variant, View, derived, flag, functional, integer, operand, output, scalar,
+    Relative, Scalar, Step, Ulp, Variant, View, derived, flag, integer, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.checked import truth, whole
 from ...core.element import cast as cast_values, decode, encode
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import shape_of
 from ...schedules import hadamard as tiles
 from ...schedules.geometry import grid

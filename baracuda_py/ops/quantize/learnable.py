@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core import Array, InvalidProblemError, Scalar, functional
-from ...core.entries import entry
+from ...core import Array, InvalidProblemError, Scalar
+from ...calls.functional import functional
+from ...calls.entries import entry
 from ...core.views import reshaped, shape_of
 from ..random.draws import is_array
 from .learnable_fake_quantize import LearnableFakeQuantizePlan

@@ -11,9 +11,10 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan,
-    PerOutput, Problem, Relative, Scalar, UnsupportedError, Variant, View, Vjp, derived, functional, integer, operand,
+    PerOutput, Problem, Relative, Scalar, UnsupportedError, Variant, View, Vjp, derived, integer, operand,
     output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
 from ...core.element import cast

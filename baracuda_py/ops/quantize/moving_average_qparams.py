@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
-    Problem, Scalar, Step, Variant, element, extent, flag, functional, inout, integer, operand, scalar,
+    Problem, Scalar, Step, Variant, element, extent, flag, inout, integer, operand, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import decode
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Variant,
-    functional, operand, output,
+    operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import FP8, cast as cast_values, decode, encode
 from ...schedules.rows import row_params

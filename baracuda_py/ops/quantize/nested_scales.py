@@ -12,7 +12,7 @@ import numpy as np
 
 from ...core import Array, ElementKind, InvalidProblemError
 from ...core.checked import whole
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...core.views import shape_of
 from ..elementwise.binary_functions import add, div, maximum, multiply, subtract
 from ..elementwise.cast import cast

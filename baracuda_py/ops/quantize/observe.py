@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, InvalidProblemError, Scalar, UnsupportedError
 from ...core.checked import truth, whole
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import reshaped, shape_of
 from ...interop.packages import package_name
 from ..layout.moves import copy

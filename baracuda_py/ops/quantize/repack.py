@@ -10,7 +10,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, InvalidProblemError
 from ...core.checked import whole
-from ...core.exported import exported
+from ...calls.exported import exported
 from ...core.views import shape_of
 from ...core.arrays import read
 from ..elementwise.array_views import bitcast_convert_type

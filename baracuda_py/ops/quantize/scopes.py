@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...core import Array, ElementKind, InvalidProblemError, Scalar, functional
+from ...core import Array, ElementKind, InvalidProblemError, Scalar
+from ...calls.functional import functional
 from ...core.checked import whole, wholes
-from ...core.interpreters import recorder
-from ...core.entries import entry
+from ...calls.interpreters import recorder
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...core.views import reshaped, shape_of
 from ...core.arrays import read

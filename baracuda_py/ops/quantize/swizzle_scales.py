@@ -12,8 +12,9 @@ import numpy as np
 from ...core.memo import cached_property
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant,
-    View, extent, extents, functional, operand, output,
+    View, extent, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import BYTES, Benchmark
 from ...core.tensor import Shape

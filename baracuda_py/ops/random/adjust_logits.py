@@ -12,9 +12,9 @@ from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Scalar, Step,
     Variant, element, extent, operand, output, scalar,
 )  # fmt: skip
-from ...core import functional
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
-from ...core.entries import entry
+from ...calls.entries import entry
 from .draws import by_row
 
 THREADS, TILE = 256, 4096

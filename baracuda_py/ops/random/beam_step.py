@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, PerOutput, Plan, Problem,
-    Relative, Step, Variant, element, extent, functional, operand, output,
+    Relative, Step, Variant, element, extent, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
 from ...core.variant import aligned

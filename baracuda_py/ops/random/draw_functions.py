@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, ElementKind, Scalar, functional, registry
+from ...core import Array, ElementKind, Scalar, registry
+from ...calls.functional import functional
 from ...core.checked import real, truth, whole
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import constant, reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ...core.arrays import read

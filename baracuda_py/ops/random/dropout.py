@@ -11,14 +11,15 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Forward, Geometry, Guarantee, Params, Plan, Problem, Scalar, Ulp,
-    Variant, View, Vjp, axes, element, extents, flag, functional, number, operand, output, scalar,
+    Variant, View, Vjp, axes, element, extents, flag, number, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import truth
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.arrays import read
 from ...schedules.attention.score_terms import dropout as keeping
 from ...schedules.map import map_geometry, map_kernels, map_params

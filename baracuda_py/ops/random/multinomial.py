@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar, Step,
-    Variant, element, extent, flag, functional, operand, output, scalar,
+    Variant, element, extent, flag, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import no_subnormals
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError

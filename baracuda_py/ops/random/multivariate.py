@@ -10,7 +10,7 @@ from ...core import Array, ElementKind, Scalar, registry
 from ...core.checked import whole
 from ...core.outputs import beside
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import broadcast_shape
 from ...core.views import broadcast, constant, shape_of, with_axis, without_axes
 from ...expressions.elementwise import elementwise

@@ -14,7 +14,7 @@ from ...core import ElementKind, Scalar
 from ...core.checked import real, shown, whole
 from ...core.element import COMPLEX
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import allocating
 from ...core.ordinals import ordinal
 from ...core.views import constant, diagonal, transposed, with_axis

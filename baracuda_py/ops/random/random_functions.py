@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, ElementKind, Scalar, functional
+from ...core import Array, ElementKind, Scalar
+from ...calls.functional import functional
 from ...core.checked import INT64, check_field, real, shown
 from ...core.errors import BaracudaError, InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.renamed import renamed
 from ...core.tensor import broadcast_shape
 from ...core.views import constant, cut, without_axes
 from ...core.arrays import read
 from ...interop.jax_arrays import staged
-from ...core.streams import stream_of
+from ...calls.streams import stream_of
 from ...interop.torch_rules import followed
 from ..elementwise.ternary_functions import fma
 from .distributions import RandomKind

@@ -10,14 +10,15 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Everywhere, Geometry, Guarantee, Params, Plan, Problem, Scalar, Ulp, Variant,
-    Vjp, element, extents, functional, number, operand, output, scalar,
+    Vjp, element, extents, number, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import truth
 from ...core.element import HALVES
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ..elementwise.unary import leaky_relu  # type: ignore[attr-defined]
 from ..elementwise.unary_backward import leaky_relu_backward  # type: ignore[attr-defined]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core import Array, Scalar, functional
+from ...core import Array, Scalar
+from ...calls.functional import functional
 from ...core.checked import check_field
-from ...core.entries import entry
-from ...core.streams import stream_of
+from ...calls.entries import entry
+from ...calls.streams import stream_of
 from .draws import by_row
 from .sampling import SamplingDescriptor, SamplingPlan
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Scalar, Step,
-    Variant, element, extent, functional, operand, output, scalar,
+    Variant, element, extent, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from .draws import streams
 from .row_draw import draw as draw_row

@@ -10,11 +10,12 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Everywhere, Exact, Geometry, Guarantee, Params, Plan, Problem, Scalar,
-    Variant, extents, flag, functional, operand, output, scalar,
+    Variant, extents, flag, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core import element as element_field
 from ...core.benchmark import Benchmark
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...schedules.map import map_geometry, map_kernels, map_params
 from .draws import numbered, streams
 from .philox import philox_bits

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Ulp, Variant, axes, derived, element,
-    extents, flag, functional, number, operand, output,
+    extents, flag, number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound
 from ...core.tensor import Shape

@@ -11,13 +11,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, Params, Plan, Problem, Relative, Variant, Vjp,
-    axes, element, extents, flag, functional, operand, output,
+    axes, element, extents, flag, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import no_subnormals
 from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape, View
 from ...core.arrays import read
 from ...schedules.map import map_geometry, map_kernels, map_params, widths

@@ -12,10 +12,10 @@ from typing import Any
 from ...core import Array, ElementKind
 from ...core.checked import whole
 from ...core.views import with_axis
-from ...core.composed import composed
+from ...calls.composed import composed
 from ...core.element import HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import TensorRef
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction

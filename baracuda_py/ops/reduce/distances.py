@@ -15,8 +15,8 @@ from ...core import Array, ElementKind
 from ...core.element import HALVES
 from ...core.checked import real, whole
 from ...core.errors import InvalidProblemError
-from ...core.composed import composed
-from ...core.entries import entry
+from ...calls.composed import composed
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.tensor import Shape, TensorRef
 from ...core.views import broadcast

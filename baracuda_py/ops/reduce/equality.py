@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core import Array
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...expressions.reduce import reduce as reduction
 from ...core.arrays import read
 from .reduce import ReducePlan

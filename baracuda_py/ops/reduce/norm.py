@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import real, shown, wholes
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import with_axis
 from ...core.arrays import read
 from ..elementwise.cast import cast

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Ulp, Variant, Vjp,
-    element, extent, functional, number, operand, output,
+    element, extent, number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.error_bound import ErrorBound

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, axes, choice, element,
-    extents, flag, functional, integer, number, operand, output,
+    extents, flag, integer, number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX, HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError

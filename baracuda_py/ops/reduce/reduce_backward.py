@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, axes, choice, element, extents,
-    flag, functional, integer, number, operand, output,
+    flag, integer, number, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import cast, decode, joined
 from ...core.error_bound import ErrorBound

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Forward, Geometry, Guarantee, PerOutput, Plan, Problem, Relative,
-    Ulp, Variant, Vjp, axes, choice, element, extents, flag, functional, integer, operand, output,
+    Ulp, Variant, Vjp, axes, choice, element, extents, flag, integer, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound
 from ...core.kinds import TableKind, WithFunctor

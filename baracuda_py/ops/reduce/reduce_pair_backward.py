@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Variant, axes,
-    choice, element, extents, flag, functional, integer, operand, output,
+    choice, element, extents, flag, integer, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.error_bound import ErrorBound

@@ -12,8 +12,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Variant, Vjp, axis, element,
-    extents, functional, integer, operand, output,
+    extents, integer, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound, Exact
 from ...core.errors import InvalidProblemError

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Exact, Forward, Geometry, Guarantee, Params, Plan, Problem, Variant,
-    Vjp, axes, element, extents, flag, functional, operand, output,
+    Vjp, axes, element, extents, flag, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import COMPLEX, INTS
 from ...core.error_bound import ErrorBound

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.keywords import near
 from ...core.outputs import each_of
 from .linear_scan import linear_scan

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Variant, Vjp, axis,
-    element, extent, extents, functional, integer, operand, output,
+    element, extent, extents, integer, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError

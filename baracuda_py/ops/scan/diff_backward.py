@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, element, functional, operand, output,
+    FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, element, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.variant import Step
 from .diff import DiffDescriptor, DiffPlan, diff_bound

@@ -10,11 +10,12 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element, extent,
-    functional, operand, output,
+    operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ..layout.views import raveled
 from ...core.tensor import View
 from ..reduce.reduce_kinds import NUMBERS

@@ -12,12 +12,13 @@ import numpy as np
 from ...core.checked import shown
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar, Variant, Vjp,
-    axis, choice, element, extents, functional, operand, output, scalar,
+    axis, choice, element, extents, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import HALVES, cast
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.tensor import Shape, View
 from ...core.variant import Kernel, Step

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element, functional,
+    FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, Vjp, element,
     operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, functional, operand, output,
+    FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Variant, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import COMPLEX
 from ...core.error_bound import ErrorBound
 from ...core.tensor import Shape, View, dense_strides

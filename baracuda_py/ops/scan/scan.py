@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Exact, Forward, Geometry, Guarantee, Plan, Problem, Ulp, Variant, Vjp, choice, element,
-    flag, functional, operand, output,
+    flag, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.error_bound import ErrorBound
 from ...core.errors import UnsupportedError
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Relative, Variant, element,
-    functional, operand, output,
+    operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import COMPLEX, HALVES, cast, decode
 from ...core.error_bound import ErrorBound
 from ...core.tensor import View, dense_strides

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Scalar, Variant, Vjp, choice, element,
-    functional, operand, output, scalar,
+    operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import INTS
 from ...core.errors import InvalidProblemError
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params

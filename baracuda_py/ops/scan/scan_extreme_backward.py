@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Scalar, Variant, element, functional,
+    FLOATS, Args, Array, ElementKind, Forward, Geometry, Guarantee, Plan, Problem, Scalar, Variant, element,
     operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.element import decode
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from .scan_extreme import ScanExtremeDescriptor, ScanExtremePlan

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import shape_of
 from ..layout.views import raveled
 from .scan import ScanPlan, cumprod, cumsum, scan_function

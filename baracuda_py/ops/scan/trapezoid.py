@@ -10,12 +10,13 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp, axis,
-    element, extents, functional, operand, output, scalar,
+    element, extents, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Kernel
 from ...core.arrays import read

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar, Variant, functional, operand,
+    Args, Array, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar, Variant, operand,
     output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape, View
 from ...core.variant import Step

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, element, functional,
+    Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, element,
     operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...schedules.scan import ScanOperands, scan_geometry, scan_kernels, scan_params
 from .scan_kinds import AlongAxis, from_rows, problem, rows_of, scan_benchmarks, torch_array, torch_rows
 

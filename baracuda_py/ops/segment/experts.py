@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.views import reshaped, shape_of
 from ...schedules.segments import By

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp, choice, element,
-    extent, extents, flag, functional, integer, operand, output, scalar,
+    extent, extents, flag, integer, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, EAGER, Benchmark
 from ...core.errors import InvalidProblemError
 from ...schedules.segments import Columns, combine_kernels, place_kernels, segment_params, together

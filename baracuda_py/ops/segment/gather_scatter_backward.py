@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Args, Array, Geometry, Guarantee, Kernel, Plan, Problem, Relative, Step, Variant, functional, operand, output,
+    Args, Array, Geometry, Guarantee, Kernel, Plan, Problem, Relative, Step, Variant, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import BYTES, EAGER, Benchmark
 from ...schedules.segments import (
     NOTHING, THREADS, By, Columns, Segments, combine_kernels, place_kernels, segment_params, together, widths,

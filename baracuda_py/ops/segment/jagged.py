@@ -9,7 +9,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import real, whole
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import reshaped, shape_of, with_axis
 from ...expressions.elementwise import elementwise
 from ..indexing.take import TakePlan, take

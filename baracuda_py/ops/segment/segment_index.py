@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Step, Variant, choice, element, extent,
-    functional, integer, operand, output,
+    integer, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError

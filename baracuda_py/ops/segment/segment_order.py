@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Step, Variant, element, extent,
-    flag, functional, integer, operand, output,
+    flag, integer, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...core.element import INDICES
 from ...schedules.segments import NOTHING, THREADS, By, Segments, place_kernels, segment_params

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Exact, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, Vjp,
-    choice, element, extent, extents, flag, functional, operand, output, scalar,
+    choice, element, extent, extents, flag, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, IN_ORDER, Benchmark
 from ...core.element import REALS
 from ...core.error_bound import ErrorBound

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     FLOATS, Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Scalar, Variant, choice, element,
-    flag, functional, operand, output, scalar,
+    flag, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...schedules.segments import By, Columns, combine_kernels, place_kernels, segment_params, together, tokens_kernel
 from .segment_kinds import (

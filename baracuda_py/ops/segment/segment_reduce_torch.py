@@ -8,7 +8,7 @@ from typing import Any
 from ...core import Array
 from ...core.checked import shown, whole
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import reshaped, shape_of
 from ...schedules.segments import By
 from ..scan.scan import cumsum

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, Plan, Problem, Relative, Variant, View, Vjp, choice, element, extent,
-    extents, functional, operand, output,
+    extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...schedules.segments import By, Columns, combine_kernels, place_kernels, segment_params, together, tokens_kernel
 from .segment_kinds import ELEMENTS, Segmented, count_segments, each, index_trouble, random_segments, segment_ids_of

@@ -9,7 +9,7 @@ from ...core import Array
 from ...core.checked import truth, whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import beside, each_of
 from ...core.views import constant, shape_of, with_axis
 from ...expressions.elementwise import elementwise

@@ -17,14 +17,15 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar, Variant, Vjp,
-    element, extents, functional, operand, output, scalar,
+    element, extents, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import real, shown
 from ...core.descriptor import axis, flag
 from ...core.element import cast
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...schedules.row_slopes import slope_geometry, slope_kernels
 from ...schedules.row_groups import FLUSHED
 from ...schedules.row_terms import last_axis, term_geometry, term_kernels, term_params

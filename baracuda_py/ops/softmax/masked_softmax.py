@@ -19,8 +19,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar, Variant, View,
-    Vjp, derived, element, extents, functional, integer, operand, output, scalar,
+    Vjp, derived, element, extents, integer, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.descriptor import axis, flag
 from ...core.errors import InvalidProblemError

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Args, Array, Geometry, Params, Plan, Problem, functional, operand, output
+from ...core import Args, Array, Geometry, Params, Plan, Problem, operand, output
+from ...calls.functional import functional
 from ...core.element import cast, decode
 from ...schedules.row_groups import TILE_FIELDS, group_params, row_axis_last
 from .softmax import SoftmaxDescriptor, SoftmaxKind, SoftmaxPlan, row_steps, row_variants

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...core import Array, ElementKind, functional
+from ...core import Array, ElementKind
+from ...calls.functional import functional
 from ...core.checked import shown
 from ...core.element import FLOATS, HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ..elementwise.binary_numbers import element_of
 from ..elementwise.cast import cast
 from .masked_softmax import MaskedSoftmaxPlan, masked_log_softmax, masked_softmax

@@ -17,8 +17,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar, Variant, Vjp,
-    choice, element, extents, functional, operand, output, scalar,
+    choice, element, extents, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.descriptor import axis
 from ...core.element import cast

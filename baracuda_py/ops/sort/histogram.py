@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan,
-    Problem, Scalar, Variant, element, extent, extents, flag, functional, integer, operand, output, scalar,
+    Problem, Scalar, Variant, element, extent, extents, flag, integer, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.args import finite_only
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...core import Array, ElementKind, InvalidProblemError
 from ...core.checked import shown, truth, whole
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.views import reshaped, with_axis
 from ...core.arrays import read

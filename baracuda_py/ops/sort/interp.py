@@ -9,7 +9,7 @@ from typing import Any
 from ...core import Array, registry
 from ...core.checked import real, shown
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.views import constant, cut, shape_of, without_axes
 from ...expressions.elementwise import elementwise
 from ...core.arrays import read

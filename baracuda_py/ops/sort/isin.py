@@ -10,12 +10,13 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Variant, element,
-    extent, extents, flag, functional, operand, output,
+    extent, extents, flag, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import decode
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape
 from ...core.arrays import read
 from ...schedules.map import THREADS, map_params

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...core import Array, InvalidProblemError
 from ...core.checked import shown, truth
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.arrays import read
 from .seen import Outs, axis_of
 from .sort import SortPlan, sort

@@ -11,12 +11,13 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Variant,
-    choice, element, functional, operand, output,
+    choice, element, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import EAGER, Benchmark
 from ...core.checked import truth
 from ...core.element import decode
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Step
 from ...core.views import with_axis

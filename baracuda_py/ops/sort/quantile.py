@@ -9,8 +9,8 @@ import numpy as np
 from ...core import Array
 from ...core.checked import shown, truth
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
-from ...core.refusing import refuse_call
+from ...calls.entries import entry
+from ...calls.refusing import refuse_call
 from ...core.views import with_axis, without_axes
 from ...core.arrays import read
 from .seen import axis_of, row_of

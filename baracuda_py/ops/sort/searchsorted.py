@@ -10,11 +10,12 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
-    Problem, Variant, element, extents, flag, functional, operand, output,
+    Problem, Variant, element, extents, flag, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import INDICES, decode
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Step
 from ...schedules.geometry import MOST_BLOCKS

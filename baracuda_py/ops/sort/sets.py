@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core import Array, ElementKind, InvalidProblemError, registry
 from ...core.checked import shown
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.views import constant, with_axis, without_axes
 from ...expressions.elementwise import elementwise

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Plan, Problem, Variant, Vjp, derived,
-    element, flag, functional, integer, operand, output,
+    element, flag, integer, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape
 from ...schedules.radix_sort import Strided, rows_of, sort_kernels, sort_params, sort_steps

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Variant,
-    element, extents, functional, operand, output,
+    element, extents, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.tensor import Shape, View
 from ...core.variant import Step

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem, Relative,
-    Scalar, Variant, Vjp, choice, element, extents, flag, functional, operand, output, scalar,
+    Scalar, Variant, Vjp, choice, element, extents, flag, operand, output, scalar,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import decode
 from ...core.tensor import Shape, View

@@ -11,10 +11,11 @@ import numpy as np
 
 from ...core import (
     Args, Array, ElementKind, Exact, Geometry, Guarantee, InvalidProblemError, Kernel, Plan, Problem, Step, Variant,
-    Vjp, element, flag, functional, integer, operand, output,
+    Vjp, element, flag, integer, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.tensor import Shape, View
 from ...core.variant import Axes
 from ...core.arrays import read

@@ -10,13 +10,14 @@ import numpy as np
 
 from ...core import (
     Args, Array, Descriptor, ElementKind, Exact, Geometry, Guarantee, Kernel, Params, Plan, Problem, Variant, derived,
-    element, extent, flag, functional, operand, output,
+    element, extent, flag, operand, output,
 )  # fmt: skip
+from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.checked import shown, truth, whole
 from ...core.element import INDICES
 from ...core.errors import InvalidProblemError
-from ...core.entries import entry
+from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.variant import Step, aligned
 from ...core.views import shape_of

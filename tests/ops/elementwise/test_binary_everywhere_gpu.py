@@ -5,7 +5,7 @@ import pytest
 from everywhere import ATOL, RTOL, pairs, report, wrong_binary, wrong_partial
 import truth
 
-from baracuda_py.core import functional
+from baracuda_py.calls.functional import functional
 from baracuda_py.core.element import FLOATS
 from baracuda_py.ops.elementwise import binary_functions
 from baracuda_py.ops.elementwise.binary import BinaryPlan

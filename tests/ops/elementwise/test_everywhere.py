@@ -8,7 +8,7 @@ from everywhere import coefficients, own
 from binary_truth import PARTIAL, partials
 import truth
 
-from baracuda_py.core import functional
+from baracuda_py.calls.functional import functional
 from baracuda_py.core.element import FLOATS, HALVES, INTS, cast
 from baracuda_py.core.error_bound import Exact, Relative
 from baracuda_py.ops.elementwise import binary_functions, unary, unary_backward

@@ -10,8 +10,9 @@ import numpy as np
 
 from ....core import (
     FLOATS, Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step,
-    Variant, View, element, extent, functional, inout, operand,
+    Variant, View, element, extent, inout, operand,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....core.element import FP8, INDICES
 from ....schedules.map import divider
 from ..layouts import Layouts, check_heads

@@ -15,8 +15,9 @@ from typing import Any
 
 from ....core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
-    Problem, Step, Variant, View, element, extent, functional, inout, operand,
+    Problem, Step, Variant, View, element, extent, inout, operand,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....schedules.map import divider
 from .kv_cache_append import ELEMENTS, reach, word_bytes
 from ..layouts import PAGE_LAYOUTS, Layouts, check_heads

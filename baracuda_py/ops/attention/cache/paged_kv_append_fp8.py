@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    FLOATS, Array, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Scalar, Step, Variant, element, functional,
+    FLOATS, Array, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Scalar, Step, Variant, element,
     inout, operand, scalar,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....core.benchmark import BYTES, Benchmark
 from ....core.element import FP8, cast, encode
-from ....core.entries import entry
+from ....calls.entries import entry
 from ...elementwise.cast import CODES
 from ..layouts import PAGE_LAYOUTS, Layouts
 from ..paged.page_tables import locate

@@ -13,8 +13,9 @@ import numpy as np
 
 from ....core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Params, Plan, Problem, Relative, Scalar,
-    Variant, choice, element, extent, functional, inout, integer, number, operand, output, scalar,
+    Variant, choice, element, extent, inout, integer, number, operand, output, scalar,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....core.element import INDICES
 from . import kv_cache_append
 from ..layouts import Layouts, check_heads

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Plan, Problem, choice, element, extent, functional, inout,
+    Args, Array, Descriptor, ElementKind, Plan, Problem, choice, element, extent, inout,
     operand,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....schedules.attention.cascade import BASES, Views, cascade_row, merged, random_lse
 from ....core.benchmark import Benchmark
 from ..in_torch import merge_in_torch

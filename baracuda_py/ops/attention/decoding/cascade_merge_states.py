@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Plan, Problem, View, choice, element, extent, functional, operand,
+    Args, Array, Descriptor, ElementKind, Plan, Problem, View, choice, element, extent, operand,
     output,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....schedules.attention.cascade import BASES, Views, cascade_row, merged, random_lse
 from ....core.benchmark import Benchmark
 from ..in_torch import merge_in_torch

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Args, Array, Descriptor, ElementKind, Plan, element, extent, functional, operand, output
+from ....core import Args, Array, Descriptor, ElementKind, Plan, element, extent, operand, output
+from ....calls.functional import functional
 from ....core.element import unrounded
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale

@@ -10,11 +10,12 @@ import numpy as np
 
 from ....core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Ulp,
-    Variant, View, Vjp, element, extent, extents, functional, operand, output,
+    Variant, View, Vjp, element, extent, extents, operand, output,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....core.checked import whole
 from ....core.errors import InvalidProblemError
-from ....core.exported import exported
+from ....calls.exported import exported
 from ....schedules.map import divider
 from ....core.benchmark import Benchmark
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from ....core import (
     Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Step,
-    Variant, View, functional, operand, output,
+    Variant, View, operand, output,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....core.variant import aligned
 from .alibi import (
     FLAT, ROWS, SLOPES, STRIDED, THREADS, AlibiDescriptor, X, chunk_mode, chunk_params, chunk_values, distances,

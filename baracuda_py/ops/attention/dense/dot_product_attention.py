@@ -8,7 +8,7 @@ from typing import Any
 from ....core import Array, ElementKind as E
 from ....core.checked import shown, whole
 from ....core.errors import InvalidProblemError
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....core.outputs import beside, each_of
 from ....core.tensor import broadcast_shape
 from ....core.views import reshaped, shape_of, with_axis, without_axes

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Args, Array, Plan, Scalar, Variant, Vjp, functional, operand, output, registry, scalar
+from ....core import Args, Array, Plan, Scalar, Variant, Vjp, operand, output, registry, scalar
+from ....calls.functional import functional
 from ....core.element import unrounded
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....core.keywords import unexpected
 from ....schedules.attention.dense.forward import SIMT_ROW, SM80_ROW, SM89_ROW, SM90A_ROW, WIDER
 from ..layouts import Layouts

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Args, Array, Plan, Scalar, functional, operand, output, scalar
+from ....core import Args, Array, Plan, Scalar, operand, output, scalar
+from ....calls.functional import functional
 from ....core.element import unrounded
 from ....core.errors import InvalidProblemError
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....core.keywords import unexpected
 from ....core.arrays import read
 from ....schedules.attention.dense.backward import DENSE, ROWS

@@ -13,7 +13,7 @@ from typing import Any
 
 from ....core import ElementKind, TensorRef, registry
 from ....core.errors import InvalidProblemError, UnsupportedError
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....core.arrays import read
 from ....schedules.attention.dense.forward import HALVES
 from .flash_sdpa import FlashSdpaPlan, flash_sdpa

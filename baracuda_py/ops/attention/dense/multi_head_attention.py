@@ -8,11 +8,11 @@ from typing import Any
 from ....core import Array, ElementKind as E
 from ....core.checked import whole
 from ....core.errors import InvalidProblemError, UnsupportedError
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....core.outputs import beside, each_of
 from ....core.views import broadcast, cut, permuted, reshaped, shape_of, transposed, with_axis, without_axes
 from ....core.arrays import read
-from ....core.streams import stream_of
+from ....calls.streams import stream_of
 from ...elementwise.binary_functions import add, logical_and
 from ...elementwise.ternary_functions import where
 from ...elementwise.unary import logical_not  # type: ignore[attr-defined]

@@ -18,12 +18,13 @@ import numpy as np
 
 from ....core import (
     Args, Array, BackendKind, Chained, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
-    Scalar, Step, Variant, Vjp, choice, derived, element, extents, functional, number, operand, output, scalar,
+    Scalar, Step, Variant, Vjp, choice, derived, element, extents, number, operand, output, scalar,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....core.args import broadcasts_to
 from ....core.element import unrounded
 from ....core.errors import InvalidProblemError
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....schedules.attention.dense.forward import HALVES, SINGLES
 from ....schedules.products import COPY_KERNEL, NOWHERE, PIECE, PRODUCT_KERNEL, Heads, Products, refuse_library
 from ....schedules.row_groups import LONG, group_kernels, group_of, launch

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, ElementKind, Geometry, Kernel, Params, Plan, Problem, Scalar, Step, functional, operand,
+    Args, Array, ElementKind, Geometry, Kernel, Params, Plan, Problem, Scalar, Step, operand,
     output, scalar,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....core.element import cast, unrounded
 from ....core.errors import InvalidProblemError
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....core.tensor import View
 from ....schedules.products import NOWHERE, Heads, Products, refuse_library
 from ....schedules.row_groups import LONG

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....core import Args, Array, Plan, functional, operand, output
+from ....core import Args, Array, Plan, operand, output
+from ....calls.functional import functional
 from ....core.element import unrounded
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
 from ....schedules.attention.packed import packed_form
 from .flash_sdpa_varlen import reference as varlen

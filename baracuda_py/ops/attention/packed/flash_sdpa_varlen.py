@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Args, Array, Plan, Vjp, functional, operand, output
+from ....core import Args, Array, Plan, Vjp, operand, output
+from ....calls.functional import functional
 from ....core.element import unrounded
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....schedules.attention.dense.forward import simt_row, sm80_row, sm89_row, sm90a_row
 from ....schedules.attention.packed import packed_form
 from ..dense.flash_sdpa import reference as dense

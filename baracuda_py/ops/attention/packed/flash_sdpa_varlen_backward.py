@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Args, Array, Plan, functional, operand, output
+from ....core import Args, Array, Plan, operand, output
+from ....calls.functional import functional
 from ....core.element import unrounded
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....schedules.attention.dense.backward import tensor_core_rows
 from ....schedules.attention.dense.backward_simt import simt_row
 from ....schedules.attention.packed import packed_arrangement

@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....core import (
-    Args, Array, Descriptor, ElementKind, Plan, Problem, Variant, element, extent, functional,
+    Args, Array, Descriptor, ElementKind, Plan, Problem, Variant, element, extent,
     integer, number, operand, output,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....core.element import unrounded
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
 from ..decoding.flash_decoding import attend

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ....core import Array, ElementKind, Scalar, element, functional, operand, scalar
+from ....core import Array, ElementKind, Scalar, element, operand, scalar
+from ....calls.functional import functional
 from ....core.args import finite_only
 from ....core.element import FP8, unrounded
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....schedules.attention.dense.forward import HALVES
 from ....schedules.attention.decoding import Walk, mma_row
 from .batch_paged_decode import (

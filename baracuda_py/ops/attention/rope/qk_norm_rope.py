@@ -10,8 +10,9 @@ import numpy as np
 
 from ....core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Scalar, Step,
-    Variant, Vjp, choice, element, extent, functional, integer, number, operand, output, scalar,
+    Variant, Vjp, choice, element, extent, integer, number, operand, output, scalar,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....core.benchmark import Benchmark
 from ....core.variant import Blocks
 from ....schedules.norms import HALVES, affine_element, affine_elements

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ....core import (
-    Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Scalar, Step, Variant, functional,
+    Args, Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative, Scalar, Step, Variant,
     operand, output, scalar,
 )  # fmt: skip
+from ....calls.functional import functional
 from ....core.variant import aligned
 from ..layouts import Layouts
 from .qk_norm_rope import (

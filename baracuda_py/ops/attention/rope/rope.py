@@ -16,8 +16,9 @@ from typing import Any
 
 from ....core import (
     Args, Array, Descriptor, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
-    Scalar, Step, Variant, View, Vjp, choice, element, extent, functional, integer, number, operand, output, scalar,
+    Scalar, Step, Variant, View, Vjp, choice, element, extent, integer, number, operand, output, scalar,
 )  # fmt: skip
+from ....calls.functional import functional
 from ..layouts import Layouts
 from .rotary import (
     Rotary, angles, angles_in_torch, check_angles, check_tokens, frequencies_operand, positions_operand, rotate,

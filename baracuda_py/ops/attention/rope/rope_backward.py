@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ....core import Args, Array, Guarantee, Plan, Relative, Scalar, Variant, functional, operand, output, scalar
+from ....core import Args, Array, Guarantee, Plan, Relative, Scalar, Variant, operand, output, scalar
+from ....calls.functional import functional
 from ..layouts import Layouts
 from .rope import X2, RopeDescriptor, RopePlan, X, geometry, kernels, random_case, rope_benchmarks
 from .rotary import TABLES, angles, check_tokens, frequencies_operand, positions_operand, rotate, table_operand

@@ -27,7 +27,7 @@ import numpy as np
 from ....core.checked import shown
 from ....core import ElementKind
 from ....core.errors import InvalidProblemError
-from ....core.exported import exported
+from ....calls.exported import exported
 from ....core.keywords import known_only, unexpected
 from .rotary import FREQUENCIES
 

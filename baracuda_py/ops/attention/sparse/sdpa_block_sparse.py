@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Args, Array, ElementKind, Plan, Vjp, extent, functional, operand, output
+from ....core import Args, Array, ElementKind, Plan, Vjp, extent, operand, output
+from ....calls.functional import functional
 from ....core.element import unrounded
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....schedules.attention.sparse.forward import MMA_ROW, SIMT_ROW
 from ..dense.flash_sdpa import attention_case
 from ..dense.flash_sdpa import reference as attention

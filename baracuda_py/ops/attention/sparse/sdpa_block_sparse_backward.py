@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 
-from ....core import Args, Array, ElementKind, Plan, functional, operand, output
+from ....core import Args, Array, ElementKind, Plan, operand, output
+from ....calls.functional import functional
 from ....core.element import unrounded
-from ....core.entries import entry
+from ....calls.entries import entry
 from ....schedules.attention.sparse.backward import MMA_ROW, SIMT_ROW
 from ..dense.flash_sdpa_backward import reference as gradients
 from ..layouts import Layouts

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .args import Operand, arrays_of
-from .arrays import read
-from .checked import truth
-from .descriptor import Descriptor
-from .element import ElementKind
-from .errors import InvalidProblemError, RecordedError
-from .plan import Plan
-from .solving import solve
+from ..core.args import Operand, arrays_of
+from ..core.arrays import read
+from ..core.checked import truth
+from ..core.descriptor import Descriptor
+from ..core.element import ElementKind
+from ..core.errors import InvalidProblemError, RecordedError
+from ..core.plan import Plan
+from ..core.solving import solve
 
 
 class Output(NamedTuple):

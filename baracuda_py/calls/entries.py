@@ -7,15 +7,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from ..core.checked import truth
+from ..core.doc import Doc
+from ..core.dump import dumped
+from ..core.errors import BaracudaError
+from ..core.keywords import known_only, unexpected
+from ..core.one_device import check_one_device
 from ..interop.dynamo import opaque
-from .checked import truth
-from .doc import Doc
-from .dump import dumped
-from .errors import BaracudaError
 from .interpreters import Symbols, arriving, interpreting, symbol_of
-from .keywords import known_only, unexpected
 from .misfits import raise_explained
-from .one_device import check_one_device
 from .rehearsal import rehearse
 from .signatures import completed
 from .streams import keyed

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import InvalidProblemError
+from ..core.intake import stream_pointer
+from ..core.ordinals import ordinal
 from ..interop.packages import package_name
 from ..interop.torch_rules import on_stream
-from .errors import InvalidProblemError
-from .intake import stream_pointer
-from .ordinals import ordinal
 
 _NUMBERS = 2**63 - 1
 

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from ..core.args import arrays_of, scalars_of
+from ..core.arrays import read
+from ..core.device import resolve_device
+from ..core.element import ElementKind
+from ..core.errors import InvalidProblemError, RecordedError
+from ..core.execution import Direct, nothing
+from ..core.memo import keep, records
+from ..core.ordinals import ordinal
+from ..core.outputs import allocating, channels_last, handed, make_all, maker
+from ..core.plan import Plan
 from ..interop.packages import package_name
-from .args import arrays_of, scalars_of
-from .arrays import read
-from .device import resolve_device
-from .element import ElementKind
-from .errors import InvalidProblemError, RecordedError
-from .execution import Direct, nothing
-from .memo import keep, records
-from .ordinals import ordinal
-from .outputs import allocating, channels_last, handed, make_all, maker
-from .plan import Plan
 from .problem import asked_for
 
 _CAPACITY = 4096

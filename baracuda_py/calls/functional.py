@@ -13,18 +13,18 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..core import config
+from ..core.args import Operand, arrays_of, operands_of, scalars_of
+from ..core.errors import InvalidProblemError, RecordedError
+from ..core.execution import MISS
+from ..core.keywords import unexpected
+from ..core.ordinals import ordinal
+from ..core.outputs import channels_last
+from ..core.plan import Plan
 from ..interop.jax_arrays import staged
-from . import config
-from .args import Operand, arrays_of, operands_of, scalars_of
 from .call import UNSET, Call, Entry, Overload
 from .entries import marked
-from .errors import InvalidProblemError, RecordedError
-from .execution import MISS
 from .interpreters import claimed, innermost, recorded, serve
-from .keywords import unexpected
-from .ordinals import ordinal
-from .outputs import channels_last
-from .plan import Plan
 from .signatures import NAMES, may_serve, returned, taken
 from .streams import keyed, stream_of
 

@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..core import registry
 from ..interop.dynamo import opaque
 from ..interop.torch_rules import transformed
-from . import registry
 from .interpreters import Composed, recorder
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.args import arrays_of
+from ..core.arrays import Reading, read
+from ..core.errors import BaracudaError, InvalidProblemError, RecordedError
+from ..core.memo import keep, records
+from ..core.one_device import arrays_within, is_array
+from ..core.outputs import allocating, maker
+from ..core.tensor import View, shares_memory
 from ..interop.packages import package_name
 from ..interop.torch_rules import followed
-from .args import arrays_of
-from .arrays import Reading, read
 from .call import Call
-from .errors import BaracudaError, InvalidProblemError, RecordedError
 from .interpreters import innermost, interpreting
-from .memo import keep, records
-from .one_device import arrays_within, is_array
-from .outputs import allocating, maker
-from .tensor import View, shares_memory
 
 _CAPACITY = 4096
 _ALIGNED = 256  # bytes: no load of a kernel asks for more

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .args import arrays_of
+from ..core.args import arrays_of
+from ..core.errors import RecordedError
 from .call import resolve
-from .errors import RecordedError
 from .functional import entry_of
 
 

@@ -13,15 +13,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ..core.arrays import read
+from ..core.checked import INT64, real, sequence, shown, truth, whole, wholes
+from ..core.element import ElementKind
+from ..core.errors import BaracudaError, InvalidProblemError
+from ..core.intake import stream_pointer
+from ..core.memory import lacking
+from ..core.preference import PlanPreference
+from ..core.views import VIEWED, no_views
 from ..interop.packages import package_name
-from .arrays import read
-from .checked import INT64, real, sequence, shown, truth, whole, wholes
-from .element import ElementKind
-from .errors import BaracudaError, InvalidProblemError
-from .intake import stream_pointer
-from .memory import lacking
-from .preference import PlanPreference
-from .views import VIEWED, no_views
 
 _ONE_OF = re.compile(r" \| (?![^\[]*\])")  # between the alternatives of an annotation, not inside of brackets
 

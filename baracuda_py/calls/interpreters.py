@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core.memo import memo
 from ..interop.jax_arrays import staged, unwrapped, wraps
 from ..interop.torch_rules import followed, modes, settled, stands_in
-from .memo import memo
 
 if TYPE_CHECKING:
     from .call import Call
