@@ -1,4 +1,4 @@
-"""Long sums in one chain: products by stored weights and the losses of a linear layer keep their bounds in float32."""
+"""Long sums in one chain: products and the losses of a linear layer keep their bounds in float32."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ LONG = [
     (bc.QkvGemmBackwardPlan, {"kind": "nf4", **QKV}),
     (bc.QkvInt8BackwardPlan, {name: QKV[name] for name in ("n_q", "n_k", "n_v", "k")}),
     (bc.GroupedBlockGemmPlan, {"kind": "nf4", "n": 8, "k": 1504, "group": 32}),
+    (bc.product("x").plan(), {"n": 8, "k": 1504}),
     (bc.LinearCrossEntropyPlan, {"hidden": 1500, "num_classes": 5}),
     (bc.LinearCrossEntropyBackwardPlan, {"hidden": 1500, "num_classes": 5}),
 ]
@@ -36,9 +37,9 @@ def results(
     desc = plan.descriptor(element="float32", **{n: v for n, v in rows.items() if n in names}, **facts)
     case = fill(plan, desc, np.random.default_rng(seed))
     for name, array in case.arrays.items() if alike else ():
-        if name.startswith(("codes", "scales", "w_")):
+        if name.startswith(("codes", "scales", "w_")) or name == "b":
             array[...] = array.flat[0]
-        elif name.startswith(("x", "dy", "weight")):
+        elif name.startswith(("x", "dy", "weight")) or name == "a":
             array[...] = array[..., :1].copy()
     ready = operands(case)
     chosen = plan.select(desc, device=emulated_device(8.0))
