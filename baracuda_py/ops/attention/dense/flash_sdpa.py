@@ -43,7 +43,7 @@ class FlashSdpaArgs(Args):
     sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
     y: Array = output("batch_size num_heads query_len d_v", layout="inner")
     lse: Array | None = output("batch_size num_heads query_len", element="acc", optional=True, layout="dense")
-    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
+    seed: Scalar = scalar(integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 

@@ -76,7 +76,7 @@ class SdpaArgs(Args):
     attn: Array | None = output(_SCORES, optional=True, layout="inner")
     scores: Array | None = output(_SCORES, optional=True, layout="inner")
     lse: Array | None = output("batch_size num_heads query_len", element="acc", optional=True, layout="dense")
-    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
+    seed: Scalar = scalar(integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 
