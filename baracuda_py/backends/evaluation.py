@@ -46,7 +46,8 @@ class Evaluation:
         given = {name: load(arrays[name]) if load else None for name, load in self._loads}
         for name in self._numbers:
             value = arrays.get(name)
-            given[name] = value.reshape(()) if isinstance(value, np.ndarray) else value  # shape (1,) is taken, too
+            value = value.reshape(()) if isinstance(value, np.ndarray) else value  # shape (1,) is taken, too
+            given[name] = 0 if value is None else value  # a seed that nothing draws by
         results = dict(self._plan.reference(self._desc, **given, **self._extra))
         for name in self._kept:
             results.setdefault(name, given[name])

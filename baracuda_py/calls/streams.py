@@ -12,8 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
+from ..core.args import is_drawn
 from ..core.errors import InvalidProblemError
 from ..core.intake import stream_pointer
 from ..core.ordinals import ordinal
@@ -29,7 +28,7 @@ def stream_of(name: str, needed: Any, arrays: Iterable[Any], stream: Any = None)
     stream: CUDA's, on which the call is to run: a seed is drawn there. needed: whether it draws at all, or the
     probability of what it drops: of all or nothing it draws nothing.
     """
-    if needed is not True and not _is_drawn(needed):
+    if needed is not True and not is_drawn(needed):
         return 0
     packages = set()
     for value in arrays:
@@ -41,18 +40,6 @@ def stream_of(name: str, needed: Any, arrays: Iterable[Any], stream: Any = None)
     raise InvalidProblemError(
         f"{name}: seed is None; give {jax}the stream to draw from (an integer or a 0-d array), and an offset"
     )
-
-
-def _is_drawn(needed: Any) -> bool:
-    """Whether a flag is set, or a probability is between 0 and 1; what is neither the plan refuses."""
-    if isinstance(needed, (bool, np.bool_)):
-        return bool(needed)
-    try:
-        return bool(0 < needed < 1)
-    except MemoryError:
-        raise
-    except Exception:
-        return False
 
 
 def _torch_seed(name: str, tensor: Any, stream: Any) -> Any:

@@ -99,7 +99,7 @@ def _of_arrays(plan: type[Plan], texts: dict[str, str], fields: dict[str, Any], 
             given[spec.name], place = _array(text, at.ordinal if at.kind == "cuda" else -1, place)
     _complete(plan, [s.name for s in arrays_of(plan.args) if s.reads and s.required(desc)], given)
     defaults = {f.name: f.default for f in dataclasses.fields(plan.args)}
-    unset = {s: 1 for s in scalars if defaults[s] is dataclasses.MISSING and s not in numbers}
+    unset = {s: 1 for s in scalars if defaults[s] in (dataclasses.MISSING, None) and s not in numbers}
     return plan.select(desc, device=device).explain(plan.args(**given, **numbers, **unset))
 
 

@@ -19,6 +19,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
+
 from .descriptor import Descriptor
 from .element import ElementKind
 from .errors import InvalidProblemError
@@ -104,6 +106,10 @@ class Operand:
     def reads(self) -> bool:
         return self.role in ("in", "inout")
 
+    def draws(self, desc: Any) -> bool:
+        """Whether a call draws numbers by this seed: `drawn` says so, or nothing does."""
+        return self.drawn is None or is_drawn(getattr(desc, self.drawn))
+
     def shape(self, desc: Descriptor, index: int = 0) -> tuple[int, ...]:
         """The shape the descriptor asks of this operand (of its `index`-th item for a list)."""
         if self.many:
@@ -125,6 +131,18 @@ class Operand:
             return (rule,)
         kind = getattr(desc, rule)
         return kind if isinstance(kind, tuple) else (kind,)
+
+
+def is_drawn(needed: Any) -> bool:
+    """Whether a flag is set, or a probability is between 0 and 1; what is neither a descriptor refuses."""
+    if isinstance(needed, (bool, np.bool_)):
+        return bool(needed)
+    try:
+        return bool(0 < needed < 1)
+    except MemoryError:
+        raise
+    except Exception:
+        return False
 
 
 def _declare(role: str, shape: str, *, optional: bool = False, **facts: Any) -> Any:
@@ -184,6 +202,8 @@ def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False,
     drawn: of the seed of numbers that not every call draws, the attribute that is true where one does. Functions take
     such a seed, and any without a default, as `calls.streams` says.
     """
+    if drawn:
+        default, values = None, values or (0, 3)  # type: ignore[assignment]
     spec = Operand("", "scalar", integer=integer, meets=meets, values=values, drawn=drawn, doc=doc)
     return dataclasses.field(default=default, metadata={"operand": spec})
 

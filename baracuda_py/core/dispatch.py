@@ -172,6 +172,8 @@ _SCALAR = "a number or a 0-d float32, float64, int32 or int64 array"
 
 
 def _check_scalar(spec: Operand, desc: Any, device: Device, value: Any) -> int | float | None:
+    if value is None and spec.drawn:
+        return undrawn(spec, desc)
     number = host_number(value, spec)
     if number is None:
         at = located(value, spec.name).device
@@ -183,6 +185,16 @@ def _check_scalar(spec: Operand, desc: Any, device: Device, value: Any) -> int |
     if device.kind == "cpu" and not isinstance(value, (int, float, np.generic)):
         return None  # NumPy's arrays are what others are on their device
     return met_number(spec, desc, number)
+
+
+def undrawn(spec: Operand, desc: Any) -> int:
+    """What stands for a seed that is not given; raises where numbers are drawn."""
+    if spec.draws(desc):
+        raise InvalidProblemError(
+            f"{spec.name} is None where {spec.drawn} is {getattr(desc, str(spec.drawn))}; give the stream to draw from "
+            "(an integer or a 0-d array), and an offset"
+        )
+    return 0
 
 
 def met_number(spec: Operand, desc: Any, number: int | float) -> int | float:

@@ -155,7 +155,7 @@ class Plan(Spec):
     @cached_property
     def precision_guarantee(self) -> PrecisionGuarantee:
         """The weakest promise over the rows this plan may take."""
-        promises = [v.guarantee.of(self.desc.element, self.kind) for v in self.rows]
+        promises = [v.guarantee.of(self.desc.element, self.kind, self.desc) for v in self.rows]
         weakest = promises[0]
         for promise in promises[1:]:
             weakest = weakest.weakest(promise)
@@ -187,7 +187,7 @@ class Plan(Spec):
 
     def _sku(self, variant: Variant, geometry: Geometry) -> KernelSku:
         element = self.desc.element
-        promise = variant.guarantee.of(element, self.kind)
+        promise = variant.guarantee.of(element, self.kind, self.desc)
         if geometry.order:
             promise = replace(promise, order=geometry.order)
         aux = getattr(self.desc, "aux_element", None)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from .device import Device
 from .element import FLOATS, ElementKind
-from .error_bound import ErrorBound, Exact
+from .error_bound import ErrorBound, Exact, Forward, PerOutput
 from .params import Params, constants
 from .sku import ArchSku, BackendKind, PrecisionGuarantee
 from .tensor import View
@@ -152,7 +152,9 @@ class Guarantee:
 
     error: a bound, or element → bound (a mapping or function). exact math in the element itself
     (`native=True`, for moves and integer ops) keeps the element as accumulator. flushes: the elements for which
-    subnormal results or partial sums may be 0.
+    subnormal results or partial sums may be 0. roundings: how many follow one another in a descriptor's sums, each by
+    half an eps of a partial sum at most, so that a `Forward` bound is no less than half of them; where tensor cores
+    truncate what they add 16 products to, that counts twice.
     """
 
     error: ErrorBound | Mapping[ElementKind, ErrorBound] | Callable[[ElementKind, Any], ErrorBound] = Exact()
@@ -163,18 +165,29 @@ class Guarantee:
     native: bool = False
     order: str = ""
     flushes: tuple[ElementKind, ...] = ()
+    roundings: Callable[[Any], int] | None = None
 
-    def of(self, element: ElementKind, kind: Any = None) -> PrecisionGuarantee:
+    def of(self, element: ElementKind, kind: Any = None, desc: Any = None) -> PrecisionGuarantee:
+        """What is promised of an element; `desc`: of a problem, whose sums may be long."""
         bound = self.error
         if isinstance(bound, Mapping):
             bound = bound[element]
         elif not isinstance(bound, ErrorBound):
             bound = bound(element, kind)
+        if self.roundings is not None and desc is not None:
+            bound = _lengthened(bound, self.roundings(desc))
         acc = str(element if self.native else element.acc)
         kept = element not in self.flushes
         return PrecisionGuarantee(
             self.math or acc, acc, self.bit_stable, self.deterministic, self.batch_invariant, kept, bound, self.order
         )
+
+
+def _lengthened(bound: Any, roundings: int) -> Any:
+    """The bound of sums with so many roundings in a row."""
+    if isinstance(bound, PerOutput):
+        return PerOutput(tuple((name, _lengthened(one, roundings)) for name, one in bound.bounds))
+    return replace(bound, c=max(bound.c, roundings / 2)) if isinstance(bound, Forward) else bound
 
 
 @dataclass(frozen=True)

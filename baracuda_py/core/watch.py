@@ -103,7 +103,7 @@ def described(plan: Any, args: Any) -> str:
             words.append(f"{spec.name}={'[' + ', '.join(map(_array, value)) + ']' if many else _array(value)}")
     for spec in scalars_of(plan.args):
         value = getattr(args, spec.name, None)
-        words.append(f"{spec.name}={value if isinstance(value, (int, float)) else _array(value)}")
+        words.append(f"{spec.name}={value if isinstance(value, (int, float, type(None))) else _array(value)}")
     return " ".join(words)
 
 

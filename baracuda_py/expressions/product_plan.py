@@ -9,9 +9,9 @@ from typing import Any
 
 from ..core import (
     Array,
+    Chained,
     Guarantee,
     InvalidProblemError,
-    Relative,
     derived,
     element,
     extent,
@@ -123,10 +123,10 @@ def _made(shape: ProductShape, key: Any) -> Any:
     return type(base)(f"{name}Plan", (base,), space)
 
 
-def _bound(shape: ProductShape, kind: Signature) -> Relative:
-    """A sum in one chain strays further than NumPy's, which adds by blocks."""
-    worst = shape.ulps(kind)
-    return Relative(8 + 2 * worst, 4 + worst)
+def _bound(shape: ProductShape, kind: Signature) -> Chained:
+    """A sum is one chain along k, which tensor cores, of 16-bit elements, truncate; the formula's ulps come on top."""
+    worst, factor = shape.ulps(kind), kind.elements[0]
+    return Chained((4 if factor is factor.acc else 8) + 2 * worst, 4 + worst)
 
 
 def _descriptor(name: str, shape: ProductShape, recipe: Any) -> Any:

@@ -161,7 +161,7 @@ def operands(problem: Problem, device: Device, seed: int, also: Sequence[str] | 
         drawn = [_contents(spec, desc, shape, device, seed, put) for shape in shapes_of(spec, desc)]
         made[spec.name] = drawn if spec.many else drawn[0]
     for spec in scalars_of(plan.args):
-        if spec.name not in made and default_of(plan, spec) is dataclasses.MISSING:
+        if spec.name not in made and default_of(plan, spec) in (dataclasses.MISSING, None):
             made[spec.name] = 1 if spec.integer else 0.5
     known = {s.name for s in arrays_of(plan.args) if s.serves(desc)} | {s.name for s in scalars_of(plan.args)}
     return {name: value for name, value in made.items() if name in known}

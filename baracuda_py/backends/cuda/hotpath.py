@@ -15,6 +15,7 @@ import numpy as np
 
 from ...core import config
 from ...core.args import Args, Operand, arrays_of, scalars_of
+from ...core.dispatch import undrawn
 from ...core.intake import stream_pointer
 from ...core.memo import PLANS_KEPT, memo
 from ...core.tensor import TensorRef
@@ -46,6 +47,7 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
         "KIND": kind,
         "ARGS": cls,
         "SCALAR": scalar_value,
+        "UNDRAWN": undrawn,
         "SPECS": {s.local: s for s in scalars_of(cls)},
         **defaults(cls),
         "PLAIN": (int, float, np.generic, kind, TensorRef),
@@ -96,6 +98,7 @@ def source(cls: type[Args], package: str, prepares: bool = False) -> str:
         n = spec.local
         body += [
             f"v_{n} = args.{spec.name}; p_{n} = 0",
+            *([f"if v_{n} is None: v_{n} = UNDRAWN(SPECS[{n!r}], runner.plan.desc)"] if spec.drawn else []),
             f"if {not_plain(spec)}:",
             *([] if package == "ref" else [f"    if not isinstance(v_{n}, PLAIN): {elsewhere}"]),
             f"    p_{n}, v_{n} = SCALAR(v_{n}, SPECS[{n!r}], ordinal, runner.plan.desc)",

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.args import Args, Operand, arrays_of, scalars_of
 from ...core.arrays import located
 from ...core.device import Device
-from ...core.dispatch import SCALAR_TAGS, check_pointer, host_number, met_number
+from ...core.dispatch import SCALAR_TAGS, check_pointer, host_number, met_number, undrawn
 from ...core.element import ElementKind
 from ...core.errors import DeviceMismatchError, InvalidProblemError, MisalignedOperandError, WorkspaceTooSmallError
 from ...core.plan import Plan
@@ -22,6 +22,8 @@ from ...jit.launch import Runtime
 
 def scalar_value(value: Any, spec: Operand, ordinal: int, desc: Any) -> tuple[int, Any]:
     """A scalar operand as (device pointer or 0, value); with a pointer the value is its type tag."""
+    if value is None and spec.drawn:
+        return 0, undrawn(spec, desc)
     plain = host_number(value, spec)
     if plain is not None:
         return 0, met_number(spec, desc, plain)

@@ -130,7 +130,7 @@ class Layouts:
     def given(self, args: Args) -> list[Any]:
         """All arrays of a call: operands, items of lists, scalars that are no numbers."""
         scalars = (getattr(args, spec.name) for spec in scalars_of(self.plan.args))
-        return [*self.arrays(args), *(s for s in scalars if not isinstance(s, (int, float)))]
+        return [*self.arrays(args), *(s for s in scalars if not isinstance(s, (int, float, type(None))))]
 
     def read_on(self, at: int, args: Args, workspace: Any) -> tuple[list[Any], Args, Any]:
         """The call as TensorRefs, ordered for a stream; first what has to be kept alive until it has passed there."""

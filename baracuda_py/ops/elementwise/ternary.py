@@ -171,10 +171,11 @@ class TernaryPlan(Plan):
     """y = f(a, b, c) for the kinds of `TernaryKind` (torch.clamp, torch.where, …), all three broadcast.
 
     clamp: min(max(a, b), c), where NaN of any operand propagates and c wins where b > c. where: b if a else c, bit by
-    bit; a is bool. lerp: a + c (b - a), from b's side for |c| >= 1/2, so that c = 1 gives b. fma: a b + c, rounded
-    once. mac: a + b c, the product rounded to the accumulator as in mul and add composed. addcmul: a + value b c;
-    addcdiv: a + value b / c; their products overflow only where all of it does. Integers wrap. Complex numbers have
-    where, lerp, addcmul and addcdiv, with `value` and numbers in an operand's place real.
+    bit; a is bool. lerp: a + c (b - a), from b's side for |c| >= 1/2, so that c = 1 gives b; NaN of two infinities, and
+    of an infinite b where c is 0 or a number that rounds to 0. fma: a b + c, rounded once. mac: a + b c, the product
+    rounded to the accumulator as in mul and add composed. addcmul: a + value b c; addcdiv: a + value b / c; their
+    products overflow only where all of it does. Integers wrap. Complex numbers have where, lerp, addcmul and addcdiv,
+    with `value` and numbers in an operand's place real.
     """
 
     op = "elementwise.ternary"

@@ -154,9 +154,9 @@ def _simt(p: Problem) -> Geometry | str:
 
 
 # A float32 sum of k products strays by about sqrt(k) ulp of the sum of magnitudes; tensor cores truncate partial sums.
-_STRICT = Guarantee(Forward(128))
+_STRICT = Guarantee(Forward(128), roundings=lambda desc: desc.k)
 _MMA = Guarantee(Forward(128), batch_invariant=True, order="mma")
-_WGMMA = replace(_MMA, order="wgmma")
+_WGMMA = replace(_MMA, order="wgmma", roundings=lambda desc: desc.k // 8)
 _MMA_TF32 = Guarantee(Forward(2.0**14), math="tf32", batch_invariant=True, order="mma")
 _WGMMA_TF32 = replace(_MMA_TF32, order="wgmma")
 
@@ -245,12 +245,12 @@ class GemmPlan(Plan):
         ),
         Variant(
             "mma_f64", mma_f64.geometry, source="gemm/gemm_mma_f64.cu", kernels=mma_f64.KERNELS,
-            elements=(ElementKind.F64,), guarantee=_MMA,
+            elements=(ElementKind.F64,), guarantee=replace(_MMA, roundings=lambda desc: desc.k),
         ),
         Variant(
             "simt", _simt, source="gemm/gemm.cu",
             kernels=(Kernel("gemm", "gemm<{T}, {OUT}, {GATED}>", PARAMS, _instances, min_blocks=2),),
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, roundings=lambda desc: desc.k),
         ),
     )  # fmt: skip
     vjp = Vjp(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -196,6 +197,11 @@ def _bound(depth: float) -> Callable[[ElementKind, Any], PerOutput]:
     return bound
 
 
+def _longest(desc: Any) -> int:
+    """The terms of the longest product: the last row makes one chain of them."""
+    return int(max(desc.n, math.prod(desc.batch_shape) * desc.m))
+
+
 def _geometry(rows: tuple[Variant, ...]) -> Callable[[Problem], Geometry | str]:
     """The launches whose products go to the first of `rows` that takes them; one has to go to the very first."""
 
@@ -223,7 +229,9 @@ def _variants(rows: Iterable[Variant]) -> tuple[Variant, ...]:
             Variant(
                 row.name, _geometry(used), source=_SOURCE, kernels=(*_KERNELS, *kernels.values()),
                 elements=row.elements, design=row.design, backend=row.backend,
-                guarantee=Guarantee(_bound(depth), math=row.guarantee.math, order=row.guarantee.order),
+                guarantee=Guarantee(
+                    _bound(depth), math=row.guarantee.math, order=row.guarantee.order, roundings=_longest
+                ),
                 refuses=_refuses(row),
             )
         )  # fmt: skip

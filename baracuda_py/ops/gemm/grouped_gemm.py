@@ -108,15 +108,18 @@ class GroupedGemmPlan(Grouped, Plan):
     variants = (
         Variant(
             "wgmma", _warpgroups, source="gemm/grouped_wgmma.cu", kernels=(ROWS_WGMMA,), elements=ELEMENTS,
-            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True, order="wgmma"),
+            design=ArchSku.SM90A,
+            guarantee=Guarantee(
+                Forward(128), batch_invariant=True, order="wgmma", roundings=lambda desc: desc.k // 8,
+            ),
         ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(ROWS_MMA,), elements=ELEMENTS,
-            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma", roundings=lambda desc: desc.k // 8),
         ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED,),
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, roundings=lambda desc: desc.k),
         ),
     )  # fmt: skip
     vjp = Vjp("GroupedGemmBackwardPlan", grads={"a": "da", "b": "db", "bias": "dbias"})

@@ -95,15 +95,20 @@ class GroupedGemmBackwardPlan(Grouped, Plan):
         Variant(
             "wgmma", _warpgroups, source="gemm/grouped_gemm.cu", kernels=(ROWS_WGMMA, PRODUCT_WGMMA, SUMS),
             elements=ELEMENTS, design=ArchSku.SM90A,
-            guarantee=Guarantee(Forward(128), batch_invariant=True, order="wgmma"),
+            guarantee=Guarantee(
+                Forward(128), batch_invariant=True, order="wgmma", roundings=lambda desc: max(desc.n, desc.total) // 8,
+            ),
         ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_gemm.cu", kernels=(ROWS_MMA, PRODUCT_MMA, SUMS),
-            elements=ELEMENTS, guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),
+            elements=ELEMENTS,
+            guarantee=Guarantee(
+                Forward(128), batch_invariant=True, order="mma", roundings=lambda desc: max(desc.n, desc.total) // 8,
+            ),
         ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED, PRODUCT, SUMS),
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, roundings=lambda desc: max(desc.n, desc.total)),
         ),
     )  # fmt: skip
     benchmarks = (

@@ -128,15 +128,20 @@ class GroupedGemmEpiloguePlan(Grouped, Plan):
     variants = (
         Variant(
             "wgmma", _warpgroups, source="gemm/grouped_wgmma.cu", kernels=(EPILOGUE_WGMMA,), elements=ELEMENTS,
-            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True, order="wgmma"),
+            design=ArchSku.SM90A,
+            guarantee=Guarantee(
+                Forward(128), batch_invariant=True, order="wgmma", roundings=lambda desc: desc.k // 8,
+            ),
         ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(EPILOGUE_MMA,), elements=ELEMENTS,
-            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"), may_spill=True,
+            guarantee=Guarantee(
+                Forward(128), batch_invariant=True, order="mma", roundings=lambda desc: desc.k // 8,
+            ), may_spill=True,
         ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED_EPILOGUE,),
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, roundings=lambda desc: desc.k),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -89,15 +89,20 @@ class GroupedInnerGemmPlan(Grouped, Plan):
     variants = (
         Variant(
             "wgmma", _warpgroups, source="gemm/grouped_wgmma.cu", kernels=(PRODUCT_WGMMA,), elements=ELEMENTS,
-            design=ArchSku.SM90A, guarantee=Guarantee(Forward(128), batch_invariant=True, order="wgmma"),
+            design=ArchSku.SM90A,
+            guarantee=Guarantee(
+                Forward(128), batch_invariant=True, order="wgmma", roundings=lambda desc: desc.total // 8,
+            ),
         ),
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(PRODUCT_MMA,), elements=ELEMENTS,
-            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"),
+            guarantee=Guarantee(
+                Forward(128), batch_invariant=True, order="mma", roundings=lambda desc: desc.total // 8,
+            ),
         ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(PRODUCT,),
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, roundings=lambda desc: desc.total),
         ),
     )  # fmt: skip
     vjp = Vjp("GroupedInnerGemmBackwardPlan", grads={"a": "da", "b": "db"})

@@ -92,11 +92,13 @@ class GroupedInnerGemmBackwardPlan(Grouped, Plan):
     variants = (
         Variant(
             "mma", _tensor_cores, source="gemm/grouped_mma.cu", kernels=(TURNED_MMA,), elements=ELEMENTS,
-            guarantee=Guarantee(Forward(128), batch_invariant=True, order="mma"), may_spill=True,
+            guarantee=Guarantee(
+                Forward(128), batch_invariant=True, order="mma", roundings=lambda desc: max(desc.m, desc.n) // 8,
+            ), may_spill=True,
         ),
         Variant(
             "simt", _simt, source="gemm/grouped_gemm.cu", kernels=(GROUPED,),
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, roundings=lambda desc: max(desc.m, desc.n)),
         ),
     )  # fmt: skip
     benchmarks = (

@@ -181,7 +181,8 @@ def variants_of(names: rows.Names) -> tuple[Variant, ...]:
     return (
         Variant(
             "mma", lambda p: rows.tensor_cores(p, names), source="gemm/lora_mma.cu", kernels=rows.MMA_KERNELS,
-            elements=rows.HALVES, guarantee=Guarantee(Forward(256)),
+            elements=rows.HALVES,
+            guarantee=Guarantee(Forward(256), roundings=lambda desc: max(desc.in_features, desc.out_features) // 8),
         ),
         Variant(
             "tokens", lambda p: rows.launches(p, names), source="gemm/lora_matmul.cu", kernels=rows.KERNELS,

@@ -109,6 +109,11 @@ def in_torch(torch: Any, desc: Any, *, a: Any, b: Any, alpha: Any) -> Any:
     return {"y": [alpha * (x @ z) for x, z in zip(a, b, strict=True)]}
 
 
+def _longest(desc: MultiGemmDescriptor) -> int:
+    """The terms of the longest sum."""
+    return max((k for _, k in desc.a_shapes), default=0)
+
+
 class MultiGemmPlan(Plan):
     """y_i = alpha · a_i @ b_i for lists of matrices of any sizes and strides.
 
@@ -124,7 +129,7 @@ class MultiGemmPlan(Plan):
         Variant(
             "simt", _simt, source="gemm/multi_gemm.cu",
             kernels=(Kernel("multi_gemm", "multi_gemm<{T}, {OUT}>", PARAMS, _instances, min_blocks=2),),
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, roundings=_longest),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

@@ -100,7 +100,7 @@ class SyrkPlan(Plan):
     variants = (
         Variant(
             "wgmma", rows.warpgroups, source="gemm/syrk_wgmma.cu", kernels=(rows.WGMMA,), elements=rows.HALVES,
-            design=ArchSku.SM90A, guarantee=replace(_MMA, order="wgmma"),
+            design=ArchSku.SM90A, guarantee=replace(_MMA, order="wgmma", roundings=lambda desc: desc.k // 8),
         ),
         Variant(
             "mma", rows.tensor_cores, source="gemm/syrk_mma.cu", kernels=(rows.MMA,), elements=rows.HALVES,
@@ -112,7 +112,7 @@ class SyrkPlan(Plan):
         ),
         Variant(
             "simt", rows.simt, source="gemm/syrk.cu", kernels=(rows.SIMT,),
-            guarantee=Guarantee(Forward(128), batch_invariant=True),
+            guarantee=Guarantee(Forward(128), batch_invariant=True, roundings=lambda desc: desc.k),
         ),
     )  # fmt: skip
     torch = staticmethod(in_torch)

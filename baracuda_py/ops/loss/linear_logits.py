@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    Descriptor, ElementKind, Guarantee, InvalidProblemError, Kernel, Params, Problem, Relative, Step, Variant, View,
-    choice, derived, element, extent, integer, number,
+    Chained, Descriptor, ElementKind, Guarantee, InvalidProblemError, Kernel, Params, Problem, Relative, Step, Variant,
+    View, choice, derived, element, extent, integer, number,
 )  # fmt: skip
 from ...core.variant import aligned
 from ...schedules.gemm import product_kernels
@@ -244,7 +244,7 @@ def gemm_variants(
                 row.name, geometry(used), source=source, kernels=(*kernels, *products.values()), elements=row.elements,
                 design=row.design, backend=row.backend, refuses=refuses(row),
                 guarantee=Guarantee(
-                    _TF32 if row.guarantee.math == "tf32" else Relative(4, mean=3), math=row.guarantee.math,
+                    _TF32 if row.guarantee.math == "tf32" else Chained(4, mean=3), math=row.guarantee.math,
                     order=row.guarantee.order,
                 ),
             )

@@ -171,13 +171,16 @@ class Sparse24GemmPlan(Plan):
         "stored count for nothing, or make y NaN where W is unpacked"
     )
     variants = (
-        wgmma_row((*HALVES, E.I8), Guarantee(_bound, batch_invariant=True, order="wgmma_sparse")),
+        wgmma_row(
+            (*HALVES, E.I8),
+            Guarantee(_bound, batch_invariant=True, order="wgmma_sparse", roundings=lambda desc: desc.k // 8),
+        ),
         Variant(
             "mma_sparse", _geometry, source="quant_gemm/sparse24_gemm.cu", elements=(*HALVES, E.I8),
             kernels=_KERNELS,
-            guarantee=Guarantee(_bound, batch_invariant=True, order="mma_sparse"),
+            guarantee=Guarantee(_bound, batch_invariant=True, order="mma_sparse", roundings=lambda desc: desc.k // 8),
         ),
-        *unpacked_rows(Sparse24GemmArgs, HALVES, Guarantee(Forward(128))),
+        *unpacked_rows(Sparse24GemmArgs, HALVES, Guarantee(Forward(128), roundings=lambda desc: desc.k // 8)),
     )  # fmt: skip
     torch = staticmethod(in_torch)
     benchmarks = (_benchmark("bfloat16"), _benchmark("int8"))

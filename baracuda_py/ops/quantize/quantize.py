@@ -82,7 +82,7 @@ class QuantizeArgs(Args):
     y: Array = output("*y_shape", element="to_element")
     uniform_scale: Scalar = scalar(1.0)
     uniform_zero_point: Scalar = scalar(0, integer=True)
-    seed: Scalar = scalar(0, integer=True, drawn="stochastic")
+    seed: Scalar = scalar(integer=True, drawn="stochastic")
     offset: Scalar = scalar(0, integer=True)
 
 

@@ -67,7 +67,7 @@ class DropoutArgs(Args):
     x: Array = operand("*shape", values=Everywhere())
     y: Array = output("*shape", inplace=("x",))
     mask: Array | None = output("*shape", element=ElementKind.BOOL, optional=True)
-    seed: Scalar = scalar(integer=True)
+    seed: Scalar = scalar(integer=True, drawn="p")
     offset: Scalar = scalar(0, integer=True)
 
 
@@ -173,7 +173,7 @@ class DropoutBackwardArgs(Args):
 
     dy: Array = operand("*shape", values=Everywhere())
     dx: Array = output("*shape", inplace=("dy",))
-    seed: Scalar = scalar(integer=True)
+    seed: Scalar = scalar(integer=True, drawn="p")
     offset: Scalar = scalar(0, integer=True)
 
 

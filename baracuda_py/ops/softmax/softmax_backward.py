@@ -60,7 +60,12 @@ def in_torch(torch: Any, desc: SoftmaxDescriptor, *, dy: Any, y: Any) -> Any:
 
 
 class SoftmaxBackwardPlan(Plan):
-    """dx of softmax or log_softmax along `axis`: y (dy - Σ y dy), or dy - exp(y) Σ dy."""
+    """dx of softmax or log_softmax along `axis`: y (dy - Σ y dy), or dy - exp(y) Σ dy.
+
+    y counts as it is stored, and the bound is that of the formula on it. Roundings of a 16-bit y leave Σ y at 1 + δ,
+    |δ| up to eps / 2: an offset c that all of a row's dy have in common, which the gradient of the exact softmax does
+    not see, then adds -c δ y to dx. Those of a 16-bit log_softmax make exp(y) Σ dy wrong by |y| eps / 2 of itself.
+    """
 
     op = "softmax.softmax_backward"
     direction = "backward"

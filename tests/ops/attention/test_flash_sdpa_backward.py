@@ -115,7 +115,7 @@ def steps_of(desc, any_order=False, **leave_out):
     shapes |= dict.fromkeys(("k", "dk"), (*keys, desc.d_k)) | dict.fromkeys(("v", "dv"), (*keys, desc.d_v))
     refs = {n: TensorRef((1 + i) << 40, shape, None, "bfloat16") for i, (n, shape) in enumerate(shapes.items())}
     refs |= {"lse": TensorRef(1 << 50, queries, None, "float32")} | leave_out
-    return plan.plan_layout(FlashSdpaBackwardArgs(**refs))[1].steps
+    return plan.plan_layout(FlashSdpaBackwardArgs(**refs, seed=1))[1].steps
 
 
 @pytest.mark.parametrize("any_order", [False, True])

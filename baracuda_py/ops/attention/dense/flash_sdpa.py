@@ -45,7 +45,7 @@ class FlashSdpaArgs(Args):
     sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
     y: Array = output("batch_size num_heads query_len d_v", layout="inner")
     lse: Array | None = output("batch_size num_heads query_len", element="acc", optional=True, layout="dense")
-    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
+    seed: Scalar = scalar(integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 
@@ -97,7 +97,9 @@ class FlashSdpaPlan(Plan):
     """y = softmax(s) v with scores s = scale · q kᵀ, causal or not (torch.nn.functional.scaled_dot_product_attention).
 
     Windows, soft cap, ALiBi, masks, sinks and dropout by the formulas of `ScoreTerms`' page. A query that sees no key
-    gives zeros and, without a sink, lse -inf.
+    gives zeros and, without a sink, lse -inf. Products of 16 bits take weights in the element: one that rounds to 0
+    (in float16 below 2⁻²⁵ of the row's largest) makes NaN of an infinite value of its key, where the exact sum is
+    infinite: beside other infinities, too.
     """
 
     op = "attention.flash_sdpa"

@@ -59,7 +59,7 @@ class FlashSdpaBackwardArgs(Args):
     dmask: Array | None = output(SCORES, element="mask_elements", optional=True, like="mask")
     dslopes: Array | None = output("batch_size num_heads", element="acc", optional=True, like="slopes")
     dsinks: Array | None = output("num_heads", element="acc", optional=True, needs="sinks", layout="dense")
-    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
+    seed: Scalar = scalar(integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 

@@ -77,7 +77,7 @@ class SdpaArgs(Args):
     attn: Array | None = output(_SCORES, optional=True, layout="inner")
     scores: Array | None = output(_SCORES, optional=True, layout="inner")
     lse: Array | None = output("batch_size num_heads query_len", element="acc", optional=True, layout="dense")
-    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
+    seed: Scalar = scalar(integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 
@@ -294,7 +294,8 @@ class SdpaPlan(Plan):
 
     A query that sees no key has weights and y of zero and lse -inf. What is hidden, by a boolean False, a mask of -inf
     or causality, has no part in y, be its key, value or score infinite or NaN, as in `flash_sdpa`; of a key that is
-    seen, a weight of 0 times such a value is NaN. Operands with uneven heads or rows are copied to the workspace.
+    seen, a weight of 0 times such a value is NaN, also where it is 0 since the element has no number so small (float16
+    below 2⁻²⁵) and the exact sum is infinite. Operands with uneven heads or rows are copied to the workspace.
     """
 
     op = "attention.sdpa"

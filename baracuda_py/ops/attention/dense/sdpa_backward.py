@@ -49,7 +49,7 @@ class SdpaBackwardArgs(Args):
     dk: Array | None = output(_K, optional=True, layout="inner")
     dv: Array | None = output(_V, optional=True, layout="inner")
     dmask: Array | None = output("*mask_shape", element="mask_element", optional=True)
-    seed: Scalar = scalar(0, integer=True, drawn="dropout_p")
+    seed: Scalar = scalar(integer=True, drawn="dropout_p")
     offset: Scalar = scalar(0, integer=True)
 
 
