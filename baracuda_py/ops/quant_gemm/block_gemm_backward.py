@@ -119,7 +119,7 @@ class BlockGemmBackwardPlan(Plan):
             row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), ROUND),
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
             prelude=format_header, guarantee=Guarantee(Relative(4, mean=3), order=row.name),
-            refuses=refuses(row),
+            refuses=refuses(row), missing=row.missing,
         )
         for row in DENSE
     )  # fmt: skip

@@ -111,6 +111,7 @@ class QkvGemmBackwardPlan(Plan):
             row.name, _geometry(row, kernels), source="quantize/block_dequantize.cu", kernels=kernels,
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
             prelude=format_header, guarantee=Guarantee(Relative(4, mean=3), order=row.name), refuses=refuses(row),
+            missing=row.missing,
         )
         for row in DENSE
         for kernels in [(*dense_kernels(row), ROUND)]

@@ -91,7 +91,7 @@ class QkvInt8BackwardPlan(Plan):
             row.name, _geometry(row), source="quant_gemm/qkv_int8_widen.cu",
             kernels=(WIDEN, *product_kernels(row), ROUND),
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
-            guarantee=Guarantee(Relative(4, mean=3), order=row.name),
+            guarantee=Guarantee(Relative(4, mean=3), order=row.name), missing=row.missing,
         )
         for row in DENSE
     )  # fmt: skip
