@@ -31,15 +31,30 @@ def version() -> str:
         pytest.skip(f"keys need NVRTC's version: {error}")
 
 
-def test_the_lock_knows_every_unit_as_it_is(version: str) -> None:
+@pytest.fixture(scope="module")
+def kernels() -> dict[Any, Any]:
+    """Those of all plans."""
+    return dict(LOCK.kernels(PLANS))
+
+
+def test_the_lock_knows_every_unit_as_it_is(version: str, kernels: dict[Any, Any]) -> None:
     titles = {file.read_text().split("\n", 1)[0] for file in LOCK.LOCKS.glob("*.lock")}
     if others := {title.split()[-1] for title in titles} - {version}:
         pytest.skip(f"locks/ was made with NVRTC {others}, here is {version}: all units are compiled instead")
-    now, held = LOCK.line_keys(LOCK.kernels(PLANS)), LOCK.held(PLANS)
+    now, held = LOCK.line_keys(kernels), LOCK.held(PLANS)
     changed = dict(now.items() ^ {place: line.key for place, line in held.items()}.items())
     stale = sorted(f"{plan.op}: {kernel} for {target}" for plan, (kernel, target) in changed)
     assert not stale, f"locks/ is stale, run python tools/kernels_lock.py: {len(stale)} lines, {stale[:3]}"
     assert not LOCK.gone(), "locks/ has files of ops that are no more, run python tools/kernels_lock.py"
+
+
+def test_rows_declare_what_the_lock_says_of_spills(kernels: dict[Any, Any]) -> None:
+    """A row says that its kernels may spill if and only if one of them does, for any target."""
+    held = LOCK.held(PLANS)
+    known = {place: found for place, found in kernels.items() if place in held}
+    assert LOCK.idle(known, held) == [], "rows that say `may_spill`, and of which nothing spills"
+    silent = {place: units for place, found in known.items() if (units := LOCK.undeclared(held[place], found))}
+    assert silent == {}, "kernels that spill in rows that do not say `may_spill`"
 
 
 def test_keys_are_of_tokens() -> None:
@@ -62,24 +77,24 @@ int f( int a )
 
 
 def test_a_changed_file_changes_the_keys_of_the_units_that_hold_it(
-    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, kernels: dict[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a comment in it no key."""
-    kernels = tmp_path / "kernels"
-    shutil.copytree(source.kernel_root(), kernels)
-    monkeypatch.setattr(source, "kernel_root", lambda: kernels)
-    every = LOCK.units(LOCK.kernels(PLANS))
+    root = tmp_path / "kernels"
+    shutil.copytree(source.kernel_root(), root)
+    monkeypatch.setattr(source, "kernel_root", lambda: root)
+    every = LOCK.units(kernels)
     units = {name: every[name] for name in random.sample(sorted(every), 25)}
     was = KEYS.keys(units)
     held = {name: source.flatten(unit.text) for name, unit in units.items()}  # which names each file that it holds
-    files = [file for file in sorted(kernels.rglob("*.cu*")) if any(_names(file, kernels) in t for t in held.values())]
+    files = [file for file in sorted(root.rglob("*.cu*")) if any(_names(file, root) in t for t in held.values())]
     for file in random.sample(files, 8):
         text = file.read_text()
         for added, changes in (("\nstruct Added {};\n", True), ("\n// A comment.\n", False)):
             file.write_text(text + added)
             now = KEYS.keys(units)
             changed = {name for name in units if now[name] != was[name]}
-            assert changed == {name for name in units if changes and _names(file, kernels) in held[name]}, file
+            assert changed == {name for name in units if changes and _names(file, root) in held[name]}, file
         file.write_text(text)
 
 

@@ -147,19 +147,9 @@ def describe(shape: Sequence[int], strides: Sequence[int], trans: bool | None = 
     return None
 
 
-def available() -> bool:
-    """Whether cuBLASLt can be loaded; makes no handle and asks no device."""
-    return not unavailable_reason()
-
-
-def unavailable_reason() -> str:
-    """Why not, with what to type; empty when it is available."""
-    return CUBLAS_LT.unavailable()
-
-
 def scales_lines() -> bool:
-    """Whether the library's version scales rows of A and columns of B."""
-    return int(CUBLAS_LT.bindings.get_version()) >= _ROWS_AND_COLUMNS_SINCE
+    """Whether the library's version scales rows of A and columns of B, or there is none of too old a version."""
+    return bool(CUBLAS_LT.unavailable()) or int(CUBLAS_LT.bindings.get_version()) >= _ROWS_AND_COLUMNS_SINCE
 
 
 def prepare(problem: GemmProblem, device: Device) -> Gemm:

@@ -271,11 +271,11 @@ def refuse_row(plan: type[Spec], variant: Variant, desc: Any, device: Device, pr
 
 def fit(variant: Variant, problem: Problem, preference: PlanPreference) -> Geometry | str:
     """The row's geometry for a layout, or why not."""
-    if variant.missing and not problem.device.fake and (why := variant.missing()):
-        return why
     geometry = variant.geometry(problem)
     if isinstance(geometry, str):
         return geometry
+    if variant.missing and not problem.device.fake and (why := variant.missing()):
+        return why
     for step in geometry.steps:
         if isinstance(step, Step) and step.smem > problem.device.smem:
             return f"needs {step.smem} bytes of shared memory, the device has {problem.device.smem}"

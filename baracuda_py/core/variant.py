@@ -212,7 +212,7 @@ class Variant:
     C++ made at run time that stands between the kernel file and the kernel, for templates to name. refuses: why the row
     serves a descriptor in no layout at all, or None. first: the problems that it is faster for than the rows above it:
     of those it is asked before them. missing: why what the row calls cannot be used on this machine, with what to
-    install, or "" (`Library.unavailable`); asked on real devices only.
+    install, or "" (`Library.unavailable`); asked on real devices only, of problems that the geometry takes.
     may_spill: whether its kernels may spill registers; `locks/` says which do.
     """
 

@@ -26,8 +26,8 @@ ELEMENTS = [  # A and B, C and D, compute
 
 @pytest.fixture(scope="module")
 def device() -> Device:
-    if not driver_device_count() or not cublas.available():
-        why = cublas.unavailable_reason() or "no CUDA device"
+    if (why := cublas.CUBLAS_LT.unavailable()) or not driver_device_count():
+        why = why or "no CUDA device"
         pytest.skip(f"cuBLAS products not checked: {why}. On a GPU: python -m pytest tests/backends -m gpu")
     return resolve_device("cuda:0")
 

@@ -6,6 +6,7 @@ lost digits, its product with a large factor has all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,15 @@ def fmax(a: Any, b: Any) -> Any:
 def fmin(a: Any, b: Any) -> Any:
     """The smaller, or the other one of a NaN; -0 below +0 (IEEE 754-2019 minimumNumber)."""
     return np.where((a == 0) & (b == 0), -(-a - b), np.fmin(a, b))
+
+
+def by_parts(condition: Any, inside: Callable[..., Any], outside: Callable[..., Any], *given: Any) -> Any:
+    """inside(*given) where the condition holds, outside(*given) elsewhere, each computed of its own elements alone."""
+    within, *arrays = np.broadcast_arrays(condition, *given)
+    found = np.empty(within.shape, arrays[0].dtype)
+    for where, function in ((within, inside), (~within, outside)):
+        found[where] = function(*(x[where] for x in arrays))
+    return found
 
 
 def cbrt(x: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...backends.cublas import CUBLAS_LT
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Guarantee, InvalidProblemError, Plan, Scalar,
     Variant, choice, derived, element, extent, extents, operand, output, scalar,
@@ -179,6 +180,7 @@ class Fp8GemmPlan(Plan):
         Variant(
             "cublas", fp8_library.geometry, elements=FP8, backend=BackendKind.CUBLAS,
             guarantee=replace(_FP8, batch_invariant=False, order=""), refuses=fp8_library.refuses,
+            missing=CUBLAS_LT.unavailable,
         ),
         Variant(
             "wgmma", gemm_fp8.wgmma, source="gemm/fp8_gemm_wgmma.cu",

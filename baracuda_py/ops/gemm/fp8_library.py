@@ -43,8 +43,6 @@ def geometry(p: Problem) -> Geometry | str:
         return f"cuBLAS has no {more[0]} of fp8"
     if p.device.cc < (8, 9):
         return "cuBLAS multiplies fp8 on devices from 8.9 on"
-    if not p.device.fake and not cublas.available():
-        return cublas.unavailable_reason()
     matrices = _matrices(p)
     if isinstance(matrices, str):
         return matrices

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.cublas import CUBLAS_LT
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Forward, Geometry, Guarantee, InvalidProblemError,
     Kernel, Plan, Problem, Scalar, Step, Variant, Vjp, choice, derived, element, extent, extents, operand,
@@ -204,14 +205,16 @@ class GemmPlan(Plan):
     variants = (
         Variant(
             "cublas", library("element"), backend=BackendKind.CUBLAS, guarantee=_STRICT, refuses=refuses("element"),
+            missing=CUBLAS_LT.unavailable,
         ),
         Variant(
             "cublas_tf32", library("tf32"), elements=(ElementKind.F32,), backend=BackendKind.CUBLAS,
-            guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"),
+            guarantee=Guarantee(Forward(2.0**14), math="tf32"), refuses=refuses("tf32"), missing=CUBLAS_LT.unavailable,
         ),
         Variant(
             "cublas_epilogue", library("element", epilogue=True), backend=BackendKind.CUBLAS,
             elements=(*gemm_wgmma.HALVES, ElementKind.F32), guarantee=_STRICT, refuses=refuses_epilogue,
+            missing=CUBLAS_LT.unavailable,
         ),
         Variant(
             "wgmma", gemm_wgmma.geometry, source="gemm/gemm_wgmma.cu", kernels=gemm_wgmma.HALF_KERNELS,

@@ -242,7 +242,7 @@ def gemm_variants(
         made.append(
             Variant(
                 row.name, geometry(used), source=source, kernels=(*kernels, *products.values()), elements=row.elements,
-                design=row.design, backend=row.backend, refuses=refuses(row),
+                design=row.design, backend=row.backend, missing=row.missing, refuses=refuses(row),
                 guarantee=Guarantee(
                     _TF32 if row.guarantee.math == "tf32" else Chained(4, mean=3), math=row.guarantee.math,
                     order=row.guarantee.order,

@@ -223,7 +223,7 @@ def _row(name: str, kinds: tuple[LossKind, ...], operands: int) -> Variant:
         name, _sum, source=_SUM_SOURCE, kinds=kinds, guarantee=_BOUND,
         kernels=to_one(
             reduce_kernels("LossSum<{T}>", params, source=f"Mapped<LossTerm<{{KIND}}<{{A}}>, {{T}}>, {types}>")
-        ), may_spill=True,
+        ), may_spill=kinds is _TWO,
     )  # fmt: skip
 
 

@@ -233,6 +233,7 @@ _UNPACKED = tuple(
         f"unpacked_{row.name}", _unpacked(row), source="quantize/block_dequantize.cu", kernels=dense_kernels(row),
         elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
         prelude=format_header, guarantee=replace(GUARANTEE, order=row.name), first=many, refuses=refuses(row),
+        missing=row.missing,
     )
     for row in DENSE
 )  # fmt: skip

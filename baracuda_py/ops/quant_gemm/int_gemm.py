@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.cublas import CUBLAS_LT
 from ...core import (
     ArchSku, Args, Array, BackendKind, Descriptor, ElementKind, Exact, Guarantee, InvalidProblemError, Plan, Relative,
     Scalar, Ulp, Variant, choice, derived, element, extent, extents, integer, operand, output, scalar,
@@ -286,7 +287,7 @@ class IntGemmPlan(Plan):
         _copied(_WGMMA),
         Variant(
             "cublas", int_library.geometry, elements=(E.I8,), backend=BackendKind.CUBLAS, guarantee=_ANY,
-            kinds=(K.SUMS,), refuses=int_library.refuses,
+            kinds=(K.SUMS,), refuses=int_library.refuses, missing=CUBLAS_LT.unavailable,
         ),
         _copied(_MMA),
         _MMA,

@@ -289,7 +289,7 @@ _UNPACKED = tuple(
     _each(
         f"unpacked_{row.name}", _unpacked(row), dense_kernels(row), source="quantize/block_dequantize.cu",
         elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
-        first=many, refuses=refuses(row),
+        first=many, refuses=refuses(row), missing=row.missing,
     )
     for row in DENSE
 )  # fmt: skip

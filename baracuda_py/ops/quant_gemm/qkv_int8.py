@@ -250,7 +250,7 @@ class QkvInt8Plan(Plan):
                 f"widened_{row.name}", _widened(row), source="quant_gemm/qkv_int8_widen.cu",
                 kernels=(WIDEN, *product_kernels(row)),
                 elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design,
-                backend=row.backend, guarantee=replace(GUARANTEE, order=row.name), first=many,
+                backend=row.backend, missing=row.missing, guarantee=replace(GUARANTEE, order=row.name), first=many,
             )
             for row in DENSE
         ),

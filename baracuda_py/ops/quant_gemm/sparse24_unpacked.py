@@ -94,7 +94,7 @@ def _row(row: Variant, args: type[Args], elements: tuple[ElementKind, ...], guar
     return Variant(
         f"unpacked_{row.name}{'_int8' if integer else ''}", geometry, source=_SOURCE.source,
         kernels=(_UNPACK, *product_kernels(row)), elements=elements, design=row.design, backend=row.backend,
-        guarantee=guarantee, first=many, refuses=reason,
+        guarantee=guarantee, first=many, refuses=reason, missing=row.missing,
     )  # fmt: skip
 
 

@@ -208,7 +208,7 @@ def _row(name: str, geometry: Any, kernels: tuple[Kernel, ...], kinds: tuple[Ran
     return Variant(
         name, geometry, source="random/fill.cu", kernels=kernels, elements=elements_of, kinds=kinds,
         guarantee=Guarantee(lambda element, kind: kind.row.error(element)),
-        may_spill=geometry is not _geometry,  # where a thread draws one element by a long formula
+        may_spill=not set(kinds).isdisjoint((K.TRIANGULAR, K.BINOMIAL)),  # long formulas
     )  # fmt: skip
 
 

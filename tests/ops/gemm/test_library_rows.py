@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import baracuda_py as bc
+from baracuda_py.backends import library as backends_library
+from baracuda_py.core import PlanPreference, registry
 from baracuda_py.core.args import arrays_of
 from baracuda_py.core.device import Device, fake_device
+from baracuda_py.core.dispatch import dense_problem, fit
 from baracuda_py.core.tensor import View, dense_strides
 from baracuda_py.core.variant import Problem
 from baracuda_py.ops.gemm import library
 
 HOPPER, ADA = fake_device(9.0), fake_device(8.9)
 HALF = {"m": 32, "n": 64, "k": 48, "element": "bfloat16"}
+HEADS = {"batch_size": 1, "num_heads": 2, "query_len": 4, "key_len": 4, "d_k": 8, "d_v": 8, "element": "float32"}
 FP8 = {"m": 32, "n": 64, "k": 48, "element": "float8_e4m3fn"}
 
 
@@ -136,6 +141,44 @@ def test_fp8_that_it_has_not(desc: Any, placed: Any, device: Device, why: str) -
     found = said(bc.Fp8GemmPlan, "cublas", desc, device, **placed)
     assert isinstance(found, str)
     assert re.search(why, found), found
+
+
+def test_rows_of_libraries_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, whichever row they call the library by."""
+    monkeypatch.setattr(backends_library, "_search", lambda name, *of: f"{name} was not found; pip install …")
+    rows = [
+        (plan.op, row) for plan in registry.plans().values() for row in plan.variants if row.backend.is_library
+    ]  # fmt: skip
+    silent = [f"{op}: {row.name}" for op, row in rows if not row.missing or "was not found" not in row.missing()]
+    assert len(rows) > 20 and not silent
+
+
+@pytest.mark.parametrize(
+    ("plan", "desc"), [(bc.GemmPlan, product()), (bc.SdpaPlan, bc.SdpaDescriptor(**HEADS))]
+)  # fmt: skip
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch, plan: Any, desc: Any) -> None:
+    """A real device is refused in words that say what to install; a fake one answers all the same."""
+    monkeypatch.setattr(backends_library, "_search", lambda name, *of: f"{name} was not found; pip install …")
+    (variant,) = [one for one in plan.variants if one.name == "cublas"]
+    found = [
+        fit(variant, dense_problem(plan, desc, device), PlanPreference())
+        for device in (HOPPER, replace(HOPPER, fake=False))
+    ]
+    assert not isinstance(found[0], str) and found[1] == "cublasLt was not found; pip install …"
+
+
+def test_the_version_of_a_library_that_is_missing_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends_library, "_search", lambda name, *of: f"{name} was not found; pip install …")
+    scales: dict[str, Any] = {"scale_a": (1, 1), "scale_b": (64, 1)}
+    assert not isinstance(said(bc.Fp8GemmPlan, "cublas", fp8(**ROWS), replace(HOPPER, fake=False), **scales), str)
+
+
+def test_a_layout_that_is_refused_asks_for_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends_library, "_search", lambda *of: pytest.fail("the library was searched"))
+    desc = product(n=0)
+    (row,) = [one for one in bc.GemmPlan.variants if one.name == "cublas"]
+    found = fit(row, dense_problem(bc.GemmPlan, desc, replace(HOPPER, fake=False)), PlanPreference())
+    assert found == "cuBLAS takes no empty extents"
 
 
 @pytest.mark.parametrize("out", ["bfloat16", "float8_e4m3fn"])

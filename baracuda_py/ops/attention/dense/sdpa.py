@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ....backends.cublas import CUBLAS_LT
 from ....core import (
     Args, Array, BackendKind, Chained, ElementKind, Geometry, Guarantee, Kernel, Params, Plan, Problem, Relative,
     Scalar, Step, Variant, Vjp, choice, derived, element, extents, number, operand, output, scalar,
@@ -259,7 +260,7 @@ def rows_of(geometry: Any, source: str, kernels: tuple[Kernel, ...]) -> tuple[Va
     return (
         Variant(
             "cublas", lambda p: geometry(p, True), source=source, kernels=made, backend=BackendKind.CUBLAS,
-            guarantee=Guarantee(_error),
+            guarantee=Guarantee(_error), missing=CUBLAS_LT.unavailable,
         ),
         Variant(
             "simt", lambda p: geometry(p, False), source=source, kernels=made,

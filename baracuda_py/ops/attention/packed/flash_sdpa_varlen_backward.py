@@ -78,7 +78,7 @@ class FlashSdpaVarlenBackwardPlan(Plan):
     args = FlashSdpaVarlenBackwardArgs
     reference = staticmethod(reference)
     value_policy = POLICY
-    variants = (*tensor_core_rows(_FORM), simt_row(_FORM))
+    variants = (*tensor_core_rows(_FORM), simt_row(_FORM, may_spill=False))
     benchmarks = packed_benchmarks("cu_seqlens_q", "cu_seqlens_k", also=("dq", "dk", "dv"))
 
     infer = FlashSdpaVarlenPlan.infer

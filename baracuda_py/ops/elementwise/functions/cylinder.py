@@ -10,7 +10,7 @@ import numpy as np
 from ....core import ElementKind, Relative, Ulp
 from ....core.element import HALVES
 from ....core.error_bound import ErrorBound
-from ..unary_formulas import pi
+from ..unary_formulas import by_parts, pi
 from . import in_torch
 from .row import Function, beyond_zeros, in_double, slope_in_double, linearised
 
@@ -137,8 +137,12 @@ def _series(x: Any, order: int) -> Any:
 
 def _k(x: Any, order: int) -> Any:
     """exp(x) K(x); NaN below 0, an infinity at 0."""
-    near, far = np.clip(x, 0, 1), np.maximum(x, 1)
-    found = np.where(x < 1, np.exp(near) * _series(near, order), integral_of_k(far, lambda r: r + 1 if order else 1))
+
+    def near(x: Any) -> Any:
+        t = np.maximum(x, 0)
+        return np.exp(t) * _series(t, order)
+
+    found = by_parts(x < 1, near, lambda x: integral_of_k(x, lambda r: r + 1 if order else 1), x)
     return np.where(x < 0, np.nan, np.where(x == 0, np.inf, found))
 
 
@@ -173,17 +177,20 @@ def _falling(dy: Any, x: Any, slope: Any) -> Any:
 
 def _k0e_slope(dy: Any, x: Any) -> Any:
     """dy exp(x) (K0(x) - K1(x))."""
-    far = np.maximum(x, 1)
-    near = _falling(dy, x, _minus_k1(dy, x) + dy * _k(np.where(x > 0, x, 1), 0))
-    return np.where(x < 1, near, -dy * integral_of_k(far, lambda r: r))
+
+    def near(dy: Any, x: Any) -> Any:
+        return _falling(dy, x, _minus_k1(dy, x) + dy * _k(np.where(x > 0, x, 1), 0))
+
+    return by_parts(x < 1, near, lambda dy, x: -dy * integral_of_k(x, lambda r: r), dy, x)
 
 
 def _k1e_slope(dy: Any, x: Any) -> Any:
     """dy exp(x) (K1(x) - K0(x) - K1(x) / x)."""
-    far = np.maximum(x, 1)
-    beyond = dy * (integral_of_k(far, lambda r: r) - _k(far, 1) / far)
-    near = _falling(dy, x, _minus_k2(dy, x) + dy * _k(np.where(x > _TINY, x, 1), 1) * (x > _TINY))
-    return np.where(x < 1, near, beyond)
+
+    def near(dy: Any, x: Any) -> Any:
+        return _falling(dy, x, _minus_k2(dy, x) + dy * _k(np.where(x > _TINY, x, 1), 1) * (x > _TINY))
+
+    return by_parts(x < 1, near, lambda dy, x: dy * (integral_of_k(x, lambda r: r) - _k(x, 1) / x), dy, x)
 
 
 def _two_waves(element: ElementKind) -> ErrorBound:

@@ -30,10 +30,9 @@ def _gamma(x: Any) -> Any:
     """Γ(x), for whole x as a product."""
     t = np.where(np.isfinite(x) & ~_pole(x), x, 1)
     size = _gammasgn(t) * np.exp(np.minimum(_lgamma(t), 11000))
-    whole, product = (t == np.floor(t)) & (t < 172), np.ones_like(t)
-    for k in range(1, 171):
-        product = np.where(whole & (k < t), product * k, product)
-    found = np.where(whole, product, size)
+    whole = (t == np.floor(t)) & (t < 172)
+    factorials = np.cumprod(np.array([1, *range(1, 171)], x.dtype))
+    found = np.where(whole, factorials[np.where(whole, t, 1).astype(int) - 1], size)
     found = np.where(x == 0, np.copysign(np.inf, x), np.where(_pole(x) | (x == -np.inf), np.nan, found))
     return np.where(np.isnan(x) | (x == np.inf), x, found)
 

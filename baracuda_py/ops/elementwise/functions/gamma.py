@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..unary_formulas import pi
+from ..unary_formulas import by_parts, pi
 from .row import Coefficient, Function, beyond_zeros, slope_in_double
 
 # log Γ(2 + u/2) / (u/2), |u| <= 1, as a polynomial in u within 2e-23.
@@ -82,18 +82,23 @@ def _lgamma(x: Any) -> Any:
 
 def _log_gamma(x: Any) -> Any:
     """log Γ(x), x > 0: within 1/2 of 2 by a polynomial, up to 24 by the recurrence from there, then by a series."""
-    w = np.where(x < _FAR, x, 2)
+    return by_parts(x < _FAR, _log_gamma_near, _log_gamma_far, x)
+
+
+def _log_gamma_near(w: Any) -> Any:
     steps = np.maximum(np.rint(w) - 2, -2)  # the number is carried to within 1/2 of 2
     product, rest = np.ones_like(w), np.zeros_like(w)
     for k in range(1, _FAR):
         product = np.where(k <= steps, product * (w - k), product)
     rest = rest - np.where(steps <= -1, np.where(steps <= -2, np.log(w) + np.log1p(w), np.log1p(w - 1)), 0)
     z = w - (steps + 2)
-    near = z * _polynomial(2 * z, _LGAMMA) + np.where(steps > 0, np.log(product), rest)
-    far = np.maximum(x, _FAR)
-    series = sum(bernoulli(x, k) / (2 * k * (2 * k - 1)) / far ** (2 * k - 1) for k in range(1, 13))
-    stirling = (far - x.dtype.type(0.5)) * (np.log(far) - 1) + (np.log(2 * pi(x)) - 1) / 2 + series
-    return np.where(x < _FAR, near, stirling)
+    return z * _polynomial(2 * z, _LGAMMA) + np.where(steps > 0, np.log(product), rest)
+
+
+def _log_gamma_far(x: Any) -> Any:
+    """Stirling's series."""
+    series = sum(bernoulli(x, k) / (2 * k * (2 * k - 1)) / x ** (2 * k - 1) for k in range(1, 13))
+    return (x - x.dtype.type(0.5)) * (np.log(x) - 1) + (np.log(2 * pi(x)) - 1) / 2 + series
 
 
 def lgamma_above_1(a: Any) -> Any:
@@ -114,17 +119,22 @@ def _digamma(x: Any) -> Any:
 
 def _psi(x: Any) -> Any:
     """ψ(x), x > 0: between 1 and 2 by a polynomial, up to 24 by the recurrence from there, then its series."""
-    w = np.where(x < _FAR, x, 1)
+    return by_parts(x < _FAR, _psi_near, _psi_far, x)
+
+
+def _psi_near(w: Any) -> Any:
     rest = np.where(w < 1, -1 / w, 0)
     w = np.where(w < 1, w + 1, w)
     for _ in range(_FAR):
         above = w > 2
         w = np.where(above, w - 1, w)
         rest = rest + np.where(above, 1 / w, 0)
-    near = rest + ((w - _ROOT) - x.dtype.type(_ROOT_LOW)) * _polynomial(2 * w - 3, _DIGAMMA)
-    far = np.maximum(x, _FAR)
-    series = sum(bernoulli(x, k) / (2 * k) / far ** (2 * k) for k in range(1, 13))
-    return np.where(x < _FAR, near, np.log(far) - 1 / (2 * far) - series)
+    return rest + ((w - _ROOT) - w.dtype.type(_ROOT_LOW)) * _polynomial(2 * w - 3, _DIGAMMA)
+
+
+def _psi_far(x: Any) -> Any:
+    series = sum(bernoulli(x, k) / (2 * k) / x ** (2 * k) for k in range(1, 13))
+    return np.log(x) - 1 / (2 * x) - series
 
 
 def _power(x: Any, n: int) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..unary_formulas import pi
+from ..unary_formulas import by_parts, pi
 from ..unary_gradients import where_defined
 from . import in_torch
 from .bessel import SPHERICAL_BESSEL_J0
@@ -28,12 +28,19 @@ def _series(x: Any, terms: int) -> Any:
 
 def _exp1(x: Any) -> Any:
     """E1(x): up to 1 by its power series, then by a continued fraction from its 150th step up."""
-    near, far = np.clip(x, 0, 1), np.maximum(x, 1)
-    rest = far + 0
-    for k in range(150, 0, -1):
-        rest = far + k / (1 + k / rest)
-    h = np.exp(-far / 2)
-    found = np.where(x <= 1, -x.dtype.type(EULER) - np.log(near) - _series(-near, 30), h / rest * h)
+
+    def near(x: Any) -> Any:
+        t = np.maximum(x, 0)
+        return -x.dtype.type(EULER) - np.log(t) - _series(-t, 30)
+
+    def far(x: Any) -> Any:
+        rest = x
+        for k in range(150, 0, -1):
+            rest = x + k / (1 + k / rest)
+        h = np.exp(-x / 2)
+        return h / rest * h
+
+    found = by_parts(x <= 1, near, far, x)
     return np.where(x < 0, np.nan, np.where(np.isinf(x), 0, found))
 
 
@@ -122,25 +129,31 @@ def _auxiliary(x: Any) -> tuple[Any, Any]:
     f, g = np.zeros_like(x), np.zeros_like(x)
     for k in range(44):
         u = k * x.dtype.type(0.14) / x
-        part = (1 if k else x.dtype.type(0.5)) * np.exp(-pi(x) * (u * x) ** 2 / 2) / (1 + u**4)
-        f, g = f + part, g + part * u * u
+        square = u * u
+        part = (1 if k else x.dtype.type(0.5)) * np.exp(-pi(x) * (u * x) ** 2 / 2) / (1 + square * square)
+        f, g = f + part, g + part * square
     scale = np.sqrt(x.dtype.type(2)) / pi(x) * x.dtype.type(0.14) / x
     return scale * f, scale * g
 
 
 def _fresnel(x: Any, sine: bool) -> Any:
     size = np.where(np.isfinite(x), np.abs(x), 1)
-    near, far = np.minimum(size, 1.6), np.clip(size, 1.6, 1e30)
-    t = pi(x) / 2 * near * near
-    term, total, first = np.ones_like(t) * (t if sine else 1), np.zeros_like(t), 1 if sine else 0
-    for k in range(26):
-        total = total + term / (4 * k + 2 * first + 1)
-        term = term * -t * t / ((2 * k + first + 1) * (2 * k + first + 2))
-    f, g = _auxiliary(far)
-    angle = _half_square(size)
-    s, c = sinpi(angle), cospi(angle)
-    wave = -f * c - g * s if sine else f * s - g * c
-    found = np.where(size < 1.6, near * total, x.dtype.type(0.5) + wave)
+
+    def near(x: Any) -> Any:
+        t = pi(x) / 2 * x * x
+        term, total, first = np.ones_like(t) * (t if sine else 1), np.zeros_like(t), 1 if sine else 0
+        for k in range(26):
+            total = total + term / (4 * k + 2 * first + 1)
+            term = term * -t * t / ((2 * k + first + 1) * (2 * k + first + 2))
+        return x * total
+
+    def far(x: Any) -> Any:
+        f, g = _auxiliary(np.minimum(x, 1e30))
+        angle = _half_square(x)
+        s, c = sinpi(angle), cospi(angle)
+        return x.dtype.type(0.5) + (-f * c - g * s if sine else f * s - g * c)
+
+    found = by_parts(size < 1.6, near, far, size)
     found = np.where(np.isinf(x), 0.5, np.where(np.isnan(x), x, found))
     return np.copysign(found, x)
 
@@ -167,20 +180,25 @@ def _waves(x: Any) -> tuple[Any, Any]:
 
 def _sici(x: Any, sine: bool) -> Any:
     size = np.where(np.isfinite(x), np.abs(x), 1)
-    near, far = np.minimum(size, 4), np.maximum(size, 4)
-    first, total = (1 if sine else 2), np.zeros_like(near)
-    term = near if sine else -near * near / 2
-    for k in range(24):
-        n = 2 * k + first
-        total = total + term / n
-        term = term * -near * near / ((n + 1) * (n + 2))
-    f, g = _waves(np.minimum(far, 1e12))
-    f, g = np.where(far > 1e12, 1 / far, f), np.where(far > 1e12, 1 / far / far, g)
-    s, c = np.sin(far), np.cos(far)
+
+    def near(x: Any) -> Any:
+        first, total = (1 if sine else 2), np.zeros_like(x)
+        term = x if sine else -x * x / 2
+        for k in range(24):
+            n = 2 * k + first
+            total = total + term / n
+            term = term * -x * x / ((n + 1) * (n + 2))
+        return total if sine else x.dtype.type(EULER) + np.log(x) + total
+
+    def far(x: Any) -> Any:
+        f, g = _waves(np.minimum(x, 1e12))
+        f, g = np.where(x > 1e12, 1 / x, f), np.where(x > 1e12, 1 / x / x, g)
+        s, c = np.sin(x), np.cos(x)
+        return pi(x) / 2 - f * c - g * s if sine else f * s - g * c
+
+    found = by_parts(size < 4, near, far, size)
     if sine:
-        found = np.where(size < 4, total, pi(x) / 2 - f * c - g * s)
         return np.copysign(np.where(np.isinf(x), pi(x) / 2, np.where(np.isnan(x), x, found)), x)
-    found = np.where(size < 4, x.dtype.type(EULER) + np.log(near) + total, f * s - g * c)
     return np.where(np.isnan(x) | (x == -np.inf), np.nan, np.where(x == np.inf, 0, found))
 
 

@@ -68,7 +68,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
     return Geometry(tuple(steps), workspace, layout(*views))
 
 
-def simt_row(form: Arrangement) -> Variant:
+def simt_row(form: Arrangement, may_spill: bool = True) -> Variant:
     """The row without tensor cores."""
     facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2}
     kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
@@ -92,5 +92,5 @@ def simt_row(form: Arrangement) -> Variant:
         ),
         # One chain of multiply-adds makes each sum; NumPy's products, the yardstick, add several chains in the end.
         guarantee=Guarantee(Relative(3), batch_invariant=True),
-        may_spill=True,
+        may_spill=may_spill,
     )
