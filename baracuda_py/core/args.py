@@ -199,8 +199,9 @@ def scalar(default: float | int = dataclasses.MISSING, *, integer: bool = False,
     meets: how it meets the descriptor's element, "element" or "coefficient" (`core.numbers`); it travels as an int64 or
     as a float64 then, whichever `core.params.exactly` says. `values` is for tests: the numbers that it is drawn from,
     where those of either sign and off 0 and 1 will not do.
-    drawn: of the seed of numbers that not every call draws, the attribute that is true where one does. Functions take
-    such a seed, and any without a default, as `calls.streams` says.
+    drawn: of the seed of numbers that not every call draws, the attribute of the descriptor that says whether one does:
+    a flag, or a probability. Its default is None, which a plan refuses where numbers are drawn, and 0 stands for
+    elsewhere. Functions take such a seed, and any without a default, as `calls.streams` says.
     """
     if drawn:
         default, values = None, values or (0, 3)  # type: ignore[assignment]

@@ -228,7 +228,7 @@ def _variants(rows: Iterable[Variant]) -> tuple[Variant, ...]:
         made.append(
             Variant(
                 row.name, _geometry(used), source=_SOURCE, kernels=(*_KERNELS, *kernels.values()),
-                elements=row.elements, design=row.design, backend=row.backend,
+                elements=row.elements, design=row.design, backend=row.backend, missing=row.missing,
                 guarantee=Guarantee(
                     _bound(depth), math=row.guarantee.math, order=row.guarantee.order, roundings=_longest
                 ),

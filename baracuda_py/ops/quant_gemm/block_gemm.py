@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...core import (
-    ArchSku, Array, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan, Problem,
-    Step, Variant, View, Vjp, derived, extent, operand, output,
+    ArchSku, Array, Chained, Descriptor, ElementKind, Geometry, Guarantee, InvalidProblemError, Kernel, Params, Plan,
+    Problem, Step, Variant, View, Vjp, derived, extent, operand, output,
 )  # fmt: skip
 from ...calls.functional import functional
 from ...core import element as element_field

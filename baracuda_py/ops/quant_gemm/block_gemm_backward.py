@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant, View
+from ...core import Array, Chained, Geometry, Guarantee, Kernel, Params, Plan, Problem, Step, Variant, View
 from ...calls.functional import functional
 from ...core import operand, output
 from ...core.benchmark import FLOPS, Benchmark
@@ -120,7 +120,7 @@ class BlockGemmBackwardPlan(Plan):
             row.name, _geometry(row), source="quantize/block_dequantize.cu", kernels=(*dense_kernels(row), ROUND),
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
             prelude=format_header, guarantee=Guarantee(Chained(4, mean=3), order=row.name),
-            refuses=refuses(row),
+            refuses=refuses(row), missing=row.missing,
         )
         for row in DENSE
     )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...core import Array, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Step, Variant
+from ...core import Array, Chained, ElementKind, Geometry, Guarantee, Kernel, Plan, Problem, Step, Variant
 from ...core import operand, output
 from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
@@ -112,6 +112,7 @@ class QkvGemmBackwardPlan(Plan):
             row.name, _geometry(row, kernels), source="quantize/block_dequantize.cu", kernels=kernels,
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
             prelude=format_header, guarantee=Guarantee(Chained(4, mean=3), order=row.name), refuses=refuses(row),
+            missing=row.missing,
         )
         for row in DENSE
         for kernels in [(*dense_kernels(row), ROUND)]

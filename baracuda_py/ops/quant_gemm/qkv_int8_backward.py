@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Array, Geometry, Guarantee, Plan, Problem, Variant, operand, output
+from ...core import Array, Chained, Geometry, Guarantee, Plan, Problem, Variant, operand, output
 from ...calls.functional import functional
 from ...core.benchmark import FLOPS, Benchmark
 from ...core.element import ElementKind, unrounded
@@ -92,7 +92,7 @@ class QkvInt8BackwardPlan(Plan):
             row.name, _geometry(row), source="quant_gemm/qkv_int8_widen.cu",
             kernels=(WIDEN, *product_kernels(row), ROUND),
             elements=tuple(e for e in ELEMENTS if e in row.elements_for(None)), design=row.design, backend=row.backend,
-            guarantee=Guarantee(Chained(4, mean=3), order=row.name),
+            guarantee=Guarantee(Chained(4, mean=3), order=row.name), missing=row.missing,
         )
         for row in DENSE
     )  # fmt: skip
