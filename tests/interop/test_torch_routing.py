@@ -221,6 +221,16 @@ def test_a_call_that_is_alike_is_not_taken_for_another() -> None:
         assert torch.allclose(g * x, y)  # the stream of this very call
 
 
+def test_a_number_without_memory_beside_operands_with_it_is_refused() -> None:
+    x, alpha = torch.ones(2, 3), torch.tensor(2.0, device="meta")
+    for one in (x, x.clone().requires_grad_()):
+        for _ in range(3):
+            bc.affine(one, alpha=torch.tensor(2.0))
+            with pytest.raises(bc.DeviceMismatchError, match="alpha is on meta, others are on cpu"):
+                bc.affine(one, alpha=alpha)
+    assert bc.affine(x.to("meta"), alpha=alpha).is_meta
+
+
 def test_numbers_on_the_device_are_watched_too() -> None:
     x, scale = leaf(1, 1, 3, 4), torch.tensor(2.0)
     y = bt.rope(x, scale=scale)
