@@ -25,6 +25,13 @@ def _of_jax(array: Any) -> int:
     return -1 if next(iter(array.devices())).platform == "cpu" else jax_arrays.hardware_id(array)
 
 
+def _of_torch(array: Any) -> int:
+    """The CUDA ordinal of a tensor; raises inside torch.jit.trace, where a 0-d tensor looks as it does outside."""
+    if sys.modules["torch"]._C._is_tracing():
+        read(array)
+    return int(array.get_device())
+
+
 _ORDINALS: dict[type, Callable[[Any], int]] = {}
 
 
@@ -36,7 +43,7 @@ def ordinal(array: Any) -> int:
         known: dict[str, Callable[[Any], int]] = {
             "cupy": _of_cupy,
             "numpy": lambda a: -1,
-            "torch": lambda a: int(a.get_device()),
+            "torch": _of_torch,
             "jax": _of_jax,
         }
         getter = _ORDINALS[type(array)] = known.get(package, lambda a: read(a).device)

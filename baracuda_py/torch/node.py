@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..calls.functional import FOLLOWS
+from ..core import config
 from ..core.args import arrays_of, scalars_of
-from ..core.errors import RecordedError
+from ..core.errors import InvalidProblemError, RecordedError
 from ..core.execution import MISS
 from ..core.outputs import channels_last
 from .operation import Operation
@@ -23,11 +24,17 @@ from .vjp import Gradient, gradient_of, laid, lies_transposed, no_gradient
 
 _grad, _modes = torch.is_grad_enabled, torch._C._len_torch_dispatch_stack
 _forward_mode, _level = torch.autograd.forward_ad, torch._C._functorch.maybe_current_level
+_RAW, _CHECK = config.raw("BARACUDA_CHECK")
 
 
 def _watched() -> bool:
     """Whether something other than autograd follows what is done: a mode, forward mode, a transformation."""
     return bool(_modes()) or _forward_mode._current_level >= 0 or _level() is not None
+
+
+def _facts(tensors: Sequence[Any]) -> list[Any]:
+    """What of tensors a pass that was prepared for them relies on."""
+    return [(t.shape, t.dtype, t.layout, t.device) for t in tensors]
 
 
 Pulled = Callable[..., dict[str, Any]]
@@ -54,6 +61,7 @@ class Job:
         self.names = tuple(n for n in names if n in call.wanted)
         self.returned = None if self.names == names else [names.index(n) for n in self.names]
         self.apart: tuple[int, ...] | None = None  # of the results that have no gradient
+        self.kept: list[Any] | None = None  # the facts of the tensors that are saved
         self.layout = layout_of(held)
         self.lists = any(n is not None and n >= 0 for n in self.layout)
         self._order(reads, numbers, call)
@@ -117,8 +125,11 @@ class Job:
                 numbers[i] = value
             saved = saved[:kept]
         if not _grad() and not _watched():
+            if _facts(saved) != self.kept:
+                raise self._replaced(_facts(saved))
             flipped = tuple([result for at, result in self.matrices if lies_transposed(saved[at])])
-            key: Any = needs, tuple([c is None for c in cotangents]), self._last(saved, cotangents), flipped
+            arrived = tuple([c is not None and c.layout for c in cotangents])
+            key: Any = needs, arrived, self._last(saved, cotangents), flipped, _RAW(_CHECK)
             back = self.backs.get(key)
             if back is None and key not in self.backs:
                 back = self.backs[key] = Back.of(self, needs, saved, cotangents, flipped)
@@ -128,6 +139,15 @@ class Job:
                 except RecordedError:  # of cotangents that are more than memory
                     pass
         return self._pulled(needs, saved, cotangents, numbers)
+
+    def _replaced(self, facts: list[Any]) -> InvalidProblemError:
+        """The error of saved tensors that are others now: by hooks that unpack them, or by an assignment to `.data`."""
+        was, now = next((a, b) for a, b in zip(self.kept or (), facts, strict=True) if a != b)
+        said = [f"{dtype} of shape {tuple(shape)} ({layout}, {device})" for shape, dtype, layout, device in (was, now)]
+        return InvalidProblemError(
+            f"{self.gradient.forward.name}: what it saved for its gradient was {said[0]} and is {said[1]} now; hooks "
+            "of saved tensors must give back what they were given"
+        )
 
     def _last(self, saved: Sequence[Any], cotangents: Sequence[Any]) -> bool:
         """Whether what the backward op's results follow in memory has its channels last."""
@@ -235,8 +255,10 @@ class Node(torch.autograd.Function):  # type: ignore[misc]
         ctx.numbers = [None if i in job.tensors else n for i, n in enumerate(numbers)] if job.tensors else numbers
         ctx.set_materialize_grads(False)
         if job.gradient.backward is not None:
-            held = [numbers[i] for i in job.tensors]
-            ctx.save_for_backward(*[flat[i] for i in job.inputs], *[made[i] for i in job.outputs], *held)
+            saved = [*[flat[i] for i in job.inputs], *[made[i] for i in job.outputs]]
+            ctx.save_for_backward(*saved, *[numbers[i] for i in job.tensors])
+            if job.kept is None:
+                job.kept = _facts(saved)
         results = made if job.returned is None else tuple([made[i] for i in job.returned])
         if job.apart is None:
             apart = undifferentiable(results)

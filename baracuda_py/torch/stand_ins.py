@@ -111,9 +111,12 @@ def _check(op: Operation, call: OpCall, desc: Any, number: Callable[[Any], int])
         place += 1  # each has memory of its own
         return TensorRef(place << 42, shape, strides, element, device=-1)
 
+    def elsewhere(name: str, tensor: Any) -> DeviceMismatchError:
+        return DeviceMismatchError(f"{name} is on {tensor.device}, others are on {lead.device}; copy it there")
+
     def operand(name: str, tensor: Any) -> TensorRef:
         if tensor.device != lead.device:
-            raise DeviceMismatchError(f"{name} is on {tensor.device}, others are on {lead.device}; copy it there")
+            raise elsewhere(name, tensor)
         got = read(tensor, name)
         shape = tuple([number(n) for n in got.shape])
         return ref(shape, _strides(shape, got.strides, number), got.element)
@@ -129,6 +132,9 @@ def _check(op: Operation, call: OpCall, desc: Any, number: Callable[[Any], int])
             element = spec.elements(desc)[0] if like is None else like.element
             made = [ref(shape, None, element) for shape in shapes]
             held[spec.name] = made if spec.many else made[0]
+    for name, value in call.scalars.items():
+        if isinstance(value, torch.Tensor) and value.device.type == "meta" != lead.device.type:
+            raise elsewhere(name, value)  # whose number nobody has; one of the host may be read for any device
     numbers = {n: 0 if isinstance(value, torch.Tensor) else value for n, value in call.scalars.items()}
     absent = {s.name: None for s in op.outputs if s.name not in held}
     read_args(op.plan, desc, resolve_device("cpu"), op.plan.args(**{**held, **absent, **numbers}))

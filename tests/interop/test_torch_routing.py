@@ -146,6 +146,65 @@ def test_saved_tensors_are_watched() -> None:
         z.sum().backward()
 
 
+@pytest.mark.parametrize(
+    ("unpack", "says"),
+    [
+        (lambda t: t[:1], r"float64 of shape \(2, 4\) .* is torch.float64 of shape \(1, 4\)"),
+        (lambda t: t.float(), "float32"), (lambda t: t.to_sparse(), "sparse_coo"), (lambda t: t.to("meta"), "meta"),
+    ],
+)  # fmt: skip
+def test_saved_tensors_that_come_back_as_others_are_refused(unpack: Any, says: str) -> None:
+    def run(unpack: Any) -> None:
+        x, w = leaf(2, 4), leaf(4)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, unpack):
+            y = bc.rms_norm(x, w)
+        y.sum().backward()
+        assert x.grad is not None and w.grad is not None
+
+    for _ in range(2):
+        run(torch.clone)
+    for _ in range(2):
+        with pytest.raises(bc.InvalidProblemError, match=f"rms_norm: what it saved .*{says}.* now"):
+            run(unpack)
+    run(torch.clone)
+
+
+def test_saved_parameters_whose_data_is_exchanged_are_refused() -> None:
+    x = leaf(2, 4)
+    for _ in range(2):
+        bc.softplus(x).sum().backward()
+    y = bc.softplus(x)
+    x.data = x.data[:, :1].clone()
+    with pytest.raises(bc.InvalidProblemError, match=r"is torch.float64 of shape \(2, 1\)"):
+        y.sum().backward()
+
+
+def test_sparse_cotangents_are_refused_each_time() -> None:
+    x = leaf(1, 2, 4, 8, dtype=torch.float32)
+    for layout in ("dense", "sparse", "dense", "sparse"):
+        y = bc.flash_sdpa(x, x, x)
+        if layout == "dense":
+            y.backward(torch.ones_like(y))
+            continue
+        with pytest.raises(bc.UnsupportedError, match=r"sparse_coo is not supported; call .to_dense\(\)"):
+            y.backward(torch.ones_like(y).to_sparse())
+
+
+def test_checks_asked_for_after_the_forward_call_are_made_in_the_backward_pass(monkeypatch: Any) -> None:
+    index = torch.tensor([1, 0])
+
+    def forward() -> Any:
+        return bc.take(leaf(2, 4), index, axis=0).sum()
+
+    for _ in range(2):
+        forward().backward()
+    loss = forward()
+    index.data[0] = 9
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    with pytest.raises(bc.InvalidProblemError, match="take_backward: an index must lie"):
+        loss.backward()
+
+
 def test_a_call_that_is_alike_is_not_taken_for_another() -> None:
     """Prepared calls are told apart by attributes, shapes, dtypes and by what requires a gradient."""
     x, w = leaf(4, 8), leaf(8)
@@ -160,6 +219,16 @@ def test_a_call_that_is_alike_is_not_taken_for_another() -> None:
         y = bt.dropout(x, 0.5, seed=seed)
         (g,) = torch.autograd.grad(y.sum(), x)
         assert torch.allclose(g * x, y)  # the stream of this very call
+
+
+def test_a_number_without_memory_beside_operands_with_it_is_refused() -> None:
+    x, alpha = torch.ones(2, 3), torch.tensor(2.0, device="meta")
+    for one in (x, x.clone().requires_grad_()):
+        for _ in range(3):
+            bc.affine(one, alpha=torch.tensor(2.0))
+            with pytest.raises(bc.DeviceMismatchError, match="alpha is on meta, others are on cpu"):
+                bc.affine(one, alpha=alpha)
+    assert bc.affine(x.to("meta"), alpha=alpha).is_meta
 
 
 def test_numbers_on_the_device_are_watched_too() -> None:
