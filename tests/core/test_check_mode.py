@@ -13,9 +13,9 @@ from frame_toys import AxpyArgs, AxpyDescriptor, AxpyPlan
 from test_runner import array, call, plan, ref
 
 from baracuda_py.backends.cuda import runner as runner_module
+from baracuda_py.calls import call as call_module
 from baracuda_py.calls.functional import functional
 from baracuda_py.core import PlanPreference
-from baracuda_py.core import call as call_module
 from baracuda_py.core import device as device_module
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.errors import InvalidProblemError

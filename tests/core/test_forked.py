@@ -18,9 +18,9 @@ from frame_toys import AxpyArgs, AxpyDescriptor, AxpyPlan, UpdateArgs, UpdateDes
 from test_runner import array, call, plan, strided
 
 import baracuda_py as bc
+from baracuda_py.calls import call as call_module
 from baracuda_py.calls.functional import functional
 from baracuda_py.core import TensorRef
-from baracuda_py.core import call as call_module
 from baracuda_py.core import device as device_module
 from baracuda_py.core.device import Device, cuda_device, driver_device_count, fake_device, resolve_device
 from baracuda_py.core.plan import Plan

@@ -15,7 +15,7 @@ import pytest
 
 import baracuda_py as bc
 from baracuda_py._exports import EXPORTS
-from baracuda_py.core import rehearsal
+from baracuda_py.calls import rehearsal
 from baracuda_py.core.errors import BaracudaError, InvalidProblemError
 from tests.core.test_outs import in_place
 from tests.interop.hand_written import operands_of

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from baracuda_py.backends.cuda import direct, intake
-from baracuda_py.core import call
+from baracuda_py.calls import call
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.plan import Plan
 from baracuda_py.torch.prepared import Prepared

@@ -129,7 +129,7 @@ def two_devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[Devices]:
         return launch(function, *given, **more)
 
     monkeypatch.setattr(Plan, "select", classmethod(chosen))
-    for module in ("core.call", "core.graph", "ops.layout.made"):
+    for module in ("calls.call", "core.graph", "ops.layout.made"):
         found = importlib.import_module(f"baracuda_py.{module}")
         monkeypatch.setattr(found, "resolve_device", lambda asked=None: _device(devices, asked))
     monkeypatch.setattr(cupy.cuda, "Device", type("Device", (_Context,), {"devices": devices}))
