@@ -14,7 +14,7 @@ import pytest
 
 import baracuda_py
 from baracuda_py._exports import EXPORTS
-from baracuda_py.calls.signatures import NAMES
+from baracuda_py.core.signatures import NAMES
 
 STUB = ast.parse((Path(baracuda_py.__file__).parent / "__init__.pyi").read_text())
 WRITTEN = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}

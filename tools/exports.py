@@ -19,8 +19,8 @@ sys.path.insert(0, str(ROOT))
 
 from baracuda_py import named_plans  # noqa: E402
 from baracuda_py.calls.exported import is_exported  # noqa: E402
-from baracuda_py.calls.signatures import with_key  # noqa: E402
 from baracuda_py.core import Args, Descriptor, Plan  # noqa: E402
+from baracuda_py.core.signatures import with_key  # noqa: E402
 from baracuda_py.expressions.elementwise import Expression  # noqa: E402
 
 FRAME = {

@@ -13,11 +13,11 @@ from ..core.dump import dumped
 from ..core.errors import BaracudaError
 from ..core.keywords import known_only, unexpected
 from ..core.one_device import check_one_device
+from ..core.signatures import completed
 from ..interop.dynamo import opaque
 from .interpreters import Symbols, arriving, interpreting, symbol_of
 from .misfits import raise_explained
 from .rehearsal import rehearse
-from .signatures import completed
 from .streams import keyed
 
 F = TypeVar("F", bound=Callable[..., Any])

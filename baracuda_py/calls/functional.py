@@ -21,11 +21,11 @@ from ..core.keywords import unexpected
 from ..core.ordinals import ordinal
 from ..core.outputs import channels_last
 from ..core.plan import Plan
+from ..core.signatures import NAMES, may_serve, returned, taken
 from ..interop.jax_arrays import staged
 from .call import UNSET, Call, Entry, Overload
 from .entries import marked
 from .interpreters import claimed, innermost, recorded, serve
-from .signatures import NAMES, may_serve, returned, taken
 from .streams import keyed, stream_of
 
 _OPTIONS = ("out", "stream", "preference")

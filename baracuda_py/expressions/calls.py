@@ -10,7 +10,6 @@ import numpy as np
 from ..calls.composed import may_grow
 from ..calls.functional import entry_of
 from ..calls.interpreters import Composed, recorder
-from ..calls.signatures import of_formula
 from ..core.arrays import read
 from ..core.checked import shown
 from ..core.dispatch import SCALAR_TAGS
@@ -18,6 +17,7 @@ from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
 from ..core.memo import keep
 from ..core.numbers import LEAST, MOST
+from ..core.signatures import of_formula
 from ..interop.dynamo import calls_in_graph
 from ..interop.jax_arrays import unwrapped, wraps
 from .shape import ARRAY, REAL, WHOLE, Roles

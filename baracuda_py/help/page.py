@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import Any
 
 from .._exports import EXPORTS
-from ..calls.signatures import accepted
 from ..core import registry
 from ..core.args import Operand, arrays_of, scalars_of
 from ..core.element import ElementKind
 from ..core.plan import Plan
+from ..core.signatures import accepted
 from .examples import example
 from .formula import formula
 from .measured import measured

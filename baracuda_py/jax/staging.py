@@ -15,7 +15,6 @@ from jax import numpy as jnp
 from ..calls.call import Call
 from ..calls.interpreters import Composed
 from ..calls.problem import Output, asked_for
-from ..calls.signatures import with_key
 from ..core.args import Operand, arrays_of, scalars_of
 from ..core.checked import shown
 from ..core.dispatch import host_number, scalar_view
@@ -25,6 +24,7 @@ from ..core.errors import InvalidProblemError, UnsupportedError
 from ..core.memo import keep
 from ..core.plan import Plan
 from ..core.preference import DEFAULT, PlanPreference
+from ..core.signatures import with_key
 from ..interop import jax_arrays
 from ..interop.packages import package_name
 from .composition import compose

@@ -11,9 +11,9 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from ..core.args import Array, Operand, Scalar, arrays_of, scalars_of
-from ..core.element import ElementKind
-from ..core.preference import PlanPreference
+from .args import Array, Operand, Scalar, arrays_of, scalars_of
+from .element import ElementKind
+from .preference import PlanPreference
 
 DType: TypeAlias = Any
 """An `ElementKind`, its name ("bfloat16"), or a dtype of NumPy, CuPy, torch, JAX or ml_dtypes."""
