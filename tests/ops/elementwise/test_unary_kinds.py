@@ -8,6 +8,7 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.core.element import HALVES, INTS, ElementKind
 from baracuda_py.core.errors import InvalidProblemError, UnsupportedError
+from baracuda_py.ops.elementwise.unary_formulas import by_parts
 from baracuda_py.ops.elementwise.unary_kinds import DIFFERENTIABLE, UnaryKind
 from baracuda_py.testing.places import call
 
@@ -20,6 +21,20 @@ def at(place, function, *given, **coefficients):
     desc = plan.descriptor(shape=x.shape, element=ElementKind.of(x.dtype), **function.fixed | coefficients)
     (name,) = ("y",) if len(given) == 1 else ("dx",)
     return call(plan, desc, (name,), place, **dict(zip(("dy", "x")[-len(given) :], given, strict=True)))[name]
+
+
+def test_each_part_of_a_formula_is_computed_of_its_own_elements():
+    """Also of one number, of none, and of a factor that is shared."""
+    seen = []
+
+    def part(sign):
+        return lambda a, b: seen.append(b.tolist()) or sign * a * b
+
+    b = np.array([[3.0, -1, 2], [0, NAN, -4]])
+    np.testing.assert_array_equal(by_parts(b > 0, part(1), part(-1), np.float64(2), b), [[6, 2, 4], [0, NAN, 8]])
+    assert seen[0] == [3, 2] and str(seen[1]) == "[-1.0, 0.0, nan, -4.0]"
+    assert by_parts(np.True_, part(1), part(-1), np.array(2.0), np.array(5.0)).shape == ()
+    assert by_parts(b[:0] > 0, part(1), part(-1), b[:0], b[:0]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("element", INTS, ids=str)
