@@ -1,4 +1,16 @@
-"""The frame: what every op is made of. It knows no op."""
+"""The frame: what every op is made of. It knows no op.
+
+What a page declares: `args`, `descriptor`, `checked`, `kinds`, `named`, `params`, `variant`, `tensor_map`,
+`error_bound`, `sku`, `spec`, `benchmark`, `signatures`, `doc`, `keywords`.
+
+What describes an array: `element`, `numbers`, `tensor`, `arrays`, `exchange`, `host_memory`, `unreadable`, `ordinals`,
+`one_device`, `views`, `outputs`, `memory`.
+
+How a plan is chosen and run: `plan`, `preference`, `registry`, `solving`, `dispatch`, `device`, `execution`, `intake`,
+`tuned`, `warm`, `unit`, `graph`, `finite`, `watch`, `dump`, `renamed`.
+
+The process that all are in: `errors`, `config`, `memo`, `storage`, `lock`.
+"""
 
 from .args import Args, Array, Everywhere, Scalar, inout, operand, output, scalar
 from .checked import derived

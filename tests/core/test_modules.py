@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 import baracuda_py
+from baracuda_py import core
 from baracuda_py.core.execution import RUNNERS, runner_for
 
 PACKAGE = Path(baracuda_py.__file__).parent
@@ -117,3 +119,9 @@ def test_the_core_knows_its_runners_by_name_alone() -> None:
         if target.startswith(("baracuda_py.backends", "baracuda_py.ops", "baracuda_py.schedules"))
     ]
     assert not wrong
+
+
+def test_the_frame_says_what_each_module_of_it_is_for() -> None:
+    named = re.findall(r"`(\w+)`", core.__doc__ or "")
+    held = [path.stem for path in Path(core.__file__ or "").parent.glob("*.py") if path.stem != "__init__"]
+    assert sorted(named) == sorted(held)
