@@ -172,7 +172,9 @@ def params(text: str, struct_name: str, image: bytes, known: Known) -> dict[str,
             continue
         count = int(np.prod([int(n) for n in re.findall(r"\d+", extents)] or [1]))
         layout = struct.Struct(f"<{form}" if kind == "TensorMap" else f"<{count}{form}")
-        values = [_value(one, pointing, known) for one in layout.unpack_from(image, offset)]
+        mapped = kind == "TensorMap"  # whose first word is an address
+        each = enumerate(layout.unpack_from(image, offset))
+        values = [_value(one, pointing or (mapped and i == 0), known) for i, one in each]
         offset += layout.size
         while values and values[-1] == 0:
             values.pop()
