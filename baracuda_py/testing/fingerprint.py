@@ -14,7 +14,8 @@ from typing import Any
 from ..core.memo import cached_property
 
 _PACKAGE = "baracuda_py."
-_FRAME = ("baracuda_py.core.", "baracuda_py.jit.", "baracuda_py.interop.")  # run the code, and are tested by themselves
+_FRAME = tuple(f"baracuda_py.{part}." for part in ("core", "calls", "jit", "interop"))
+"""What runs the code, and is tested by itself."""
 _MATTERS = ("baracuda_py.core.element", "baracuda_py.core.error_bound")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:[^\"\\\n]|\\.)*\")", re.S)
 _LINE = re.compile(r"^#line [^\n]*\n", re.M)

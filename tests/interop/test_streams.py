@@ -21,8 +21,7 @@ import pytest
 import baracuda_py as bc
 from baracuda_py.backends.cuda import intake
 from baracuda_py.calls.call import Resolved
-from baracuda_py.core import outputs
-from baracuda_py.interop import arrays
+from baracuda_py.core import arrays, outputs
 from baracuda_py.jit import launch
 from baracuda_py.testing import pointer_view, recording
 from baracuda_py.testing.recording import STREAM
