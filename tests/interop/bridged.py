@@ -15,7 +15,7 @@ from baracuda_py.core.args import arrays_of, scalars_of
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing.draw import SeededDraw, fill
 from baracuda_py.torch.operation import Operation, operation
-from baracuda_py.torch.schema import Call
+from baracuda_py.torch.schema import OpCall
 from baracuda_py.torch.vjp import gradient_of
 
 SMALL, DRAWS = 6000, 60  # elements of all operands of a problem, draws to find one
@@ -59,7 +59,7 @@ class Problem:
 
     op: Operation
     desc: Any
-    call: Call
+    call: OpCall
 
     @property
     def names(self) -> list[str]:
@@ -119,7 +119,7 @@ def problems(plan: type[Plan], kind: Any, element: ElementKind) -> Iterator[Prob
         scalars = {s.name: case.arrays[s.name] for s in scalars_of(plan.args)}
         given = {f.name: v for f in dataclasses.fields(desc) if (v := getattr(desc, f.name)) is not None}
         wanted = frozenset(case.wanted) | {s.name for s in op.outputs if not s.optional}
-        yield Problem(op, desc, Call(arrays, scalars, given, wanted))
+        yield Problem(op, desc, OpCall(arrays, scalars, given, wanted))
 
 
 def through(problem: Problem) -> set[str]:
