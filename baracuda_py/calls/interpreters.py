@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.memo import memo
 from ..interop.jax_arrays import staged, unwrapped, wraps
-from ..interop.torch_rules import followed, modes, settled, stands_in
+from ..interop.torch_rules import followed, modes, settled_call, stands_in
 
 if TYPE_CHECKING:
     from .call import Call
@@ -106,8 +106,7 @@ def arriving(
         args, given = unwrapped(args), unwrapped(given)
     if innermost() is not None or not modes() or not stands_in([*args, *given.values()]):
         return args, given, None
-    held = {name: settled(value) for name, value in given.items()}
-    return tuple([settled(value) for value in args]), held, interpreter_of("torch")
+    return *settled_call(args, given), interpreter_of("torch")
 
 
 def recorded(call: Call) -> Any:

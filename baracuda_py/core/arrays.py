@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..interop import jax_arrays
+from ..interop.cupy_streams import external_stream
 from ..interop.packages import package_name
 from ..interop.torch_rules import intercepts, transformed
 from .checked import MAX_AXES, failure, shown, whole, wholes
@@ -214,16 +215,8 @@ def _order_after(stream: int | None, device: int) -> None:
         inside, captured = (bool(at and capturing(at)) for at in (producer, current.ptr))
         if producer != current.ptr and inside >= captured:
             event = cupy.cuda.Event(disable_timing=True)
-            event.record(cupy.cuda.Stream.from_external(_Stream(producer)))
+            event.record(external_stream(producer))
             current.wait_event(event)
-
-
-class _Stream:
-    def __init__(self, pointer: int) -> None:
-        self.pointer = pointer
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.pointer
 
 
 def _device_of(pointer: int) -> int:

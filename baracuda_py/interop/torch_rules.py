@@ -61,6 +61,11 @@ def settled(value: Any) -> Any:
     return value
 
 
+def settled_call(args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call without torch's symbols of numbers."""
+    return tuple([settled(value) for value in args]), {name: settled(value) for name, value in given.items()}
+
+
 def requires_grad(values: Iterable[Any]) -> bool:
     """Whether any of the arguments of a call is a torch tensor that requires a gradient.
 

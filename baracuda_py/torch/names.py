@@ -11,7 +11,7 @@ import baracuda_py
 from ..calls.interpreters import interpreting
 from ..core.one_device import is_array
 from ..interop.dynamo import opaque
-from ..interop.torch_rules import settled
+from ..interop.torch_rules import settled_call
 from .autocast import cast_operands
 from .routing import RECORD
 from .untyped import torch
@@ -36,8 +36,7 @@ def _wrapped(name: str, function: Any) -> Any:
         if _autocast():
             args, given = cast_operands(function, args, given)
         if _modes():  # which see ops, not what these do to memory
-            args = tuple([settled(value) for value in args])
-            given = {key: settled(value) for key, value in given.items()}
+            args, given = settled_call(args, given)
             with interpreting(RECORD):
                 return function(*args, **given)
         return function(*args, **given)

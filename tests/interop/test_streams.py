@@ -199,11 +199,12 @@ def test_the_current_stream_waits_for_a_producer_unless_it_is_captured(
     event = SimpleNamespace(record=lambda stream: log.append(stream.pointer))
     cuda = SimpleNamespace(
         get_current_stream=lambda: current, runtime=SimpleNamespace(streamIsCapturing=lambda s: int(s in captured)),
-        Event=lambda disable_timing: event, Stream=SimpleNamespace(from_external=lambda stream: stream),
+        Event=lambda disable_timing: event,
         Device=lambda ordinal: contextlib.nullcontext(devices.append(ordinal)),
     )  # fmt: skip
     devices: list[int] = []
     monkeypatch.setattr(arrays, "_cupy", lambda: SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(arrays, "external_stream", lambda stream: SimpleNamespace(pointer=stream))
     arrays._order_after(producer, 3)
     assert log == ([0 if producer == 1 else producer, "wait"] if waits else [])
     assert devices == ([] if producer is None else [3]), "an event is of the device that is current when it is made"

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from call_emulated import by_last_row
 
 from baracuda_py import FlashSdpaPlan, SdpaPlan
 from baracuda_py.core.error_bound import Chained
 from baracuda_py.core.plan import Plan
-from baracuda_py.testing import emulated_device, emulating, fill, operands, pointer_view
+from baracuda_py.testing import fill
 from baracuda_py.testing.chains import chain, in_chains
 from baracuda_py.testing.truth import Truth
 
@@ -25,14 +26,8 @@ def results(plan: type[Plan], seed: int, alike: bool, **facts: Any) -> tuple[Tru
     case = fill(plan, desc, np.random.default_rng(seed), dict.fromkeys(optional, False))
     if alike:
         case.arrays["v"][:] = case.arrays["v"][..., :1, :]
-    ready = operands(case)
-    chosen = plan.select(desc, device=emulated_device(8.0))
-    chosen.rows = chosen.rows[-1:]
-    args = ready.args(pointer_view)
-    with emulating(1):
-        chosen.run(args)
-    bound = chosen.can_implement(args).sku.precision_guarantee.error
-    return Truth(case), np.array(next(one.view for spec, _, one in ready.items() if spec.name == "y")), bound
+    written, bound = by_last_row(case)
+    return Truth(case), written["y", 0], bound
 
 
 @pytest.mark.usefixtures("emulation")

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from call_emulated import by_last_row
 
 import baracuda_py as bc
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.error_bound import Chained, Exact, Forward
 from baracuda_py.core.plan import Plan
-from baracuda_py.testing import emulated_device, emulating, fill, operands, pointer_view
+from baracuda_py.testing import fill
 from baracuda_py.testing.truth import Truth
 
 QKV = {"n_q": 900, "n_k": 900, "n_v": 5, "k": 16, "group": 16}
@@ -54,15 +55,7 @@ def results(
         elif name in ("a", "b", "up", "dy") or name.startswith(("x", "dy_", "weight")):
             for one in array if isinstance(array, list) else [array]:
                 one[...] = one.flat[0]
-    ready = operands(case)
-    chosen = plan.select(desc, device=emulated_device(8.0))
-    chosen.rows = chosen.rows[-1:]
-    args = ready.args(pointer_view)
-    with emulating(1):
-        chosen.run(args)
-    bound = chosen.can_implement(args).sku.precision_guarantee.error
-    got = {(spec.name, i): np.array(one.view) for spec, i, one in ready.items() if spec.writes}
-    return Truth(case), got, bound
+    return Truth(case), *by_last_row(case)
 
 
 @pytest.mark.usefixtures("emulation")
