@@ -1,0 +1,90 @@
+"""Attention as transformers asks for it: `attn_implementation="baracuda"`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import baracuda_py.torch as bct
+
+from ..untyped import torch
+
+NAME = "baracuda"
+
+
+def attention_forward(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, dropout: float = 0.0,
+    scaling: float | None = None, is_causal: bool | None = None, softcap: float | None = None, s_aux: Any = None,
+    position_bias: Any = None, sliding_window: int | None = None, **given: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(y [batch, queries, heads, d_v], weights or None) of query, key and value [batch, heads, tokens, d].
+
+    Keys and values may have fewer heads. attention_mask broadcasts to [batch, heads, queries, keys], bool or added to
+    the scores; without one a module that is causal sees the keys up to a query. s_aux: sinks [heads]; position_bias
+    is added to the scores. cu_seq_lens_q and cu_seq_lens_k, int32 [sequences + 1], in place of a mask: the sequences
+    of a batch of one, end to end. With dropout the seed comes from torch's generator of the device.
+    """
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    lengths = (given.get("cu_seq_lens_q"), given.get("cu_seq_lens_k"))
+    if lengths[0] is not None and _packs(query, dropout, softcap, s_aux, position_bias):
+        return _packed(query, key, value, lengths, scaling, causal, sliding_window, given), None
+    causal = causal and attention_mask is None and query.shape[2] > 1
+    if causal and key.shape[2] > query.shape[2]:  # the first call with a cache of a fixed size: the rest is empty
+        key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
+        position_bias = position_bias if position_bias is None else position_bias[..., : query.shape[2]]
+    mask = _joined(attention_mask, position_bias, query)
+    if given.get("output_attentions") and s_aux is None:
+        y, weights = bct.sdpa(
+            query, key, value, mask, scale=scaling, is_causal=causal, softcap=softcap or 0.0, dropout_p=dropout,
+            return_attn=True,
+        )  # fmt: skip
+        return y.transpose(1, 2), weights
+    sinks = None if s_aux is None else s_aux.float()
+    y = bct.flash_sdpa(
+        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, sinks=sinks, scale=scaling,
+        is_causal=causal, softcap=softcap or 0.0, dropout_p=dropout, layout="bshd",
+    )  # fmt: skip
+    return y, None
+
+
+def _joined(mask: Any, bias: Any, query: Any) -> Any:
+    """One mask of a mask and a bias of the scores."""
+    if mask is not None and mask.dtype not in (torch.bool, query.dtype):
+        mask = mask.to(query.dtype)
+    if bias is None:
+        return mask
+    bias = bias.to(query.dtype)
+    if mask is None:
+        return bias
+    if mask.dtype == torch.bool:
+        return bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
+    return bias + mask
+
+
+def _packs(query: Any, dropout: float, softcap: Any, sinks: Any, bias: Any) -> bool:
+    """Whether packed sequences go to the op of packed sequences: it has none of these terms."""
+    return query.shape[0] == 1 and not dropout and not softcap and sinks is None and bias is None
+
+
+def _packed(q: Any, k: Any, v: Any, lengths: Any, scale: Any, causal: bool, window: Any, given: Any) -> Any:
+    """y [1, tokens, heads, d_v] of the sequences of a batch of one."""
+    rows = [one[0].transpose(0, 1) for one in (q, k, v)]
+    most = [int(given[name]) for name in ("max_length_q", "max_length_k")]
+    return bct.flash_sdpa_varlen(
+        *rows, *(one.to(torch.int32) for one in lengths), max_seqlen_q=most[0], max_seqlen_k=most[1], scale=scale,
+        is_causal=causal, window_left=None if window is None else window - 1,
+    )[None]  # fmt: skip
+
+
+def attention_mask(**given: Any) -> Any:
+    """A bool mask [batch, 1, queries, keys], or None where `is_causal` or nothing says the same: transformers' own."""
+    from transformers.masking_utils import sdpa_mask
+
+    return sdpa_mask(**given)
+
+
+def register() -> None:
+    """Make the name known to transformers; once is enough."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, attention_forward)
+    AttentionMaskInterface.register(NAME, attention_mask)

@@ -1,0 +1,87 @@
+"""What takes the place of a class's forward, and how a module comes by it and loses it again.
+
+A module is given a class of its own, made from its class, whose forward is the piece's: its name, parameters, buffers,
+hooks and state_dict stay as they are, and `isinstance` holds, so that what wraps modules by their classes (FSDP,
+gradient checkpointing, PEFT) sees what it saw before.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..untyped import torch
+
+Forward = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A forward made from that of the class, under the name that reports show.
+
+    refusal: why a module of that class keeps its own forward, or None where the piece serves it.
+    """
+
+    name: str
+    make: Callable[[Forward], Forward]
+    refusal: Callable[[Any], str | None] = lambda module: None
+
+
+_MADE: dict[tuple[type, str], type] = {}
+_PIECES: dict[str, Piece] = {}
+
+
+def given(base: type, piece: Piece) -> type:
+    """The class of `base` with the piece's forward."""
+    if (base, piece.name) not in _MADE:
+        _PIECES[piece.name] = piece
+        body = {
+            "forward": _as(base.forward, piece.make(base.forward)),  # type: ignore[attr-defined]
+            "__module__": base.__module__,
+            "__qualname__": base.__qualname__,
+            "__doc__": base.__doc__,
+            "__reduce_ex__": _reduced,
+            "replaced_class": base,
+            "piece": piece,
+        }
+        _MADE[base, piece.name] = type(base.__name__, (base,), body)
+    return _MADE[base, piece.name]
+
+
+def _as(original: Forward, forward: Forward) -> Forward:
+    """The forward under the name and signature of the original, which trainers read."""
+    return forward if forward is original else functools.wraps(original)(forward)
+
+
+def _reduced(self: Any, protocol: Any) -> Any:
+    """A copy, or what is read from a pickle, has the piece, too."""
+    return _blank, (type(self).replaced_class, type(self).piece.name), self.__dict__
+
+
+def _blank(base: type, name: str) -> Any:
+    """A module of the class with the piece of that name, without its attributes."""
+    from . import families  # noqa: F401  (its pieces register as they are made)
+
+    made = given(base, _PIECES[name])
+    return made.__new__(made)
+
+
+def replaced(module: Any) -> bool:
+    """Whether the module has a piece."""
+    return "replaced_class" in type(module).__dict__
+
+
+def plain(module: Any, kind: type | None = None) -> bool:
+    """Whether calling a linear layer is the product by its weight and nothing more.
+
+    One that an adapter, a quantiser, a hook or a sharded weight stands behind is called as it is.
+    """
+    return (
+        type(module) is (kind or torch.nn.Linear)
+        and not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+        and not module._backward_pre_hooks
+        and "forward" not in module.__dict__
+        and type(module.weight) in (torch.nn.Parameter, torch.Tensor)
+    )
