@@ -31,7 +31,7 @@ __all__ = ["FAMILIES", "Entry", "Report", "patch", "patch_classes", "unpatch", "
 _FILES: dict[str, dict[str, Any]] = {}  # a modelling file → its functions that ours stand for
 _USERS: dict[str, weakref.WeakSet[Any]] = {}  # a modelling file → the patched models whose functions it has
 _BEFORE: weakref.WeakKeyDictionary[Any, list[tuple[Any, str]]] = weakref.WeakKeyDictionary()  # configs' attention
-_CLASSES: dict[type, Any] = {}  # classes patched as such → their own forward
+_CLASSES: dict[Any, Any] = {}  # classes patched as such → their own forward
 
 
 def patch(model: Any, *, attention: bool = True, loss: bool = True) -> Report:
@@ -80,7 +80,7 @@ def patch_classes(family: str) -> Report:
             entries.append(Entry(name, name, piece.name, "this version of transformers has no such class"))
             continue
         if kind not in _CLASSES:
-            _CLASSES[kind] = kind.forward  # type: ignore[attr-defined]
+            _CLASSES[kind] = kind.forward
             kind.forward = given(kind, piece).forward  # type: ignore[attr-defined]
         entries.append(Entry(name, name, piece.name, None))
     return Report((*entries, *_turned(file, found, None)))
