@@ -38,6 +38,9 @@ def attention_forward(
             return_attn=True,
         )  # fmt: skip
         return y.transpose(1, 2), weights
+    if query.shape[2] == 1 and mask is None and not (softcap or dropout or torch.is_grad_enabled()) and s_aux is None:
+        seen = torch.full((key.shape[0],), key.shape[2], dtype=torch.int32, device=key.device)
+        return bct.flash_decoding(query[:, :, 0], key, value, seen, scale=scaling)[:, None], None
     sinks = None if s_aux is None else s_aux.float()
     y = bct.flash_sdpa(
         query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, sinks=sinks, scale=scaling,

@@ -6,6 +6,7 @@ from typing import Any
 
 import baracuda_py.torch as bct
 
+from ..untyped import torch
 from .piece import Forward, Piece, plain
 
 # Classes of transformers.activations, and of torch.nn where it has one → our names.
@@ -37,14 +38,15 @@ def _refusal(attribute: str) -> Any:
 def gated(gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj", act: str = "act_fn") -> Piece:
     """down(act(gate x) · (up x)); the layers are the attributes of these names.
 
-    Layers that are more than their weight (adapters, quantised or sharded weights, hooks) are called, and what joins
-    them is one launch.
+    Without gradients both products and what joins them are one launch. In training, where both products are kept for
+    the backward pass anyway, and where layers are more than their weight (adapters, quantised or sharded weights,
+    hooks), the layers are called, and what joins them is one launch.
     """
 
     def make(original: Forward) -> Forward:
         def forward(self: Any, x: Any) -> Any:
             first, second, name = getattr(self, gate), getattr(self, up), activation_of(getattr(self, act))
-            if plain(first) and plain(second):
+            if not torch.is_grad_enabled() and plain(first) and plain(second):
                 y = bct.gated_linear(x, first.weight, second.weight, first.bias, second.bias, activation=name)
             else:
                 y = getattr(bct, GATES[str(name)])(first(x), second(x))
