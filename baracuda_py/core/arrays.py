@@ -87,7 +87,7 @@ def _refuse_masked(a: np.ndarray) -> Reading:
 def _read_torch(a: Any) -> Reading:
     """A torch tensor, whoever records what is done with it: `located` refuses where that matters."""
     torch = sys.modules["torch"]
-    if torch.jit.is_tracing():
+    if torch._C._is_tracing():
         raise UnsupportedError("torch.jit.trace records no op of this package; use torch.compile or torch.export")
     if a.is_nested:
         raise UnsupportedError("a nested torch tensor has no one shape; give its parts, or .to_padded_tensor(value)")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=4096)
 def package_name(kind: type) -> str:
     """The array package that a type or a base of it belongs to: cupy, torch, jax, numpy; else its module's root."""
     for base in (kind, *kind.__mro__):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from baracuda_py.backends.cuda import direct, intake
+from baracuda_py.backends.cuda import direct, hotpath, intake, runner
 from baracuda_py.calls import call
 from baracuda_py.core.device import fake_device
 from baracuda_py.core.plan import Plan
@@ -29,7 +29,11 @@ class Tensor(torch.Tensor):
         return on_gpu(super().swapaxes(axis0, axis1))
 
 
-Tensor.__module__ = "torch"
+class Weight(Tensor):
+    """The same of a parameter."""
+
+
+Tensor.__module__ = Weight.__module__ = "torch"
 
 
 def on_gpu(tensor: Any) -> Any:
@@ -38,6 +42,7 @@ def on_gpu(tensor: Any) -> Any:
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
     """The functional layer and its nodes of autograd take such tensors, and launch on whatever is installed."""
+    twins = {Tensor: Weight, Weight: Tensor}
     select, maker, prepared = Plan.__dict__["select"].__func__, call.maker, Prepared.__call__
 
     def handed(self: Prepared, arrays: Any, numbers: Any) -> Any:
@@ -48,6 +53,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
         make = maker(*given)
         return lambda: on_gpu(make())
 
+    for module in (hotpath, runner):
+        monkeypatch.setattr(module, "twin", lambda kind: twins.get(kind, kind))
     monkeypatch.setattr(intake, "raw_stream_getter", lambda: lambda ordinal: CURRENT)
     monkeypatch.setattr(direct.Direct, "serves", staticmethod(lambda plan, lead: True))
     monkeypatch.setattr(Prepared, "__call__", handed)

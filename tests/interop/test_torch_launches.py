@@ -13,7 +13,7 @@ import baracuda_py as bc
 from baracuda_py.testing import recording
 
 torch = pytest.importorskip("torch")
-from recorded_torch import on_gpu, pretend  # noqa: E402
+from recorded_torch import Weight, on_gpu, pretend  # noqa: E402
 
 from baracuda_py.backends.cuda.direct import Direct  # noqa: E402
 from baracuda_py.ops.attention.rope.rope import PARAMS  # noqa: E402
@@ -59,6 +59,15 @@ def test_other_strides_of_the_same_shape_are_looked_at_again(long_ways: list[str
     assert len(long_ways) == 2
     first, second, third, fourth = (launched.fields(PARAMS)["strides"] for launched in record.launches)
     assert first == third != second == fourth
+
+
+def test_a_parameter_beside_a_tensor_is_launched_as_a_tensor_is(long_ways: list[str]) -> None:
+    x, weight = tensor(5, 1536), tensor(1536).as_subclass(Weight)
+    with recording() as record:
+        for operands in ((x, weight), (x, weight), (x, weight), (x, tensor(1536)), (x.as_subclass(Weight), weight)):
+            bc.rms_norm(*operands)
+    assert long_ways == ["norm.rms_norm"] * 3  # the first of each types
+    assert len({(one.function.symbol, one.grid) for one in record.launches}) == 1 and len(record.launches) == 5
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])

@@ -20,7 +20,7 @@ from ...core.intake import stream_pointer
 from ...core.memo import PLANS_KEPT, memo
 from ...core.tensor import TensorRef
 from ...interop.dynamo import PLAN, broken_at
-from .intake import scalar_value, torch_names
+from .intake import scalar_value, torch_names, twin
 
 PACKAGES = {  # how to read an array: shape, strides, dtype, pointer, device
     "cupy": ("{a}.shape", "{a}.strides", "{a}.dtype", "{a}.data.ptr", "{a}.data.device_id"),
@@ -45,6 +45,7 @@ def generated(cls: type[Args], package: str, kind: type, prepares: bool = False)
         "RAW": raw,
         "CHECK": check,
         "KIND": kind,
+        "TWIN": twin(kind),
         "ARGS": cls,
         "SCALAR": scalar_value,
         "UNDRAWN": undrawn,
@@ -167,12 +168,17 @@ def layout_key(cls: type[Args], package: str, arrays: Mapping[str, Any]) -> tupl
     return tuple(part for one in found for part in one[:3]), tuple(one[3] & 15 for one in found)
 
 
+def _foreign(n: str, package: str) -> str:
+    """Whether an array is of another type than the first one: torch's parameters are read as its tensors are."""
+    return f"type({n}) is not KIND and type({n}) is not TWIN" if package == "torch" else f"type({n}) is not KIND"
+
+
 def _read_one(spec: Operand, package: str) -> list[str]:
     """Locals of one operand: k_ shape, s_ strides, e_ dtype, p_ pointer."""
     n = spec.local
     shape, strides, dtype, pointer, device = (form.format(a=n) for form in PACKAGES[package])
     read = [
-        f"if type({n}) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
+        f"if ({_foreign(n, package)}) or {device} != ordinal: return runner.run_any(args, workspace, stream)",
         f"k_{n} = {shape}; s_{n} = {strides}; e_{n} = {dtype}; p_{n} = {pointer}",
     ]
     if package == "ref":
@@ -196,7 +202,7 @@ def _read_list(spec: Operand, package: str) -> list[str]:
     read = [
         f"if type({n}) is not list and type({n}) is not tuple: return runner.run(args, workspace, stream)",
         f"for one in {n}:",
-        f"    if type(one) is not KIND or {device} != ordinal: return runner.run_any(args, workspace, stream)",
+        f"    if ({_foreign('one', package)}) or {device} != ordinal: return runner.run_any(args, workspace, stream)",
         f"k_{n} = tuple([({shape}, {strides}, {dtype}) for one in {n}]); p_{n} = [{pointer} for one in {n}]",
     ]
     if package == "ref":

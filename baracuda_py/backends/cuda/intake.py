@@ -105,6 +105,15 @@ def record_stream(arrays: Iterable[Any], stream: int, ordinal: int) -> None:
             tensor.record_stream(known)
 
 
+def twin(kind: type) -> type:
+    """The other type of plain torch tensors: calls take tensors and parameters together. Else the type itself."""
+    if package_name(kind) != "torch":
+        return kind
+    import torch
+
+    return {torch.Tensor: torch.nn.Parameter, torch.nn.Parameter: torch.Tensor}.get(kind, kind)
+
+
 def torch_names() -> dict[str, Any]:
     """What code generated for torch's tensors calls."""
     import torch

@@ -27,7 +27,7 @@ from .bound import bound
 from .checks import after, before
 from .direct import Direct
 from .hotpath import LAYOUTS, generated
-from .intake import flatten
+from .intake import flatten, twin
 from .prepared import Layouts
 
 _ALIGNMENTS = 64  # remembered per layout, of 16 to the power of operands
@@ -113,7 +113,7 @@ class CudaRunner(Layouts):
         self.plan.plan_layout(args)
         kind = self.kind(args)
         package, held = package_name(kind), None
-        if package not in ("cupy", "torch") or any(type(a) is not kind for a in self.arrays(args)):
+        if package not in ("cupy", "torch") or any(type(a) not in (kind, twin(kind)) for a in self.arrays(args)):
             held, args = self.refs(args)
             package, kind = "ref", TensorRef
         generated(self.plan.args, package, kind, True)(self, args)
