@@ -1,7 +1,14 @@
-"""Models of transformers with random weights, as the two benchmarks of `patch` build them."""
+"""What the two benchmarks of `patch` share: models of transformers with random weights, and candidates that take turns.
+
+Patches replace functions of a modelling file, too, so each candidate runs in processes of its own.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -46,3 +53,46 @@ def ours(model: Any) -> None:
 
 def nothing(model: Any) -> None:
     """The model as it is."""
+
+
+def in_turns(
+    script: str, names: list[str], options: argparse.Namespace, words: tuple[str, ...]
+) -> dict[str, list[Any]]:
+    """What `script --alone NAME` prints last, as JSON, for each candidate; two passes over all of them.
+
+    words: options that are handed on. A candidate that does not run is left out, and said.
+    """
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    for _ in range(2):
+        for name in names:
+            command = [sys.executable, script, "--alone", name]
+            for word in words:
+                command += [f"--{word}", str(getattr(options, word))]
+            ran = subprocess.run(command, capture_output=True, text=True)
+            if ran.returncode:
+                print(f"{name} left out: {(ran.stderr.strip().splitlines() or ['?'])[-1]}", file=sys.stderr, flush=True)
+                continue
+            found[name].append(json.loads(ran.stdout.splitlines()[-1]))
+    return {name: runs for name, runs in found.items() if runs}
+
+
+def parser(description: str | None, candidates: dict[str, Any], numbers: dict[str, int]) -> argparse.ArgumentParser:
+    """The options of both scripts: numbers with their defaults, and which candidates run."""
+    from record import add_options
+
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(made)
+    for word, default in numbers.items():
+        made.add_argument(f"--{word}", type=int, default=default)
+    made.add_argument("--only", default=";".join(candidates), help="names of candidates, by semicolons")
+    made.add_argument("--alone", default=None, help=argparse.SUPPRESS)
+    return made
+
+
+def write(options: argparse.Namespace, kind: str, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    """Print rows and keep them."""
+    from record import Results
+
+    for row in rows:
+        print("  ".join(f"{word} {value}" for word, value in row.items()))
+    Results(options, kind, key).write(rows)

@@ -1,6 +1,6 @@
 """Training steps of an unmodified transformers Llama: as it is, compiled, by Liger-Kernel and patched, in one run.
 
-    python benchmarks/transformers_train.py [--csv [FILE]] [--rounds 8] [--layers 8] [--batch 4] [--context 4096]
+    python benchmarks/transformers_train.py [--csv [FILE]] [--rounds 6] [--layers 8] [--batch 4] [--context 4096]
         [--only "NAME;NAME"]
 
 bf16, random weights, random tokens, torch's fused AdamW for all of them. Patches replace functions of the modelling
@@ -14,17 +14,15 @@ import argparse
 import gc
 import json
 import statistics
-import subprocess
-import sys
 import time
 from typing import Any
 
 import checkout  # noqa: F401
 import torch
 import transformers_models as models
-from record import Results, add_options
 
 INNER = 3
+NUMBERS = {"rounds": 6, "layers": 8, "batch": 4, "context": 4096}
 CANDIDATES: dict[str, tuple[models.Apply, bool]] = {
     "transformers": (models.nothing, False),
     "torch.compile": (models.nothing, True),
@@ -82,26 +80,10 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return found | {"losses": [float(loss) for loss in losses]}
 
 
-def in_turns(names: list[str], options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-    """Two passes over the candidates, each in a process of its own, which none of the others has changed."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for _ in range(2):
-        for name in names:
-            command = [sys.executable, __file__, "--alone", name, "--rounds", str(max(options.rounds // 2, 1))]
-            for word in ("layers", "batch", "context"):
-                command += [f"--{word}", str(getattr(options, word))]
-            ran = subprocess.run(command, capture_output=True, text=True)
-            if ran.returncode:  # a peer that does not run is left out, and said
-                print(f"{name} left out: {(ran.stderr.strip().splitlines() or ['?'])[-1]}", file=sys.stderr, flush=True)
-                continue
-            found[name].append(json.loads(ran.stdout.splitlines()[-1]))
-    return {name: runs for name, runs in found.items() if runs}
-
-
 def rows(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
     """A row a candidate."""
     made, tokens = [], options.batch * options.context
-    for name, runs in in_turns(names, options).items():
+    for name, runs in models.in_turns(__file__, names, options, tuple(NUMBERS)).items():
         ms = statistics.median([ms for run in runs for ms in run["ms"]])
         made.append(
             {
@@ -116,21 +98,12 @@ def rows(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser)
-    for word, default in (("rounds", 8), ("layers", 8), ("batch", 4), ("context", 4096)):
-        parser.add_argument(f"--{word}", type=int, default=default)
-    parser.add_argument("--only", default=None, help="names of candidates, by semicolons")
-    parser.add_argument("--alone", default=None, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = models.parser(__doc__, CANDIDATES, NUMBERS).parse_args()
     if options.alone:
         print(json.dumps(measured(options.alone, options)))
         return
-    names = [name for name in CANDIDATES if options.only is None or name in options.only.split(";")]
-    found = rows(names, options)
-    for row in found:
-        print("  ".join(f"{key} {value}" for key, value in row.items()))
-    Results(options, "transformers_train", ("candidate", "layers", "batch", "context")).write(found)
+    found = rows([name for name in CANDIDATES if name in options.only.split(";")], options)
+    models.write(options, "transformers_train", ("candidate", "layers", "batch", "context"), found)
 
 
 if __name__ == "__main__":
