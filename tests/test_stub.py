@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+import subprocess
+import sys
 import typing
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -54,8 +57,9 @@ def running(value: Any) -> list[tuple[str, str, bool]]:
 
 
 def same(a: str, b: str) -> bool:
-    """The stub says `builtins.complex` where the package has a function of that name."""
-    return not a or ast.dump(ast.parse(a.replace("builtins.", ""))) == ast.dump(ast.parse(b))
+    """The stub says `builtins.complex` where the package has a function of that name, and A of the operand's kind."""
+    said = re.sub(r"\bA\b", "Array", a.replace("builtins.", ""))
+    return not a or ast.dump(ast.parse(said)) == ast.dump(ast.parse(b))
 
 
 def test_every_function_is_in_the_stub() -> None:
@@ -144,3 +148,34 @@ def test_types_of_some() -> None:
 def test_a_formula_shows_its_operands() -> None:
     made = baracuda_py.elementwise("x * alpha + beta", alpha=2.0)
     assert str(inspect.signature(made)).startswith("(x: 'Array | Scalar', beta: 'Array | Scalar', alpha: ")
+
+
+TYPED = """
+import numpy as np
+import numpy.typing as npt
+
+import baracuda_py as bc
+
+x: npt.NDArray[np.float32] = np.zeros((3, 4), np.float32)
+y: npt.NDArray[np.float32] = bc.silu(x)
+z: npt.NDArray[np.float32] = bc.rms_norm(bc.softmax(x), eps=1e-5)
+bad: int = bc.silu(x)
+worse: str = bc.rms_norm(x)
+bc.silu([1.0, 2.0])
+pair = bc.rms_norm(x, return_rstd=True)
+"""
+
+
+def test_results_are_typed_by_what_goes_in(tmp_path: Path) -> None:
+    """Under mypy a result is an array of the operand's kind, and nothing else."""
+    pytest.importorskip("mypy")
+    file = tmp_path / "typed.py"
+    file.write_text(TYPED)
+    command = [sys.executable, "-m", "mypy", str(file)]
+    root = Path(baracuda_py.__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=600)
+    found = [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line]
+    wrong = [
+        number for number, line in enumerate(TYPED.splitlines(), 1) if line.startswith(("bad", "worse", "bc.silu("))
+    ]
+    assert found == wrong, done.stdout + done.stderr
