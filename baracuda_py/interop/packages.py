@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 
-@lru_cache(maxsize=4096)
-def package_name(kind: type) -> str:
-    """The array package that a type or a base of it belongs to: cupy, torch, jax, numpy; else its module's root."""
+def _package_name(kind: type) -> str:
     for base in (kind, *kind.__mro__):
         module = base.__module__
         root = module.partition(".")[0] if isinstance(module, str) else ""
@@ -16,3 +15,7 @@ def package_name(kind: type) -> str:
             return root
     module = kind.__module__
     return module.partition(".")[0] if isinstance(module, str) else ""
+
+
+package_name: Callable[[type], str] = lru_cache(maxsize=4096)(_package_name)
+"""The array package that a type or a base of it belongs to: cupy, torch, jax, numpy; else its module's root."""
