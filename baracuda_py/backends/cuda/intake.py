@@ -111,7 +111,8 @@ def twin(kind: type) -> type:
         return kind
     import torch
 
-    return {torch.Tensor: torch.nn.Parameter, torch.nn.Parameter: torch.Tensor}.get(kind, kind)
+    twins: dict[type, type] = {torch.Tensor: torch.nn.Parameter, torch.nn.Parameter: torch.Tensor}
+    return twins.get(kind, kind)
 
 
 def torch_names() -> dict[str, Any]:

@@ -21,10 +21,10 @@ class _InForward(torch.autograd.Function):  # type: ignore[misc]
         """The loss; the gradients of what needs one are kept for `backward`."""
         wanted = {"dx": x, "dweight": weight, "dbias": bias}
         wanted = {name: one for name, one in wanted.items() if one is not None and one.requires_grad}
+        asked: dict[str, Any] = {f"return_{name}": True for name in wanted}
         made = bct.linear_cross_entropy(
-            x.detach(), weight.detach(), targets, None if bias is None else bias.detach(),
-            **{f"return_{name}": True for name in wanted}, **facts,
-        )  # fmt: skip
+            x.detach(), weight.detach(), targets, None if bias is None else bias.detach(), **asked, **facts
+        )
         loss, *gradients = made if wanted else (made,)
         ctx.names = tuple(wanted)
         ctx.save_for_backward(*gradients)

@@ -28,15 +28,17 @@ class Piece:
     make: Callable[[Forward], Forward]
     refusal: Callable[[Any], str | None] = lambda module: None
 
+    def __post_init__(self) -> None:
+        _PIECES[self.name] = self
 
-_MADE: dict[tuple[type, str], type] = {}
+
 _PIECES: dict[str, Piece] = {}
+_MADE: dict[tuple[type, str], type] = {}
 
 
 def given(base: type, piece: Piece) -> type:
     """The class of `base` with the piece's forward."""
     if (base, piece.name) not in _MADE:
-        _PIECES[piece.name] = piece
         body = {
             "forward": _as(base.forward, piece.make(base.forward)),  # type: ignore[attr-defined]
             "__module__": base.__module__,
@@ -62,9 +64,7 @@ def _reduced(self: Any, protocol: Any) -> Any:
 
 def _blank(base: type, name: str) -> Any:
     """A module of the class with the piece of that name, without its attributes."""
-    from . import families  # noqa: F401  (its pieces register as they are made)
-
-    made = given(base, _PIECES[name])
+    made: Any = given(base, _PIECES[name])
     return made.__new__(made)
 
 
@@ -78,8 +78,9 @@ def plain(module: Any, kind: type | None = None) -> bool:
 
     One that an adapter, a quantiser, a hook or a sharded weight stands behind is called as it is.
     """
+    found: Any = type(module)  # an `is` would narrow what a type checker knows of the module
     return (
-        type(module) is (kind or torch.nn.Linear)
+        found is (kind or torch.nn.Linear)
         and not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
         and not module._backward_pre_hooks
         and "forward" not in module.__dict__

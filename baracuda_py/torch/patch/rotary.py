@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import baracuda_py.torch as bct
 
@@ -25,7 +25,7 @@ class Rotary:
     each angle twice in a row; "all", a table of one column a pair.
     """
 
-    pairing: str = "half"
+    pairing: Literal["half", "interleaved"] = "half"
     columns: str = "first"
 
     def make(self, original: Function) -> Function:
