@@ -18,12 +18,6 @@ from typing import Protocol
 from typing import TypeVar
 from typing import overload
 
-class _Shaped(Protocol):
-    @property
-    def shape(self) -> Any: ...
-
-A = TypeVar("A", bound=_Shaped)
-
 from . import nn as nn
 
 # core
@@ -881,6 +875,12 @@ from .ops.sort.topk import TopkPlan as TopkPlan
 from .ops.sort.unique import UniqueConsecutiveArgs as UniqueConsecutiveArgs
 from .ops.sort.unique import UniqueConsecutiveDescriptor as UniqueConsecutiveDescriptor
 from .ops.sort.unique import UniqueConsecutivePlan as UniqueConsecutivePlan
+
+class _Shaped(Protocol):
+    @property
+    def shape(self) -> Any: ...
+
+A = TypeVar("A", bound=_Shaped)
 
 __version__: str
 
