@@ -78,7 +78,7 @@ def main() -> None:
         print(json.dumps(measured(options.alone, options)))
         return
     found = rows([name for name in CANDIDATES if name in options.only.split(";")], options)
-    models.write(options, "transformers_generate", ("candidate", "layers", "batch", "prompt", "tokens"), found)
+    models.written(options, "transformers_generate", ("candidate", "layers", "batch", "prompt", "tokens"), found)
 
 
 if __name__ == "__main__":

@@ -89,10 +89,12 @@ def parser(description: str | None, candidates: dict[str, Any], numbers: dict[st
     return made
 
 
-def write(options: argparse.Namespace, kind: str, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """Print rows and keep them."""
+def written(options: argparse.Namespace, kind: str, key: tuple[str, ...], rows: list[dict[str, Any]]) -> Any:
+    """The results that a run's options name, with the rows, which are printed."""
     from record import Results
 
     for row in rows:
         print("  ".join(f"{word} {value}" for word, value in row.items()))
-    Results(options, kind, key).write(rows)
+    results = Results(options, kind, key)
+    results.write(rows)
+    return results

@@ -15,6 +15,7 @@ import gc
 import json
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import checkout  # noqa: F401
@@ -90,11 +91,31 @@ def rows(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
                 "candidate": name, "layers": options.layers, "batch": options.batch, "context": options.context,
                 "ms": f"{ms:.2f}", "tokens_per_s": f"{tokens / ms * 1e3:.0f}",
                 "peak_gib": f"{max(run['gib'] for run in runs):.1f}",
-                "first_step_s": f"{runs[0]['first']:.1f}", "second_first_step_s": f"{runs[-1]['first']:.1f}",
+                "first_step_s": f"{runs[0]['first']:.1f}", "again_first_step_s": f"{runs[-1]['first']:.1f}",
                 "loss_of_step_4": f"{runs[0]['losses'][-1]:.4f}",
             }
         )  # fmt: skip
     return made
+
+
+def plot(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Tokens per second of each candidate."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 2.4), layout="constrained")
+    names = [row["candidate"] for row in rows]
+    colors = ["tab:green" if name.startswith("baracuda_py") else "tab:gray" for name in names]
+    bars = axes.barh(names, [int(row["tokens_per_s"]) / 1e3 for row in rows], color=colors)
+    axes.bar_label(bars, fmt="%.1f", padding=3)
+    axes.invert_yaxis()
+    axes.set(xlabel="thousand tokens per second, training")
+    axes.margins(x=0.1)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
 
 
 def main() -> None:
@@ -103,7 +124,9 @@ def main() -> None:
         print(json.dumps(measured(options.alone, options)))
         return
     found = rows([name for name in CANDIDATES if name in options.only.split(";")], options)
-    models.write(options, "transformers_train", ("candidate", "layers", "batch", "context"), found)
+    results = models.written(options, "transformers_train", ("candidate", "layers", "batch", "context"), found)
+    if (image := results.beside(".png")) is not None:
+        plot(image, found)
 
 
 if __name__ == "__main__":

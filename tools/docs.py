@@ -1,8 +1,9 @@
 """Writes what documents say that code and results know; `--check` fails when it is stale.
 
-README.md: the headline figures. docs/ops.md: the index of all ops, from the registry; the pages that it leads to are
-made with the site (tools/site.py). docs/performance.md: every table of `benchmarks/results`. docs/reference-names.md:
-where baracuda's plans are. What stands outside `<!-- name -->` … `<!-- /name -->` is written by hand.
+README.md: the headline figures, and those of patched models. docs/ops.md: the index of all ops, from the registry; the
+pages that it leads to are made with the site (tools/site.py). docs/performance.md: every table of `benchmarks/results`.
+docs/reference-names.md: where baracuda's plans are. What stands outside `<!-- name -->` … `<!-- /name -->` is written by
+hand.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
-from measured import headline, measured  # noqa: E402
+from measured import headline, measured, models  # noqa: E402
 from ops_reference import index  # noqa: E402
 from reference_names import absent, elsewhere, same, table  # noqa: E402
 
 SECTIONS = {
-    "README.md": {"headline": headline},
+    "README.md": {"headline": headline, "models": models},
     "docs/ops.md": {"ops": index},
     "docs/performance.md": {"measured": measured},
     "docs/reference-names.md": {"named": table, "same": same, "elsewhere": elsewhere, "absent": absent},

@@ -264,6 +264,46 @@ def _generate_table(path: Path) -> str:
     return _table(title, ("batch", "keys", "tokens/s", "of ceiling", "torch, tokens/s"), lines)
 
 
+def models() -> str:
+    """The README's table and plot of patched models, of the first GPU that has them."""
+    found = next((kinds["transformers_train"] for kinds in files().values() if "transformers_train" in kinds), None)
+    if found is None:
+        return "No figures are on file yet."
+    image = f"![tokens per second](benchmarks/results/{found.with_suffix('.png').name})"
+    return f"{_patched_train_table(found)}\n\n{image}"
+
+
+def _patched_train_table(path: Path) -> str:
+    rows = _rows(path)
+    lines = [
+        (
+            row["candidate"], f"{int(row['tokens_per_s']):,}", row["ms"], row["peak_gib"],
+            row["first_step_s"], row["again_first_step_s"],
+        )
+        for row in rows
+    ]  # fmt: skip
+    one = rows[0]
+    title = (
+        f"Training steps of an unmodified `transformers` Llama, {one['layers']} layers of 2048, vocabulary 128256, "
+        f"bf16, {one['batch']} x {one['context']} tokens, torch's fused AdamW, on an "
+        f"{name_of(path.stem.removesuffix('_transformers_train'))} (`benchmarks/transformers_train.py`)"
+    )
+    heads = ("", "tokens/s", "ms a step", "peak GiB", "first step, s", "first step with caches, s")
+    return _table(title, heads, lines)
+
+
+def _patched_generate_table(path: Path) -> str:
+    lines = [
+        (row["candidate"], row["batch"], row["prompt"], row["ms_a_step"], row["tokens_per_s"], row["first_call_s"])
+        for row in _rows(path)
+    ]
+    title = (
+        "Decoding steps of an unmodified `transformers` Llama, 16 layers of 2048, bf16 "
+        "(`benchmarks/transformers_generate.py`)"
+    )
+    return _table(title, ("", "batch", "prompt", "ms a step", "tokens/s", "first call, s"), lines)
+
+
 def _fusions_table(path: Path) -> str:
     lines = [
         (row["fusion"], row["fused_us"], row["separate_us"], row["calls_a_step"], row["saved_us_a_step"])
@@ -343,6 +383,8 @@ _TABLES: dict[str, Callable[[Path], str]] = {
     "train_step_kernels": _kernels_table,
     "fusions": _fusions_table,
     "linear_loss": _linear_loss_table,
+    "transformers_train": _patched_train_table,
+    "transformers_generate": _patched_generate_table,
     "generate": _generate_table,
     "gemm": _gemm_table,
     "products": _points_table("Experts, fp8 and few rows, beside torch (`benchmarks/products.py`)"),
