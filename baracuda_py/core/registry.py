@@ -1,4 +1,4 @@
-"""Every plan, by name. Pages register as they are imported; `plans()` imports them all."""
+"""Every plan, by name. Pages register as they are imported; `plans()` imports them all, other packages' too."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from .._exports import EXPORTS
+from . import outside
 from .errors import InvalidProblemError
 from .keywords import near
 from .plan import NAMED, PLANS, Plan
@@ -25,6 +26,7 @@ def _import_pages() -> None:
     package = importlib.import_module("baracuda_py.ops")
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
+    outside.import_pages()
 
 
 def plan(name: str) -> type[Plan]:

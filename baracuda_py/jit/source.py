@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from baracuda_py.core.errors import CompileError
+from baracuda_py.core.outside import kernel_folder
 from baracuda_py.core.unit import Unit as Unit  # here, too: keys of emulation.lock have this place of it
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -113,8 +114,13 @@ def _emit(run: _Flattening, parts: tuple[str | _Include, ...], name: str, folder
             )
         if path not in run.seen:
             run.seen.add(path)
-            _emit(run, _read(path), os.path.relpath(path, run.root), os.path.dirname(path))
+            _emit(run, _read(path), _shown(run.root, path, part.target), os.path.dirname(path))
         run.out.append(f'#line {part.line + 1} "{shown}"\n')
+
+
+def _shown(root: Path, path: str, target: str) -> str:
+    """A file's name in error positions, and so in the key of what is compiled: without a place on this machine."""
+    return os.path.relpath(path, root) if Path(path).is_relative_to(root) else target
 
 
 def _resolve(root: Path, include: _Include, name: str, folder: str) -> str | None:
@@ -126,7 +132,9 @@ def _resolve(root: Path, include: _Include, name: str, folder: str) -> str | Non
         path = os.path.normpath(os.path.join(place, include.target))
         if os.path.isfile(path):
             return path
-    first = include.target.split("/")[0]
+    first, _, rest = include.target.partition("/")
+    if include.quoted and (outside := kernel_folder(first)) is not None and (outside / rest).is_file():
+        return str(outside / rest)
     ours = include.quoted or first == "baracuda" or ("/" in include.target and (root / first).is_dir())
     if ours:
         hint = "; a header of the CUDA toolkit is written <...>" if include.quoted else ""
