@@ -90,7 +90,7 @@ def test_a_config_that_is_none(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second time everything is found: what the first one compiled is what such a device loads."""
+    """A second time everything is found, and in another cache what was carried there."""
     monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "cache"))
     few = [Call("global_norm", {"shapes": ((8, 8),)}), Call("rms_norm", {"batch_shape": 8, "normalized_shape": 64})]
     monkeypatch.setattr("baracuda_py.cli.family_calls.calls", lambda family: iter(few))
@@ -98,6 +98,12 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeyp
     assert status == 0 and not err and "3 kernels in 3 units (0 from the cache)" in out
     _, out, _ = call(capsys, "warm", "--for", "llama", "--arch", "sm_90a", "--element", "float16")
     assert "3 kernels in 3 units (3 from the cache)" in out
+    assert call(capsys, "cache", "--export", str(tmp_path / "kernels.tar"))[0] == 0
+    monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "image"))
+    monkeypatch.setenv("BARACUDA_JIT", "never")
+    assert call(capsys, "cache", "--import", str(tmp_path / "kernels.tar"))[0] == 0
+    status, out, _ = call(capsys, "warm", "--for", "llama", "--arch", "sm_90a", "--element", "float16")
+    assert status == 0 and "3 kernels in 3 units (3 from the cache)" in out
 
 
 @pytest.mark.parametrize(
