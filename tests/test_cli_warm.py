@@ -100,7 +100,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeyp
     assert "3 kernels in 3 units (3 from the cache)" in out
     assert call(capsys, "cache", "--export", str(tmp_path / "kernels.tar"))[0] == 0
     monkeypatch.setenv("BARACUDA_CACHE_DIR", str(tmp_path / "image"))
-    monkeypatch.setenv("BARACUDA_JIT", "never")
+    monkeypatch.setenv("BARACUDA_JIT", "cached")
     assert call(capsys, "cache", "--import", str(tmp_path / "kernels.tar"))[0] == 0
     status, out, _ = call(capsys, "warm", "--for", "llama", "--arch", "sm_90a", "--element", "float16")
     assert status == 0 and "3 kernels in 3 units (3 from the cache)" in out
