@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import baracuda_py as bc
+from baracuda_py.cli.explain import example
 from baracuda_py.cli.main import main
 from baracuda_py.core import registry
 from baracuda_py.core.errors import CompileError
+from baracuda_py.core.plan import Plan
 from baracuda_py.core.sku import ArchSku, BackendKind
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -108,7 +112,7 @@ def test_explain(capsys: pytest.CaptureFixture[str], device: str, row: str) -> N
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("explain", "no_such_op"), "no op 'no_such_op'; known: "),
+        (("explain", "no_such_op"), "no op 'no_such_op'; `python -m baracuda_py ops` lists them"),
         ((*RMS_NORM[:2], "batch_shape"), "'batch_shape' is not field=value"),
         ((*RMS_NORM[:2], "rows=3"), "the fields are batch_shape, normalized_shape, eps"),
         ((*RMS_NORM[:2], "element=float32"), "the fields are batch_shape, normalized_shape, eps"),
@@ -135,6 +139,56 @@ def test_unknown_options_exit_with_usage(capsys: pytest.CaptureFixture[str], arg
         main(list(argv))
     assert exit.value.code == 2
     assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("warmm",), "no command 'warmm'; did you mean warm?"),
+        (("Explain", "rms_norm"), "no command 'Explain'; did you mean explain"),
+        (("zzz",), "no command 'zzz'; there are env, ops, explain, warm, cache, tune, bench, doctor, replay"),
+        (("env", "--jsn"), "env does not take --jsn; did you mean --json?"),
+        (("warm", "--archs"), "warm does not take --archs; did you mean --arch?"),
+        (("--versoin",), "does not take --versoin"),
+    ],
+)
+def test_a_slip_names_what_was_meant(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], says: str) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(list(argv))
+    assert exit.value.code == 2 and says in capsys.readouterr().err
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(["--version"])
+    assert exit.value.code == 0 and capsys.readouterr().out == f"baracuda_py {bc.__version__}\n"
+
+
+@pytest.mark.parametrize("device", [(), ("--device", "9.0"), ("--device", "cpu")])
+def test_explain_without_a_problem(capsys: pytest.CaptureFixture[str], device: tuple[str, ...]) -> None:
+    """What a problem is made of, one that may be copied, and the rows."""
+    status, out, err = call(capsys, "explain", "rms_norm", *device)
+    assert status == 0 and not err
+    lines = out.splitlines()
+    assert lines[0].startswith("norm.rms_norm: a problem has batch_shape, normalized_shape, element; ")
+    assert "eps=1e-06" in lines[0]
+    assert lines[1].startswith("for example: python -m baracuda_py explain rms_norm batch_shape=")
+    assert lines[-1].split()[:3] == ["numpy", "any", "numpy"] and lines[-2].split()[0] == "rows"
+
+
+@pytest.mark.parametrize("plan", registry.plans().values(), ids=lambda plan: plan.op)
+def test_every_example_is_explained(capsys: pytest.CaptureFixture[str], plan: type[Plan]) -> None:
+    command = example(plan)
+    status, out, err = call(capsys, *shlex.split(command)[3:], "--device", "9.0")
+    assert status == 0 and " taken " in out, f"{command}: {err}"
+    assert len(command) < 500
+
+
+def test_a_problem_that_lacks_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = call(capsys, *RMS_NORM[:3])
+    assert status == 1 and not out and err.count("\n") == 1
+    assert "norm.rms_norm also needs normalized_shape, element; the fields are batch_shape, normal" in err
+    assert "For example: python -m baracuda_py explain rms_norm batch_shape=" in err
 
 
 def test_warm_then_cache(capsys: pytest.CaptureFixture[str], cache: Path) -> None:

@@ -146,6 +146,13 @@ def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(registry.plan(op), "run", broken)
     status, out, _ = call(capsys, "doctor", *CPU)
     assert status == 1 and f"FAILED  {op}" in out and "RuntimeError: broken here" in out
+    status, out, _ = call(capsys, "doctor", *CPU, "--json")
+    found = json.loads(out)
+    assert status == 1 and found["failed"] == 1 and {"baracuda_py", "driver", "nvrtc", "device"} <= set(found)
+    wrong = [one for one in found["ops"] if not one["ok"]]
+    assert wrong == [{"op": op, "ok": False, "error": "RuntimeError: broken here"}]
+    assert len(found["ops"]) == len(families)
+    assert all({"op", "ok", "first_ms", "then_us", "sku"} == set(one) for one in found["ops"] if one["ok"])
 
 
 @pytest.mark.parametrize(

@@ -69,13 +69,13 @@ def test_a_kind_and_json(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (("warm", "flash_spda"), "did you mean flash_sdpa"),
         (("ops", "norms"), "did you mean norm"),
-        (("ops", "qqqqqq"), "no op 'qqqqqq'; known: "),
+        (("ops", "qqqqqq"), "no op 'qqqqqq'; `python -m baracuda_py ops` lists them"),
     ],
 )
 def test_an_unknown_op_lists_near_ones(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], says: str) -> None:
     status, out, err = call(capsys, *argv)
     assert status == 1 and not out and err.startswith("error: ") and err.count("\n") == 1
-    assert says in err and "; known: attention.alibi, " in err
+    assert says in err and len(err) < 200
 
 
 def test_a_bare_call_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,9 +13,9 @@ from scripts import ROOT, tool
 
 import baracuda_py
 from baracuda_py._exports import EXPORTS
-from baracuda_py.core import registry
+from baracuda_py.core import config, registry
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OPS = "op,shape,us,rate,unit,fraction,peer,peer_us"
 ATTENTION = "direction,head_dim,length,mask,heads,variant,us,tflops,flash,cudnn,vs_flash"
 
@@ -114,7 +114,7 @@ def check_links(path: Path, text: str, made: set[Path]) -> None:
         to = Path(os.path.normpath(path.parent / target))
         assert to.exists() or to in made, link
         if anchor:
-            headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+            headings = re.findall(r"^#+ (.*)$", to.read_text() if target and to.exists() else text, re.MULTILINE)
             assert anchor in {heading.lower().replace(" ", "-").replace(".", "") for heading in headings}, link
 
 
@@ -166,3 +166,10 @@ def test_every_named_formula_has_an_entry(pages: dict[str, str]) -> None:
     assert "squareplus" in named
     for name in named:
         assert f"## {name}\n" in text and getattr(baracuda_py, name).text in text
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_settings_have_values_that_they_take(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in re.findall(r"\b(BARACUDA_[A-Z_]+)=([\w./~-]+)", path.read_text()):
+        monkeypatch.setenv(name, value)
+        config.get(name)

@@ -19,13 +19,13 @@ sys.path.insert(0, str(ROOT / "tools"))
 import changelog  # noqa: E402
 import ops_reference  # noqa: E402
 
-ADDED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
+ADDED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
 PLOTS = "benchmarks/results"
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Pages that stand at the root of the repository, those that are made, and the plots of what was measured."""
-    made = {"contributing.md": (ROOT / "CONTRIBUTING.md").read_text(), "changelog.md": changelog.current()}
+    made = {name: (ROOT / source).read_text() for name, source in ADDED.items()} | {"changelog.md": changelog.current()}
     for name, text in (made | ops_reference.pages()).items():
         files.append(File.generated(config, name, content=text))
     for plot in sorted((ROOT / PLOTS).glob("*.png")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from typing import Any
 
@@ -26,29 +27,46 @@ _FACTS = ("baracuda_py", "python", "cupy", "driver", "devices", "nvrtc", "header
 def options(parser: argparse.ArgumentParser) -> None:
     """The command line."""
     parser.add_argument("--device", help="cpu or cuda:N (default: CUDA where there is one)")
+    parser.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the findings; 1 where an op failed."""
-    facts = environment()
-    for name in _FACTS:
-        value = facts[name]
-        print(f"{name:<12} {'; '.join(map(str, value)) if isinstance(value, list) else value}")
+    facts = {name: value for name, value in environment().items() if name in _FACTS}
     device = in_use(resolve_device(device_of(options.device)))
-    print(f"{'device':<12} {device} ({device.name})\n")
+    facts["device"] = f"{device} ({device.name})"
+    if not options.json:
+        for name, value in facts.items():
+            print(f"{name:<12} {'; '.join(map(str, value)) if isinstance(value, list) else value}")
+        print()
     plans = chosen()
-    lines, failed = [], 0
+    found = []
     with Progress(len(plans), "doctor") as step:
         for plan in plans:
-            try:
-                lines.append(f"ok      {plan.op:<32} {smoke(plan, device)}")
-            except Exception as error:  # whatever is broken is what the report is for
-                failed += 1
-                lines.append(f"FAILED  {plan.op:<32} {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            found.append(_checked(plan, device))
             step(plan.op)
-    print("\n".join(lines))
+    failed = sum(not one["ok"] for one in found)
+    if options.json:
+        print(json.dumps({**facts, "ops": found, "failed": failed}, indent=2))
+        return 1 if failed else 0
+    for one in found:
+        said = (
+            f"first {one['first_ms']:8.1f} ms, then {one['then_us']:8.1f} us  {one['sku']}"
+            if one["ok"]
+            else one["error"]
+        )
+        print(f"{'ok' if one['ok'] else 'FAILED':<7} {one['op']:<32} {said}")
     print(f"{len(plans) - failed} of {len(plans)} families work on {device}")
     return 1 if failed else 0
+
+
+def _checked(plan: type[Plan], device: Any) -> dict[str, Any]:
+    """What a smoke run found: whatever is broken is what the report is for."""
+    try:
+        return {"op": plan.op, "ok": True, **smoke(plan, device)}
+    except Exception as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return {"op": plan.op, "ok": False, "error": said}
 
 
 def chosen() -> list[type[Plan]]:
@@ -61,8 +79,8 @@ def chosen() -> list[type[Plan]]:
     return list(found.values())
 
 
-def smoke(plan: type[Plan], device: Any) -> str:
-    """Run a small problem and compare it with the NumPy backend's result; raises where that differs."""
+def smoke(plan: type[Plan], device: Any) -> dict[str, Any]:
+    """The times of a small problem, whose result is the NumPy backend's; raises where it is not."""
     kind = next(iter(plan.kinds or (None,)))
     served = [e for v in plan.variants if v.kinds is None or kind in v.kinds for e in v.elements_for(kind)]
     element = ElementKind.F32 if ElementKind.F32 in served else served[0]
@@ -72,7 +90,8 @@ def smoke(plan: type[Plan], device: Any) -> str:
     for name, value in expected.items():
         for one, other in zip(_list(value), _list(found[name]), strict=True):
             _compare(name, one, other)
-    return f"first {first * 1e3:8.1f} ms, then {again * 1e6:8.1f} us  {plan.select(desc, device=device).sku}"
+    sku = str(plan.select(desc, device=device).sku)
+    return {"first_ms": round(first * 1e3, 1), "then_us": round(again * 1e6, 1), "sku": sku}
 
 
 def _problem(plan: type[Plan], element: ElementKind, kind: Any) -> tuple[Any, dict[str, Any], frozenset[str]]:

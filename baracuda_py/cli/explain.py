@@ -6,6 +6,7 @@ import argparse
 import ast
 import dataclasses
 import re
+import shlex
 from typing import Any
 
 from ..core.args import arrays_of, scalars_of
@@ -15,6 +16,7 @@ from ..core.errors import BaracudaError
 from ..core.plan import Plan
 from ..core.solving import solve
 from ..core.tensor import TensorRef, addressable, dense_strides
+from ..testing.draw import SeededDraw
 from .names import plan_of
 
 SAYS = "the dispatch table of an op for a problem, with each row's verdict"
@@ -35,6 +37,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the table."""
     plan = plan_of(options.op)
+    if not options.fields and (needed := _needed(plan)):
+        print(_of_nothing(plan, needed))
+        return 0
     device = device_of(options.device)
     fields, arrays = {}, {}
     names = {spec.name for spec in arrays_of(plan.args)}
@@ -69,7 +74,10 @@ def descriptor(plan: type[Plan], fields: dict[str, Any]) -> Any:
     try:
         return plan.descriptor(**fields)
     except TypeError as error:
-        raise BaracudaError(f"{error}; the fields are {_fields(plan)}") from None
+        missing = [name for name in _needed(plan) if name not in fields]
+        known = all(name in {f.name for f in dataclasses.fields(plan.descriptor)} for name in fields)
+        said = f"{plan.op} also needs {', '.join(missing)}" if missing and known else error
+        raise BaracudaError(f"{said}; the fields are {_fields(plan)}. For example: {example(plan)}") from None
 
 
 def _of_fields(plan: type[Plan], fields: dict[str, Any], device: Any) -> str:
@@ -78,6 +86,53 @@ def _of_fields(plan: type[Plan], fields: dict[str, Any], device: Any) -> str:
 
 def _fields(plan: Any) -> str:
     return ", ".join(f.name for f in dataclasses.fields(plan.descriptor))
+
+
+def _needed(plan: Any) -> list[str]:
+    """The fields without which there is no problem."""
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(plan.descriptor)
+    return [f.name for f in fields if f.default is missing and f.default_factory is missing]
+
+
+def example(plan: Any) -> str:
+    """A command that explains a problem of the plan: one that is measured, else one that tests draw."""
+    if plan.benchmarks:
+        fields = plan.benchmarks[0].fields
+    else:
+        kind = next(iter(plan.kinds or (None,)))
+        served = next(v for v in plan.table() if v.kinds is None or kind in v.kinds).elements_for(kind)
+        desc = plan.case(SeededDraw(0, served[0], kind))
+        defaults = {f.name: f.default for f in dataclasses.fields(desc)}
+        fields = {name: getattr(desc, name) for name in defaults if getattr(desc, name) != defaults[name]}
+    words = [f"{name}={_text(value)}" for name, value in fields.items()]
+    return f"python -m baracuda_py explain {plan.op.partition('.')[2]} {' '.join(map(shlex.quote, words))}"
+
+
+def _text(value: Any) -> str:
+    """A field's value as `value_of` reads it."""
+    if isinstance(value, (tuple, list)):
+        if len(value) > 2 and isinstance(value[0], (tuple, list)) and len(set(value)) == 1:
+            value = value[:2]  # tensors of a step, all alike
+        inner = ",".join(map(str, value))
+        plain = len(value) > 1 and all(type(one) is int for one in value)
+        return inner if plain else f"({inner},)" if value else "()"
+    return str(getattr(value, "value", value))
+
+
+def _of_nothing(plan: Any, needed: list[str]) -> str:
+    """What may be asked: the fields, an example, and the rows."""
+    told = {f.name: f.default for f in dataclasses.fields(plan.descriptor) if f.name not in needed}
+    more = ", ".join(f"{name}={value}" for name, value in told.items() if value is not dataclasses.MISSING)
+    lines = [
+        f"{plan.op}: a problem has {', '.join(needed)}" + (f"; as they are if not given: {more}" if more else ""),
+        f"for example: {example(plan)}",
+        "with --device, such as 9.0 or cpu, of another device. The rows, of which the first that takes a call runs it:",
+    ]
+    for row in plan.table():
+        elements = dict.fromkeys(str(e) for kind in plan.kinds or (None,) for e in row.elements_for(kind))
+        lines.append(f"  {row.name:<20} {row.design.value:<6} {row.backend.value:<8} {' '.join(elements)}")
+    return "\n".join(lines)
 
 
 def _of_arrays(plan: type[Plan], texts: dict[str, str], fields: dict[str, Any], device: Any) -> str:

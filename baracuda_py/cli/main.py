@@ -13,7 +13,9 @@ import os
 import sys
 from typing import Any, TextIO
 
+from .. import __version__
 from ..core.errors import BaracudaError
+from ..core.keywords import near
 from . import bench, cache, doctor, env, explain, ops, replay, tune, warm
 
 COMMANDS = (env, ops, explain, warm, cache, tune, bench, doctor, replay)
@@ -88,12 +90,18 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
         description="Fused ML ops as plans over raw CUDA.",
         epilog="exit status: 0, 1 on failure, 2 on wrong use",
     )
+    parser.add_argument("--version", action="version", version=f"baracuda_py {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for module in COMMANDS:
-        name = module.__name__.rpartition(".")[2]
+    names = [module.__name__.rpartition(".")[2] for module in COMMANDS]
+    first = next((word for word in (sys.argv[1:] if argv is None else argv) if not word.startswith("-")), names[0])
+    if first not in names:
+        parser.error(f"no command {first!r}; {_meant(first, names)}")
+    takes: dict[str, list[str]] = {}
+    for name, module in zip(names, COMMANDS, strict=True):
         made = commands.add_parser(name, help=module.SAYS, description=module.SAYS)
         module.options(made)
         made.set_defaults(run=module.run)
+        takes[name] = [text for action in made._actions for text in action.option_strings]
     options, rest = parser.parse_known_args(argv)
     if options.command is None and not rest:
         parser.print_help(sys.stderr)
@@ -101,8 +109,15 @@ def parsed(argv: list[str] | None) -> argparse.Namespace:
     if rest and options.command == "explain" and not any(item.startswith("-") for item in rest):
         options.fields += rest  # fields after an option, which argparse leaves over
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        hint = _meant(rest[0], takes.get(options.command, []))
+        parser.error(f"{options.command or ''} does not take {' '.join(rest)}; {hint}".strip())
     return options
+
+
+def _meant(word: str, known: list[str]) -> str:
+    """What a word may be a slip of; else all that there is."""
+    found = near(word.lower(), known)
+    return f"did you mean {' or '.join(found)}?" if found else f"there are {', '.join(known)}"
 
 
 def _command(argv: list[str] | None) -> int:

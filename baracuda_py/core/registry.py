@@ -40,7 +40,7 @@ def plan(name: str) -> type[Plan]:
         if name in (key, cls.op, cls.op.partition(".")[2]):
             return cls
     raise InvalidProblemError(
-        f"no op {name!r}{_meant(name)}; known: {', '.join(dict.fromkeys(cls.op for cls in known.values()))}"
+        f"no op {name!r}{_meant(name) or '; `python -m baracuda_py ops` lists them, `ops --search WORD` finds some'}"
     )
 
 
@@ -67,7 +67,9 @@ def _meant(name: str) -> str:
     of_kind = [f"{cls.op} kind={name}" for cls in plans().values() if name in _kinds(cls)]
     of_family = [cls.op for cls in plans().values() if name == cls.op.partition(".")[0]]
     if of_kind or of_family:
-        return f"; did you mean {' or '.join(dict.fromkeys(of_kind or of_family))}?"
+        found = list(dict.fromkeys(of_kind or of_family))
+        rest = f" (`python -m baracuda_py ops {name}` lists {len(found)})" if len(found) > 3 else ""
+        return f"; did you mean {' or '.join(found[:3])}?{rest}"
     words: dict[str, str] = {}
     for key, cls in plans().items():
         group, _, short = cls.op.partition(".")

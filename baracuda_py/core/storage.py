@@ -13,7 +13,9 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from . import config
 
@@ -101,10 +103,11 @@ def make_folder(folder: Path) -> None:
         os.chmod(folder, 0o700)
 
 
-def read_file(path: Path) -> tuple[bytes, os.stat_result]:
-    """A regular file's bytes and status; ValueError where it is none, is not ours, or is larger than any of ours."""
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[tuple[BinaryIO, os.stat_result]]:
+    """A regular file to read, and its status; ValueError where it is none, is not ours, or others may write it."""
     handle = os.open(path, _READ)
-    try:
+    with open(handle, "rb") as file:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("it is no regular file")
@@ -112,12 +115,15 @@ def read_file(path: Path) -> tuple[bytes, os.stat_result]:
             raise ValueError(f"it belongs to user {found.st_uid}")
         if _shared(found):
             raise ValueError(f"others may write it (mode {stat.S_IMODE(found.st_mode):04o})")
+        yield file, found
+
+
+def read_file(path: Path) -> tuple[bytes, os.stat_result]:
+    """A file of ours as bytes, and its status; ValueError where `opened` raises it or it is larger than any of ours."""
+    with opened(path) as (file, found):
         if found.st_size > MAX_BYTES:
             raise ValueError(f"it is of {found.st_size} bytes")
-        with open(handle, "rb", closefd=False) as file:
-            return file.read(MAX_BYTES), found
-    finally:
-        os.close(handle)
+        return file.read(MAX_BYTES), found
 
 
 def write_file(path: Path, data: bytes, durable: bool = True, private: bool = True) -> None:

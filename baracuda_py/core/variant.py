@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from .device import Device
 from .element import FLOATS, ElementKind
 from .error_bound import ErrorBound, Exact, Forward, PerOutput
+from .errors import BaracudaError
 from .params import Params, constants
 from .sku import ArchSku, BackendKind, PrecisionGuarantee
 from .tensor import View
@@ -248,6 +249,16 @@ class Variant:
             for values in itertools.product(*axes.values()):
                 instance = self.instance(op, element, kind, kernel, dict(zip(axes, values, strict=True)))
                 yield self.unit(instance), instance
+
+    def launched(self, op: str, element: ElementKind, kind: Any, step: Step) -> tuple[Unit, Instance]:
+        """The kernel that a step launches, and the unit that compiles it."""
+        kernel = self.kernel(step.kernel)
+        declared = kernel.axes_for(element)
+        chosen = {name: step.axes[name] for name in declared}
+        instance = self.instance(op, element, kind, kernel, chosen)
+        if any(value not in declared[name] for name, value in chosen.items()):
+            raise BaracudaError(f"{instance.symbol} is not an instance of {kernel.name}: its geometry chose {chosen}")
+        return self.unit(instance), instance
 
     def unit(self, instance: Instance) -> Unit:
         """The unit that compiles an instance."""

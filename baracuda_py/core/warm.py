@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import registry
+from .args import Args
 from .checked import shown, whole
 from .element import ElementKind
 from .errors import CompileError, InvalidProblemError
@@ -15,7 +16,7 @@ from .execution import runner_for
 from .plan import Plan
 from .sku import ArchSku
 from .unit import Cubin, Unit
-from .variant import Instance, Variant
+from .variant import Instance, Step, Variant
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,15 @@ def jobs(plans: Iterable[type[Plan]] | None = None) -> Iterator[Job]:
                     if variant.serves(kind, element):
                         for unit, instance in variant.units(plan.op, element, kind):
                             yield Job(plan, variant, kind, element, unit, instance)
+
+
+def jobs_of(plan: Plan, args: Args) -> Iterator[Job]:
+    """The units of the kernels that a plan launches for one call; what a library does needs none."""
+    variant, geometry, _ = plan.plan_layout(args)
+    for step in geometry.steps:
+        if isinstance(step, Step):
+            unit, instance = variant.launched(plan.op, plan.desc.element, plan.kind, step)
+            yield Job(type(plan), variant, plan.kind, plan.desc.element, unit, instance)
 
 
 def serves_target(design: ArchSku, target: str) -> bool:
@@ -87,10 +97,22 @@ def warm(
         if serves_target(job.variant.design, target)
     ]
 
+    return compiled(wanted, workers, progress)
+
+
+def compiled(
+    wanted: Iterable[tuple[Job, str]],
+    workers: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> list[tuple[Job, str, Cubin | CompileError]]:
+    """Each job with its target and its cubin or error, in order; a unit of several jobs is compiled once."""
+    asked = list(wanted)
+    units = {(job.unit, target): None for job, target in asked}
+
     def report(done: int, total: int, unit: Unit, target: str, result: object) -> None:
         if progress is not None:
             progress(done, total, f"{unit.name} {target}")
 
     runner: Any = runner_for("cuda")
-    results = runner.compile_many([(job.unit, target) for job, target in wanted], workers=workers, progress=report)
-    return [(job, target, result) for (job, target), result in zip(wanted, results, strict=True)]
+    results = dict(zip(units, runner.compile_many(list(units), workers=workers, progress=report), strict=True))
+    return [(job, target, results[job.unit, target]) for job, target in asked]

@@ -80,7 +80,7 @@ class Cache:
             return None
         try:
             data, found = read_file(path)
-            cubin = _unpack(key, path, data)
+            cubin = unpack(key, path, data)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, RecursionError) as error:
@@ -113,6 +113,32 @@ class Cache:
         write_file(path, data)
         self._keep_cap(cap, len(entry.source) + len(data))
         return path
+
+    def entries(self) -> list[str]:
+        """The keys of the entries on disk, in order."""
+        return sorted(path.stem for path, _ in self._files() if path == self._path(path.stem, "cubin"))
+
+    def entry(self, key: str) -> bytes | None:
+        """An entry's bytes as they are on disk; None where it is missing or damaged."""
+        path = self._path(key, "cubin")
+        if not self._trusted(path.parent):
+            return None
+        try:
+            data, _ = read_file(path)
+            unpack(key, path, data)
+        except (OSError, ValueError, RecursionError):
+            return None
+        return data
+
+    def adopt(self, key: str, data: bytes) -> bool:
+        """Publish an entry's bytes, which `unpack` has verified; whether it was missing. OSError where it cannot be."""
+        if self.entry(key) is not None:
+            return False
+        path = self._path(key, "cubin")
+        self._make(path.parent)
+        write_file(path, data)
+        self._keep_cap(config.get("BARACUDA_CACHE_MAX_BYTES"), len(data))
+        return True
 
     def _write_held(self) -> None:
         """Write what is held in memory, where the folder may take it by now: a full disk does not stay full."""
@@ -292,7 +318,7 @@ def _pack(key: str, cubin: Cubin, facts: dict[str, Any]) -> bytes:
     return cubin.image + meta + _FOOTER.pack(len(meta), _digest(key, cubin.image, meta), _MARK)
 
 
-def _unpack(key: str, path: Path, data: bytes) -> Cubin:
+def unpack(key: str, path: Path | None, data: bytes) -> Cubin:
     """An entry's bytes as a Cubin; ValueError where anything about them is not as `_pack` writes it."""
     size = len(data) - _FOOTER.size
     if size < 0:

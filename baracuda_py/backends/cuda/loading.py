@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...core.errors import BaracudaError
 from ...core.memo import keep
 from ...core.plan import Plan
 from ...core.variant import Step, Variant
@@ -32,10 +31,5 @@ def _key(plan: Plan, variant: Variant, step: Step) -> tuple[Any, ...]:
 
 
 def _wanted(plan: Plan, variant: Variant, step: Step) -> Wanted:
-    kernel, element = variant.kernel(step.kernel), plan.desc.element
-    declared = kernel.axes_for(element)
-    chosen = {name: step.axes[name] for name in declared}
-    instance = variant.instance(plan.op, element, plan.kind, kernel, chosen)
-    if any(value not in declared[name] for name, value in chosen.items()):
-        raise BaracudaError(f"{instance.symbol} is not an instance of {kernel.name}: its geometry chose {chosen}")
-    return Wanted(variant.unit(instance), instance.symbol, step.smem)
+    unit, instance = variant.launched(plan.op, plan.desc.element, plan.kind, step)
+    return Wanted(unit, instance.symbol, step.smem)
