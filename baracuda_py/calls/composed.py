@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from ..core import registry
 from ..interop.dynamo import opaque
-from ..interop.torch_rules import transformed
-from .interpreters import Composed, recorder
+from ..interop.torch_rules import autocasting, transformed
+from .interpreters import Composed, autocast_function, recorder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,6 +36,8 @@ def composed(
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
+            if autocasting():
+                return autocast_function(call, args, given)
             found = recorder((*args, *given.values()) if given else args)
             if found is not None:
                 try:

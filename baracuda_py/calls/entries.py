@@ -15,7 +15,8 @@ from ..core.keywords import known_only, unexpected
 from ..core.one_device import check_one_device
 from ..core.signatures import completed
 from ..interop.dynamo import opaque
-from .interpreters import Symbols, arriving, interpreting, symbol_of
+from ..interop.torch_rules import autocasting
+from .interpreters import Symbols, arriving, autocast_function, interpreting, symbol_of
 from .misfits import raise_explained
 from .rehearsal import rehearse
 from .streams import keyed
@@ -46,6 +47,8 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
     def mark(function: F) -> F:
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
+            if autocasting():
+                return autocast_function(named, args, given)
             args, given, interpreter = arriving(args, given)
             if interpreter is not None:
                 with interpreting(interpreter):

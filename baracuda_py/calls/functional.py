@@ -23,9 +23,10 @@ from ..core.outputs import channels_last
 from ..core.plan import Plan
 from ..core.signatures import NAMES, may_serve, returned, taken
 from ..interop.jax_arrays import staged
+from ..interop.torch_rules import autocasting
 from .call import UNSET, Call, Entry, Overload
 from .entries import marked
-from .interpreters import claimed, innermost, recorded, serve
+from .interpreters import autocast, claimed, innermost, recorded, serve
 from .streams import keyed, stream_of
 
 _OPTIONS = ("out", "stream", "preference")
@@ -116,6 +117,7 @@ def functional(
     lines = [
         f"def {name}({', '.join(head)}, *, {', '.join(keywords)}):",
         *seeding,
+        f"    if AUTOCASTING(): return AUTOCAST(CALL(ENTRY, {facts}))",
         # Nothing of a call without operands tells:
         *([] if required else [f"    if {arriving}: return SERVE(CALL(ENTRY, {facts}))"]),
         "    try:",
@@ -146,7 +148,8 @@ def functional(
         flags=frozenset(flags),
     )  # fmt: skip
     names: dict[str, Any] = {
-        **NAMES, "RAW": raw, "CHECK": check, "ENTRY": entry, "CACHE": entry.cache, "CALL": Call, "CLAIMED": claimed,
+        **NAMES, "AUTOCASTING": autocasting, "AUTOCAST": autocast,
+        "RAW": raw, "CHECK": check, "ENTRY": entry, "CACHE": entry.cache, "CALL": Call, "CLAIMED": claimed,
         "SERVE": serve, "RECORD": recorded, "RECORDED": RecordedError, "INNERMOST": innermost, "STAGED": staged,
         "KEYED": keyed, "STREAM": stream_of, "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET,
         "ORDINAL": ordinal, "MISS": MISS, "TYPES": _types, "LAST": channels_last, "UNEXPECTED": unexpected,

@@ -109,6 +109,16 @@ def arriving(
     return *settled_call(args, given), interpreter_of("torch")
 
 
+def autocast(call: Call) -> Any:
+    """The result of a call under torch.autocast, which casts the operands as its rule for the op says."""
+    return import_module("baracuda_py.torch.autocast").cast_call(call)
+
+
+def autocast_function(function: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """The same for a function written by hand."""
+    return import_module("baracuda_py.torch.autocast").cast_function(function, args, given)
+
+
 def recorded(call: Call) -> Any:
     """What autograd or a transformation makes of a call that was refused for it."""
     return interpreter_of("torch").serve(call)

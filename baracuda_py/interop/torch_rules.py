@@ -49,6 +49,12 @@ def modes() -> bool:
     return torch is not None and bool(torch._C._len_torch_dispatch_stack())
 
 
+def autocasting() -> bool:
+    """Whether torch.autocast is on here, for any device."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch._C._is_any_autocast_enabled()
+
+
 def settled(value: Any) -> Any:
     """A number or attribute without torch's symbols of numbers, which become the numbers that they stand for."""
     torch = sys.modules["torch"]

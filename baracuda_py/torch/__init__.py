@@ -1,9 +1,8 @@
 """The functional layer at home in torch: the same names and signatures, under autograd and torch.compile.
 
 `baracuda_py.torch.rms_norm(x, weight)` is `baracuda_py.rms_norm` for tensors: its gradient is the op's own backward
-kernel, under `torch.autocast` operands are cast as torch casts those of its own ops, and under `torch.compile` it is
-one op of the graph, `torch.ops.baracuda.rms_norm`. Importing this package imports torch; importing `baracuda_py` does
-not.
+kernel, and under `torch.compile` it is one op of the graph, `torch.ops.baracuda.rms_norm`. Importing
+this package imports torch; importing `baracuda_py` does not.
 """
 
 from __future__ import annotations

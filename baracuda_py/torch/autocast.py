@@ -7,11 +7,14 @@ A page may say `autocast`; otherwise the family does, and kinds of a table that 
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+from collections.abc import Collection, Mapping
 from itertools import zip_longest
 from typing import Any
 
-from ..core.args import arrays_of
+from ..calls.call import Call
+from ..core.args import arrays_of, scalars_of
 from ..core.memo import memo
 from .untyped import torch
 
@@ -25,43 +28,58 @@ KINDS = dict.fromkeys(  # torch's list for CUDA, by the names of kinds
 
 def rule_of(plan: Any, kind: Any = None) -> str:
     """The rule of a plan, of one kind of it; "" where autocast leaves operands alone."""
-    if not isinstance(plan, type):  # a formula
-        return "widest"
-    if any(spec.role == "inout" for spec in arrays_of(plan.args)):  # type: ignore[attr-defined]
+    if any(spec.role == "inout" for spec in arrays_of(plan.args)):
         return ""
     said = getattr(plan, "autocast", "")
-    family = str(plan.op).partition(".")[0]  # type: ignore[attr-defined]
-    return said or FAMILIES.get(family) or KINDS.get(getattr(kind, "value", ""), "widest")
+    family = str(plan.op).partition(".")[0]
+    return said or FAMILIES.get(family) or KINDS.get(str(getattr(kind, "value", kind)), "widest")
+
+
+def cast_call(call: Call) -> Any:
+    """The result of a call, and of what it calls without a further cast."""
+    plan, kind = call.entry.plan, call.entry.fixed.get("kind", call.attributes.get("kind"))
+    own = {s.name for s in arrays_of(plan.args) if s.element not in _SHARED}
+    arrays = _cast_to_rule(rule_of(plan, kind), call.arrays, own)
+    with torch._C._DisableAutocast():
+        return call.entry.function(**dataclasses.replace(call, arrays=arrays).keywords)
+
+
+def cast_function(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """The result of a function written by hand, and of what it calls without a further cast."""
+    names, own = _parameters(function)
+    places = [*zip_longest(names[: len(args)], args, fillvalue=names[-1] if names else "")]
+    named = {(name, at): value for at, (name, value) in enumerate((*places, *given.items()))}
+    apart = {key for key in named if key[0] in own}
+    held = list(_cast_to_rule(rule_of(function.plan, function.fixed.get("kind")), named, apart).values())
+    with torch._C._DisableAutocast():
+        return function(*held[: len(args)], **dict(zip(given, held[len(args) :], strict=True)))
+
+
+_SHARED = ("element", "first")  # the elements that operands must have in common
 
 
 @memo()
 def _parameters(function: Any) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The names of a function's positional parameters, and those whose operands have an element of their own."""
+    """The names of a function's positional parameters, and those that are cast by no rule: numbers, outputs, and
+    operands that have an element of their own."""
     shown = inspect.signature(function).parameters.values()
     names = tuple(p.name for p in shown if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL))
-    plan = function.plan
-    specs = arrays_of(plan.args) if isinstance(plan, type) else ()  # type: ignore[attr-defined]
-    return names, frozenset(s.name for s in specs if s.element not in ("element", "first"))
+    own = {s.local for s in arrays_of(function.plan.args) if s.element not in _SHARED}
+    return names, frozenset({"out", *own, *(s.local for s in scalars_of(function.plan.args))})
 
 
-def cast_operands(
-    function: Any, args: tuple[Any, ...], given: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call's arguments with its float tensors in the dtype that the op's rule asks for."""
-    rule = rule_of(function.plan, getattr(function, "fixed", {}).get("kind"))
-    names, own = _parameters(function)
-    named = [*zip_longest(names[: len(args)], args, fillvalue=names[-1]), *given.items()]
-    grouped = [t for n, v in named if n not in own and n != "out" for t in _floats(v)]
+def _cast_to_rule(rule: str, named: Mapping[Any, Any], own: Collection[Any]) -> Mapping[Any, Any]:
+    """The values by their names, its float tensors in the dtype that a rule asks for, but for those of `own`."""
+    grouped = [t for name, value in named.items() if name not in own for t in _floats(value)]
     if not rule or not grouped or not torch.is_autocast_enabled(grouped[0].device.type):
-        return args, given
+        return named
     if rule == "lower":
         goal = torch.get_autocast_dtype(grouped[0].device.type)
     elif rule == "float32" or len({t.dtype for t in grouped}) > 1:
         goal = torch.float32
     else:
-        return args, given
-    held = [v if n in own or n == "out" else _cast(v, goal) for n, v in named]
-    return tuple(held[: len(args)]), dict(zip(given, held[len(args) :], strict=True))
+        return named
+    return {name: value if name in own else _cast(value, goal) for name, value in named.items()}
 
 
 def _eligible(value: Any) -> bool:

@@ -80,7 +80,7 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
         facts = {n: value for n, value in job.facts.items() if n not in ("out", "stream")}
         facts |= {"y": saved[-1]} if job.result else {}
         dy = dy.resolve_conj().resolve_neg()
-        with torch.no_grad():
+        with torch.no_grad(), torch._C._DisableAutocast():
             made = job.backward(dy, **given, **facts)
         found = dict(zip(job.operands, made if isinstance(made, tuple) else (made,), strict=True))
         if torch.is_grad_enabled() and (grown := [t for t in (dy, *saved) if t.requires_grad]):

@@ -12,11 +12,10 @@ from ..calls.interpreters import interpreting
 from ..core.one_device import is_array
 from ..interop.dynamo import opaque
 from ..interop.torch_rules import settled_call
-from .autocast import cast_operands
 from .routing import RECORD
 from .untyped import torch
 
-_modes, _autocast = torch._C._len_torch_dispatch_stack, torch._C._is_any_autocast_enabled
+_modes = torch._C._len_torch_dispatch_stack
 
 
 def mirrored(name: str) -> Any:
@@ -33,8 +32,6 @@ def _wrapped(name: str, function: Any) -> Any:
     def call(*args: Any, **given: Any) -> Any:
         if placed and not any(map(is_array, (*args, *given.values()))):
             given["like"] = torch.empty(())  # on torch's default device
-        if _autocast():
-            args, given = cast_operands(function, args, given)
         if _modes():  # which see ops, not what these do to memory
             args, given = settled_call(args, given)
             with interpreting(RECORD):

@@ -93,7 +93,8 @@ class Operation:
 
         def run(arrays: Mapping[str, Any], scalars: Mapping[str, Any], **options: Any) -> dict[str, Any]:
             operands = {place[name]: value for name, value in (*arrays.items(), *scalars.items())}
-            made = function(**operands, **given, **options)
+            with torch._C._DisableAutocast():  # which cast the operands, if at all, before the op was called
+                made = function(**operands, **given, **options)
             return dict(zip(names, made if len(names) > 1 else (made,), strict=False))
 
         return run

@@ -233,7 +233,8 @@ class AdamStepPlan(Plan):
     The moments are used as they are kept: where g² is below their range v is 0, and with eps = 0 the quotient is m / 0,
     an infinity, or NaN where m is 0 too; where it is beyond their range v is inf and p stays. torch's rule.
     `grad_scale` is the clip factor of `global_norm`, the inverse of a loss scale, or their product; -1 maximises.
-    Weight decay is one number a plan: call twice for matrices and vectors. amsgrad is not offered.
+    Weight decay is one number a plan: call twice for matrices and vectors. amsgrad is not offered;
+    `baracuda_py.torch.optim.AdamW` has it.
     """
 
     op = "optimizer.adam_step"
