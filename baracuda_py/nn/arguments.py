@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arrays import read
 from ..core.checked import shown
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError
@@ -15,7 +16,8 @@ from ..ops.elementwise.binary_numbers import NUMBERS
 from ..ops.elementwise.cast import cast
 from ..ops.layout.creation import full
 from ..ops.layout.made import from_host
-from .promotion import common_kind
+from ..ops.layout.views import contiguous
+from .promotion import common_kind, wrapped
 
 Passed = dict[str, Any]
 
@@ -72,6 +74,56 @@ def _axes(passed: Passed) -> None:
         passed["correction"] = 1
 
 
+def _softmax(passed: Passed) -> None:
+    """Without an axis it is the first of no, one or three axes, else the second."""
+    if passed.get("axis") is None:
+        passed["axis"] = 0 if len(shape_of(passed["x"], "input")) in (0, 1, 3) else 1
+
+
+def _no_axes(passed: Passed) -> None:
+    """An array without axes has one by torch's count, which changes nothing."""
+    axis = passed.get("axis")
+    if isinstance(axis, (list, tuple)) and axis and not shape_of(passed["x"], "input") and set(axis) <= {0, -1}:
+        passed["axis"] = ()
+
+
+def _rows(name: str) -> Callable[[Passed], None]:
+    """All elements are seen as one row, which elements that lie otherwise are copied to."""
+
+    def mend(passed: Passed) -> None:
+        if passed.get("axis") is None and name in passed and type(passed[name]) not in NUMBERS:
+            passed[name] = contiguous(passed[name])
+
+    return mend
+
+
+def _except(passed: Passed) -> None:
+    """The norm of all elements is that but for the axis -1."""
+    if passed.get("axis") == -1:
+        passed["axis"] = None
+
+
+def _observations(passed: Passed) -> None:
+    """A number is one observation of a variable."""
+    if not shape_of(passed["x"], "input"):
+        passed["x"] = with_axis(passed["x"], 0, "input")
+
+
+def as_held(value: Any, kind: ElementKind) -> Any:
+    """A number as elements of a kind hold it: cut to a whole one, or to its truth."""
+    if type(value) not in NUMBERS or kind.is_inexact:
+        return value
+    return bool(value) if kind is ElementKind.BOOL else wrapped(int(value), kind)
+
+
+def _filled(passed: Passed) -> None:
+    """The dtype that is asked for, or the input's, decides, not the number."""
+    kind = passed.get("element")
+    kind = read(passed["x"], "input").element if kind is None and "x" in passed else kind
+    if kind is not None:
+        passed["value"] = as_held(passed["value"], ElementKind.of(kind))
+
+
 def _norm(passed: Passed) -> None:
     """The norm of Frobenius is that of order 2 of all elements."""
     _axes(passed)
@@ -123,25 +175,36 @@ def _as_arrays(*names: str) -> Callable[[Passed], None]:
     return mend
 
 
+def _members(passed: Passed) -> None:
+    _as_arrays("x", "test_elements")(passed)
+    _rows("test_elements")(passed)
+
+
 _POOLS = [f"{kind}{n}d" for kind in ("max_pool", "avg_pool", "lp_pool", "max_unpool") for n in (1, 2, 3)]
 _POOLS += [f"max_pool{n}d_with_indices" for n in (1, 2, 3)]
 _ADAPTIVE = [f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)]
 _ADAPTIVE += [f"adaptive_max_pool{n}d_with_indices" for n in (1, 2, 3)]
 _REDUCTIONS = (
     "sum", "nansum", "mean", "nanmean", "amax", "amin", "var", "std", "var_mean", "std_mean", "count_nonzero",
-    "frobenius_norm",
+    "frobenius_norm", "logsumexp",
 )  # fmt: skip
 MENDED: dict[str, Callable[[Passed], None]] = {
     **dict.fromkeys(_POOLS, _stride),
     **dict.fromkeys(_ADAPTIVE, _extents),
     **dict.fromkeys(_REDUCTIONS, _axes),
     **dict.fromkeys(("cat", "concat", "concatenate"), _parts),
+    **dict.fromkeys(("softmax", "log_softmax", "softmin"), _softmax),
+    **dict.fromkeys(("flip", "squeeze"), _no_axes),
+    **dict.fromkeys(("median", "nanmedian", "quantile", "nanquantile"), _rows("x")),
+    **dict.fromkeys(("cov", "corrcoef"), _observations),
+    **dict.fromkeys(("full", "full_like"), _filled),
     "arange": _steps,
     "norm": _norm,
+    "norm_except_dim": _except,
     "index_select": _index,
     "ctc_loss": _lengths,
     "searchsorted": _as_arrays("sorted_sequence", "values"),
     "bucketize": _as_arrays("x", "boundaries"),
-    "isin": _as_arrays("x", "test_elements"),
+    "isin": _members,
 }
 """Function → what is done with its arguments, by our names."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core.arrays import read
+from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..core.views import broadcast, shape_of
 from ..ops.layout.creation import full
+from ..ops.layout.views import contiguous
 from .arguments import host_array
 from .spelling import bc, own, spelled
 
@@ -71,6 +74,7 @@ def _different(name: str, input: Any, inverse: bool, counts: bool, dim: Any, mor
     """The different elements; the inverse, which is as long as the input, is not cut."""
     if "axis" in more:
         dim = more.pop("axis")
+    input = contiguous(input) if dim is None else input  # which is seen as a row
     made = bc(name)(input, return_inverse=inverse, return_counts=counts, axis=dim, **more)
     if more:
         return made
@@ -164,4 +168,6 @@ def where(condition: Any, input: Any = None, other: Any = None, **more: Any) -> 
     input, other = (
         full((), one, "complex64", like=condition) if isinstance(one, complex) else one for one in (input, other)
     )
+    if read(condition, "condition").element is ElementKind.U8:
+        condition = bc("cast")(condition, "bool")
     return spelled("where")(condition, input, other, **more)

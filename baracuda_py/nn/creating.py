@@ -78,6 +78,6 @@ def _torch(name: str) -> Any:
     return torch
 
 
-def as_element(made: Any, dtype: Any) -> Any:
-    """What was made, in a dtype that its function does not take."""
-    return made if dtype is None else cast(made, dtype)
+def as_element(made: Any, dtype: Any, out: Any) -> Any:
+    """What was made, in a dtype, or written over an array, that its function does not take."""
+    return made if dtype is None and out is None else cast(made, out.dtype if dtype is None else dtype, out=out)

@@ -10,6 +10,7 @@ from ..core.errors import InvalidProblemError
 from ..core.tensor import broadcast_shape
 from ..core.views import broadcast, shape_of
 from ..ops.elementwise.binary_numbers import NUMBERS
+from .arguments import as_held
 from .promotion import brought_together
 from .spelling import bc, own
 
@@ -105,9 +106,9 @@ def polar(abs: Any, angle: Any, **more: Any) -> Any:
 @own
 def fill(input: Any, value: Any) -> Any:
     """An array like the input of one value (torch.fill); `baracuda_py.fill` writes to its operand."""
-    if type(value) in NUMBERS:
-        return bc("full_like")(input, value)
     found = read(input, "input")
+    if type(value) in NUMBERS:
+        return bc("full_like")(input, as_held(value, found.element))
     return bc("clone")(broadcast(bc("cast")(value, found.element), found.shape, "value"))
 
 

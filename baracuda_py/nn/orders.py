@@ -46,6 +46,10 @@ unravel_index: indices:x shape:dims
 segment_reduce: data reduce lengths indices offsets axis unsafe initial
 layer_norm: input normalized_shape weight bias eps
 batch_norm: input running_mean running_var weight bias training momentum eps
+batch_norm_stats: input eps
+batch_norm_elemt: input weight bias mean invstd:rstd eps
+batch_norm_backward_reduce: grad_out:dy input mean invstd:rstd
+batch_norm_backward_elemt: grad_out:dy input mean invstd:rstd weight sum_dy sum_dy_xmu:sum_dy_xhat count
 native_batch_norm: input weight bias running_mean running_var training momentum eps
 local_response_norm: input size alpha beta k
 group_norm: input num_groups weight bias eps
@@ -154,6 +158,9 @@ reshape: input *shape:*shape
 unfold_copy: input dimension:axis size step
 vander: x N:n increasing
 fill: input value
+ravel resolve_conj resolve_neg t view_as_complex: input
+view_as_real: input:z
+choose_qparams_optimized: input numel n_bins ratio bit_width
 tril triu diag: input diagonal
 diagflat: input offset
 diagonal diagonal_copy diag_embed: input offset dim1:axis1 dim2:axis2
@@ -215,15 +222,16 @@ ORDERS = {
 WORDS = {
     "dim": "axis", "dims": "axis", "keepdim": "keepdims", "input": "x", "self": "input", "other": "b",
     "target": "targets", "sections": "indices_or_sections", "indices": "indices_or_sections",
-    "tensor_indices_or_sections": "indices_or_sections", "element": "elements", "test_element": "test_elements",
+    "tensor_indices_or_sections": "indices_or_sections", "train": "training", "out_dtype": "out_element",
+    "element": "elements", "test_element": "test_elements",
 }  # fmt: skip
 """PyTorch's words for ours, or for another of its own, where a function has that."""
 
 IGNORED = ("sparse", "sparse_grad", "implicit", "generator")
 """What is refused but as it is by default."""
 
-HELD = ("stable", "sorted", "assume_unique", "compute_mode", "unsafe", "_stacklevel")
-"""What is so here whether it is asked for or not, or makes no difference."""
+HELD = ("stable", "sorted", "assume_unique", "compute_mode", "unsafe", "_stacklevel", "eps")
+"""Words of a row that are so here whether they are asked for or not, or that make no difference."""
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "alpha_dropout": {"training": False},

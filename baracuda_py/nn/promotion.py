@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core.arrays import read
-from ..core.element import ALL, ElementKind
+from ..core.element import ALL, UNSIGNED, ElementKind
 from ..core.errors import BaracudaError
 from ..interop.packages import package_name
 from ..ops.elementwise.binary_numbers import NUMBERS, promoted
@@ -118,4 +118,12 @@ def _outranked(higher: ElementKind | None, lower: ElementKind | None) -> Element
 def _cast(value: Any, kind: ElementKind) -> Any:
     if isinstance(value, (list, tuple)):
         return [_cast(one, kind) for one in value]
-    return value if type(value) in NUMBERS or read(value).element is kind else cast(value, kind)
+    if type(value) in NUMBERS:
+        return wrapped(value, kind)
+    return value if read(value).element is kind else cast(value, kind)
+
+
+def wrapped(value: Any, kind: ElementKind) -> Any:
+    """A number that meets unsigned integers: of a negative one what is congruent to it, as in torch."""
+    most = kind.limits.max if kind in UNSIGNED else 0
+    return value + int(most) + 1 if isinstance(value, int) and -most <= value < 0 else value

@@ -124,6 +124,7 @@ class _Spelling:
         named = {word: plain(value) for word, value in {**self._by_word(args, given), **given}.items()}
         inplace = named.pop("inplace", False)
         finish = self._placed(named)
+        into = named.pop("out", None) if self.name in MADE and "out" not in self.shown else None
         dtype = None if "dtype" in self.ours else named.pop("dtype", None)
         if self.legacy:
             reduction_of(named)
@@ -142,7 +143,8 @@ class _Spelling:
             made = self.function(*lead, **passed)
         else:
             made = _narrowed(self.function, ElementKind.of(dtype), **passed)
-        made = creating.as_element(made, dtype) if self.name in MADE else made
+        if self.name in MADE:
+            made = creating.as_element(made, dtype, into)
         if self.name in LOSSES and passed.get("out") is None:
             made = like_input(made, passed[self.lead])
         return finish(results(self.name, made))
@@ -197,7 +199,9 @@ class _Spelling:
             key = self.ours.get(word) or self._known(word)
             if key not in self.shown and word in VALUES:
                 key, value = VALUES[word][0], VALUES[word][1](value)
-            if key not in self.shown and (word in HELD or (word in IGNORED and not value)):
+            if key not in self.shown and word in self.words and (word in HELD or value is None):
+                continue
+            if key not in self.shown and word in IGNORED and not value:
                 continue
             if key not in self.shown:
                 raise unknown_keywords(self.name, [word], dict.fromkeys([*self.words, *self.shown]))
