@@ -1,265 +1,240 @@
-"""How PyTorch calls a function: the order of its parameters, and their names → ours."""
+"""A function of this package as PyTorch calls it."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from importlib import import_module
+from typing import Any, TypeVar
 
+import numpy as np
+
+from .._exports import EXPORTS
 from ..core.arrays import read
-from ..core.checked import shown as quoted
-from ..core.element import ElementKind
+from ..core.element import HALVES, ElementKind
 from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
+from ..interop.dynamo import opaque
 from ..ops.elementwise.cast import cast
 from ..ops.reduce.reduce_kinds import total
-
-# Functions: PyTorch's parameters in its order, "word:ours" where the word is not in WORDS. Others take their operands.
-_ORDERS = """
-softmax log_softmax softmin: input dim dtype
-gumbel_softmax: logits:x tau hard eps dim
-cumsum cumprod cummax cummin logcumsumexp count_nonzero: input dim
-sum prod mean nansum nanmean amax amin all any argmax argmin logsumexp aminmax: input dim keepdim
-var std var_mean std_mean: input dim unbiased keepdim
-norm: input p dim keepdim
-normalize: input p dim eps
-cosine_similarity: x1 x2 dim eps
-pairwise_distance: x1 x2 p eps keepdim
-cdist: x1 x2 p
-renorm: input p dim maxnorm
-diff: input n dim prepend append
-trace: input
-gather: input dim index
-index_select: input dim index:indices
-scatter scatter_add: input dim index src
-embedding: input:indices weight padding_idx max_norm norm_type scale_grad_by_freq sparse
-embedding_bag: input:indices weight offsets max_norm norm_type scale_grad_by_freq mode sparse per_sample_weights \
-include_last_offset padding_idx
-index_add: input dim index source:src alpha
-index_copy: input dim index source:src
-index_fill: input dim index value
-index_reduce: input dim index source:src reduce include_self
-take_along_dim: input indices dim
-masked_scatter: input mask source
-index_put: input indices:key values accumulate
-put: input index:indices source:values accumulate
-unravel_index: indices:x shape:dims
-layer_norm: input normalized_shape weight bias eps
-batch_norm: input running_mean running_var weight bias training momentum eps
-native_batch_norm: input weight bias running_mean running_var training momentum eps
-local_response_norm: input size alpha beta k
-group_norm: input num_groups weight bias eps
-instance_norm: input running_mean running_var weight bias use_input_stats momentum eps
-cross_entropy: input:logits target:targets weight size_average ignore_index reduce reduction label_smoothing
-linear_cross_entropy: input linear_weight:weight target linear_bias:bias weight:class_weight
-mse_loss l1_loss: input target size_average reduce reduction weight
-smooth_l1_loss: input target size_average reduce reduction beta
-huber_loss: input target reduction delta weight
-binary_cross_entropy: input target weight size_average reduce reduction
-binary_cross_entropy_with_logits: input target weight size_average reduce reduction pos_weight
-poisson_nll_loss: input target log_input full size_average eps reduce reduction
-gaussian_nll_loss: input target var full eps reduction
-hinge_embedding_loss: input target margin size_average reduce reduction
-soft_margin_loss: input target size_average reduce reduction
-margin_ranking_loss: input1:x input2:other target margin size_average reduce reduction
-nll_loss: input target weight size_average ignore_index reduce reduction
-multi_margin_loss: input target p margin weight size_average reduce reduction
-multilabel_margin_loss: input target:labels size_average reduce reduction
-multilabel_soft_margin_loss: input target:hits weight size_average reduce reduction
-cosine_embedding_loss: input1:x input2:other target margin size_average reduce reduction
-triplet_margin_loss: anchor:x positive negative margin p eps swap size_average reduce reduction
-triplet_margin_with_distance_loss: anchor:x positive negative
-ctc_loss: log_probs targets input_lengths target_lengths blank reduction zero_infinity
-elu celu: input alpha inplace
-leaky_relu: input negative_slope inplace
-hardtanh: input min_val max_val inplace
-hardshrink softshrink: input lambd
-softplus: input beta threshold
-threshold: input threshold value inplace
-relu relu6 selu silu mish hardswish hardsigmoid: input inplace
-dropout alpha_dropout feature_dropout feature_alpha_dropout: input p training inplace
-glu: input:gate dim
-prelu: input weight
-logit: input eps
-nan_to_num: input nan posinf neginf
-round: input decimals
-polygamma: n input
-clamp clip: input min max
-clamp_min: input min
-clamp_max: input max
-lerp: input:a end:b weight
-pow float_power: input:a exponent:b
-heaviside: input:a values:b
-where: condition input:a other:b
-masked_fill: input mask value
-addcmul addcdiv: input:a tensor1:b tensor2:c value
-addmm: input:c mat1:a mat2:b
-baddbmm: input:c batch1:a batch2:b
-addmv: input:c mat:a vec:b
-addbmm: input:c batch1:a batch2:b
-addr: input:c vec1:a vec2:b
-outer ger: input:a vec2:b
-kron: input:a other:b
-tensordot: a b dims:axes
-matrix_power: input:a n
-bilinear: input1:a input2:b weight bias
-mm bmm: input:a mat2:b
-mv: input:a vec:b
-dot: input:a tensor:b
-grouped_mm: mat_a:a mat_b:b offs:offsets bias
-linear: input weight bias
-isclose allclose: input:a other:b rtol atol equal_nan
-dist: input:a other:b p
-max_pool1d max_pool2d max_pool3d: input kernel_size stride padding dilation ceil_mode return_indices
-avg_pool1d avg_pool2d avg_pool3d: input kernel_size stride padding ceil_mode count_include_pad divisor_override
-lp_pool1d lp_pool2d lp_pool3d: input norm_type kernel_size stride ceil_mode
-adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d: input output_size
-adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d: input output_size return_indices
-max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices: input kernel_size stride padding dilation \
-ceil_mode
-adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices: input output_size
-max_unpool1d max_unpool2d max_unpool3d: input indices kernel_size stride padding output_size
-pad: input pad mode value
-fold: input output_size kernel_size dilation padding stride
-pixel_shuffle: input upscale_factor
-pixel_unshuffle: input downscale_factor
-channel_shuffle native_channel_shuffle: input groups
-one_hot: tensor:index num_classes:classes
-cat concat concatenate stack: tensors:xs dim
-hstack vstack dstack column_stack row_stack: tensors:xs
-split: tensor:x split_size_or_sections:split_size dim
-split_with_sizes: input split_sizes:sizes dim
-chunk: input chunks dim
-unbind unbind_copy squeeze unsqueeze: input dim
-tensor_split: input indices_or_sections dim
-hsplit vsplit dsplit: input indices_or_sections
-flatten: input start_dim:start_axis end_dim:end_axis
-unflatten: input dim sizes:shape
-movedim moveaxis: input source destination
-swapaxes: input axis0:first axis1:second
-swapdims: input dim0:first dim1:second
-narrow narrow_copy: input dim start length
-flip: input dims
-roll: input shifts dims
-rot90: input k dims:axes
-tile: input dims:reps
-repeat_interleave: input repeats dim output_size:total
-expand_copy: input size:sizes
-tril triu diag: input diagonal
-diagflat: input offset
-diagonal diagonal_copy diag_embed: input offset dim1:axis1 dim2:axis2
-diagonal_scatter: input src offset dim1:axis1 dim2:axis2
-slice_copy: input dim start end:stop step
-slice_scatter: input src dim start end:stop step
-select_scatter: input src dim index
-as_strided as_strided_copy: input size stride storage_offset
-as_strided_scatter: input src size stride storage_offset
-combinations: input r with_replacement
-tril_indices triu_indices: row:n col:m offset:k
-arange: start end:stop step dtype:element
-linspace: start end:stop steps:num dtype:element
-logspace: start end:stop steps:num base dtype:element
-eye: n m dtype:element
-zeros ones empty rand randn: size:shape dtype:element
-full: size:shape fill_value:value dtype:element
-full_like: input fill_value:value dtype:element
-zeros_like ones_like empty_like rand_like randn_like: input dtype:element
-randint: low high size:shape dtype:element
-randint_like: input low high dtype:element
-randperm: n dtype:element
-bernoulli: input:p
-poisson: input:rate
-binomial: count prob:p
-normal: mean:loc std:scale size:shape
-multinomial: input:probs num_samples replacement
-scatter_reduce: input dim index src reduce include_self
-masked_select: input mask
-sort argsort: input dim descending stable
-topk: input k dim largest sorted
-kthvalue: input k dim keepdim
-median nanmedian mode: input dim keepdim
-quantile nanquantile: input q dim keepdim interpolation
-unique: input sorted return_inverse return_counts dim
-unique_consecutive: input return_inverse return_counts dim
-searchsorted: sorted_sequence input:values out_int32 right side sorter
-bucketize: input boundaries out_int32 right
-histc: input bins min max
-histogram histogramdd: input bins range weight density
-bincount: input weights length
-isin: elements:x test_elements assume_unique invert
-multi_head_attention_forward: query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v \
-add_zero_attn dropout_p out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask \
-use_separate_proj_weight q_proj_weight k_proj_weight v_proj_weight static_k static_v average_attn_weights is_causal
-dropout1d dropout2d dropout3d: input p training inplace
-native_dropout: input p train:training
-rrelu: input lower upper training inplace
-"""
-ORDERS = {
-    name: tuple(words.split())
-    for names, _, words in (line.partition(":") for line in _ORDERS.strip().splitlines())
-    for name in names.split()
-}
-WORDS = {"dim": "axis", "dims": "axis", "keepdim": "keepdims", "input": "x", "other": "b", "target": "targets"}
-_IGNORED = ("size_average", "reduce", "_stacklevel", "sparse", "generator")
-_HELD = ("stable", "sorted", "assume_unique")  # what is so here whether it is asked for or not
-_MADE: dict[str, tuple[str, Callable[[Any], Any]]] = {  # PyTorch's word → ours, and what its value is there
-    "unbiased": ("correction", int),
-    "out_int32": ("index_element", lambda narrow: "int32" if narrow else "int64"),
-    "side": ("right", lambda side: _side(side)),
-}
-_DEFAULTS = {"alpha_dropout": {"training": False}, "feature_alpha_dropout": {"training": False}}
+from . import creating
+from .arguments import MENDED, VALUES, reduction_of
+from .orders import DEFAULTS, HELD, IGNORED, LIKE, LOSSES, MADE, ORDERS, RESULTS, WORDS
+from .promotion import brought_together
 
 
-def variadic(function: Callable[..., Any]) -> bool:
-    """Whether it takes any number of operands: they have no names that PyTorch could have others for."""
-    return any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
+def bc(name: str) -> Callable[..., Any]:
+    """A function of this package."""
+    return getattr(import_module("baracuda_py"), name)  # type: ignore[no-any-return]
 
 
-def spelled(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def has_spelling(name: str) -> bool:
+    """Whether a public name is a function that PyTorch calls otherwise."""
+    function = bc(name) if name in EXPORTS else None
+    if function is None or isinstance(function, type):
+        return False
+    return name in ORDERS or (hasattr(function, "plan") and not _variadic(function))
+
+
+@cache
+def spelled(name: str) -> Callable[..., Any]:
     """The function as PyTorch calls it; this package's own keywords are taken, too.
 
-    `inplace=True` writes the result over the input; `dtype=` casts the input first, where there is one, and a total of
-    integers, which is of 64 bits here, to that dtype.
+    Operands of several dtypes are cast as torch casts them (`promotion`). `inplace=True` writes the result over the
+    input; `dtype=` casts the input first, where there is one, and a total of integers, which is of 64 bits here, to
+    that dtype.
     """
-    shown = inspect.signature(function).parameters
-    order = ORDERS.get(name) or _default(shown)
-    pairs = [word.partition(":")[::2] for word in order]
-    ours = {word: named or _ours(word, shown) for word, named in pairs}
-    led = (word for word, _ in pairs if word in ("input", "x1", "condition") or ours[word] in ("x", "a"))
-    lead = ours[next(led, pairs[0][0])] if pairs else ""
+    function = bc(name)
+    spelling = _Spelling(name, function)
 
-    def call(*args: Any, inplace: bool = False, **given: Any) -> Any:
-        if len(args) > len(pairs):
-            raise InvalidProblemError(f"{name}() takes {len(pairs)} positional arguments, {len(args)} were given")
-        named = {word: value for (word, _), value in zip(pairs, args, strict=False)}
-        if twice := [word for word in named if word in given]:
-            raise InvalidProblemError(f"{name}() has {twice[0]} twice")
-        inplace = named.pop("inplace", inplace)
-        dtype = None if "dtype" in ours else given.pop("dtype", None)
-        passed: dict[str, Any] = dict(_DEFAULTS.get(name, {}))
-        for word, value in {**named, **given}.items():
-            key = ours.get(word) or _ours(word, shown)
-            if key not in shown and word in _MADE:
-                key, value = _MADE[word][0], _MADE[word][1](value)
-            if key not in shown and (word in _HELD or (word in _IGNORED and not value)):
-                continue
-            if key not in shown:
-                raise unknown_keywords(name, [word], [*(word for word, _ in pairs), *shown])
-            passed[key] = value
-        if dtype is not None:
-            passed[lead] = cast(passed[lead], dtype)
-        if inplace:
-            passed["out"] = passed[lead]
-        if dtype is None or total(ElementKind.of(dtype)) is ElementKind.of(dtype):
-            return function(**passed)
-        return _narrowed(function, ElementKind.of(dtype), **passed)
+    def call(*args: Any, **given: Any) -> Any:
+        return spelling(*args, **given)
 
     call.__name__ = call.__qualname__ = name
     first = str.partition(function.__doc__ or "", "\n\n")[0]
     call.__doc__ = f"{first}\n\nSpelled as in PyTorch; see `baracuda_py.{function.__name__}`."
     call.__wrapped__ = function  # type: ignore[attr-defined]
-    call.__signature__ = _signature(pairs, ours, shown)  # type: ignore[attr-defined]
-    return call
+    call.__signature__ = spelling.signature  # type: ignore[attr-defined]
+    return opaque(call)
+
+
+def plain(value: Any) -> Any:
+    """A number of NumPy as Python's, in tuples and lists, too; all else as it is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple) and any(isinstance(one, (np.generic, tuple, list)) for one in value):
+        return tuple([plain(one) for one in value])
+    return [plain(one) for one in value] if type(value) is list else value
+
+
+def results(name: str, value: Any) -> Any:
+    """Several results with the names that they have in torch, where these are told."""
+    made = RESULTS.get(name)
+    if made is None or not isinstance(value, tuple) or len(value) != len(made._fields):
+        return value
+    return made(*value)
+
+
+def like_input(made: Any, input: Any) -> Any:
+    """A loss in the dtype of its input of 16-bit floats, which our functions give in float32."""
+    kind = read(input, "input").element if hasattr(made, "dtype") else None
+    return cast(made, kind) if kind in HALVES and read(made, "loss").element is ElementKind.F32 else made
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def own(function: F) -> F:
+    """Marks a function written by hand as PyTorch calls it: NumPy's numbers are plain ones, results have names.
+
+    torch.compile has each call in its graph as it is.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        made = function(*[plain(one) for one in args], **{word: plain(one) for word, one in given.items()})
+        return results(function.__name__, made)
+
+    return opaque(call)  # type: ignore[return-value]
+
+
+def _variadic(function: Callable[..., Any]) -> bool:
+    """Whether it takes any number of operands: they have no names that PyTorch could have others for."""
+    return any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
+
+
+class _Spelling:
+    """What a function is called, and what PyTorch's words for its parameters are."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.name, self.function = name, function
+        self.shown = inspect.signature(function).parameters
+        pairs = [word.partition(":")[::2] for word in ORDERS.get(name) or _default(self.shown)]
+        self.rest = next((i for i, (word, _) in enumerate(pairs) if word[0] == "*"), None)
+        self.spread = next((named[1:] for _, named in pairs if named[:1] == "*"), "")
+        pairs = [(word.lstrip("*"), named.lstrip("*")) for word, named in pairs]
+        self.words = [word for word, _ in pairs]
+        self.ours = {word: named or self._known(word) for word, named in pairs}
+        led = (word for word in self.words if word in ("input", "x1", "condition") or self.ours[word] in ("x", "a"))
+        self.lead = self.ours[next(led, self.words[0])] if pairs else ""
+        self.legacy = "size_average" in self.words
+
+    def __call__(self, /, *args: Any, **given: Any) -> Any:
+        named = {word: plain(value) for word, value in {**self._by_word(args, given), **given}.items()}
+        inplace = named.pop("inplace", False)
+        finish = self._placed(named)
+        into = named.pop("out", None) if self.name in MADE and "out" not in self.shown else None
+        dtype = None if "dtype" in self.ours else named.pop("dtype", None)
+        if self.legacy:
+            reduction_of(named)
+        passed = {**DEFAULTS.get(self.name, {}), **self._ours(named)}
+        if mend := MENDED.get(self.name):
+            mend(passed)
+        over = passed.get(self.lead)
+        if dtype is not None and self.name not in MADE:
+            passed[self.lead] = cast(passed[self.lead], dtype)
+        passed = dict(brought_together(self.name, passed))
+        if inplace:
+            passed["out"] = over
+        rest = passed.pop(self.spread, ()) if self.spread else ()
+        lead = (passed.pop(self.lead), *rest) if self.spread else ()
+        if dtype is None or self.name in MADE or total(ElementKind.of(dtype)) is ElementKind.of(dtype):
+            made = self.function(*lead, **passed)
+        else:
+            made = _narrowed(self.function, ElementKind.of(dtype), **passed)
+        if self.name in MADE:
+            made = creating.as_element(made, dtype, into)
+        if self.name in LOSSES and passed.get("out") is None:
+            made = like_input(made, passed[self.lead])
+        return finish(results(self.name, made))
+
+    def _by_word(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments given by position."""
+        at = self.rest
+        if at is not None and len(args) > at and not isinstance(args[at], (list, tuple)):
+            args = (*args[:at], args[at:])
+        if len(args) > len(self.words):
+            raise InvalidProblemError(
+                f"{self.name}() takes {len(self.words)} positional arguments, {len(args)} were given"
+            )
+        named = dict(zip(self.words, args, strict=False))
+        if "unbiased" in self.words and type(named.get("dim")) is bool:  # the form without axes
+            named["unbiased"] = named.pop("dim")
+        if "_stacklevel" in self.words and not isinstance(named.get("_stacklevel", 0), int):  # torch.softmax has none
+            named["dtype"] = named.pop("_stacklevel")
+        if twice := [word for word in named if word in given]:
+            raise InvalidProblemError(f"{self.name}() has {twice[0]} twice")
+        return named
+
+    def _placed(self, named: dict[str, Any]) -> Callable[[Any], Any]:
+        """What is to be done with the result, by the words that tell where it is and how it lies in memory."""
+        if self.name not in MADE and self.name not in LIKE and self.name != "clone":
+            self._seeded(named)
+            return lambda made: made
+        finish = creating.taken(self.name, named)
+        if self.name in LIKE:
+            word = next((w for w in ("input", self.lead) if w in named), None)
+            if word is not None:
+                named[word] = creating.moved(self.name, named[word], named.pop("device", None))
+        elif self.name in MADE:
+            creating.place(self.name, named)
+        self._seeded(named)
+        return finish
+
+    def _seeded(self, named: dict[str, Any]) -> None:
+        """The seed that a generator of torch gives."""
+        if "seed" not in self.shown or named.get("seed") is not None:
+            return
+        if named.get("generator") is not None:
+            like = named.get("like", next(iter(named.values())))
+            named["seed"] = creating.drawn(self.name, named.pop("generator"), like)
+        elif self.name in MADE and not any(hasattr(value, "shape") for value in named.values()) and "key" not in named:
+            raise InvalidProblemError(f"{self.name}: seed is None; give a stream by seed=, or device= for torch's own")
+
+    def _ours(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by our names."""
+        passed: dict[str, Any] = {}
+        for word, value in named.items():
+            key = self.ours.get(word) or self._known(word)
+            if key not in self.shown and word in VALUES:
+                key, value = VALUES[word][0], VALUES[word][1](value)
+            if key not in self.shown and word in self.words and (word in HELD or value is None):
+                continue
+            if key not in self.shown and word in IGNORED and not value:
+                continue
+            if key not in self.shown:
+                raise unknown_keywords(self.name, [word], dict.fromkeys([*self.words, *self.shown]))
+            passed[key] = value
+        return passed
+
+    def _known(self, word: str) -> str:
+        """Our name for a word of PyTorch's."""
+        if word in self.shown:
+            return word
+        meant = WORDS.get(word, word)
+        named: dict[str, str] = getattr(self, "ours", {})  # which are being found at first
+        return named.get(meant, meant)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """PyTorch's parameters, then our keywords that it has not."""
+        parameters, optional = [], False
+        for word in self.words:
+            one = self.shown.get(self.ours[word])
+            default = inspect.Parameter.empty if one is None else one.default
+            optional = optional or default is not inspect.Parameter.empty or one is None
+            default = None if optional and default is inspect.Parameter.empty else default
+            annotation = "Any" if one is None else one.annotation
+            parameters.append(
+                inspect.Parameter(word, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+            )
+        taken = {*self.ours.values(), *self.words}
+        for name, one in self.shown.items():
+            if name not in taken:
+                default = None if one.default is one.empty else one.default
+                parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=default))
+        return inspect.Signature(parameters)
 
 
 def _narrowed(function: Callable[..., Any], kind: ElementKind, out: Any = None, **passed: Any) -> Any:
@@ -270,41 +245,9 @@ def _narrowed(function: Callable[..., Any], kind: ElementKind, out: Any = None, 
     return cast(y, kind, out=out, **{n: passed[n] for n in ("stream", "preference") if n in passed})
 
 
-def _side(side: Any) -> bool:
-    """Whether a side is the right one."""
-    if side not in ("left", "right", None):
-        raise InvalidProblemError(f'side must be "left" or "right", got {quoted(side)}')
-    return bool(side == "right")
-
-
 def _default(shown: Any) -> tuple[str, ...]:
     """The operands of a function that is in no row: one is `input`, a second `other`."""
     names = [n for n, p in shown.items() if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
     if names == ["x"]:
         return ("input",)
     return ("input:a", "other:b") if names == ["a", "b"] else tuple(names)
-
-
-def _ours(word: str, shown: Any) -> str:
-    """Our name for a word of PyTorch's."""
-    return word if word in shown else WORDS.get(word, word)
-
-
-def _signature(pairs: Any, ours: dict[str, str], shown: Any) -> inspect.Signature:
-    """PyTorch's parameters, then our keywords that it has not."""
-    parameters, optional = [], False
-    for word, _ in pairs:
-        one = shown.get(ours[word])
-        default = inspect.Parameter.empty if one is None else one.default
-        optional = optional or default is not inspect.Parameter.empty or one is None
-        default = None if optional and default is inspect.Parameter.empty else default
-        annotation = "Any" if one is None else one.annotation
-        parameters.append(
-            inspect.Parameter(word, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
-        )
-    taken = {*ours.values(), *(word for word, _ in pairs)}
-    for name, one in shown.items():
-        if name not in taken:
-            default = None if one.default is one.empty else one.default
-            parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=default))
-    return inspect.Signature(parameters)

@@ -93,6 +93,8 @@ def promoted(x: ElementKind, y: ElementKind) -> ElementKind:
     first, second = sorted((x, y), key=lambda e: (e.is_complex, e.is_float, rank[e.is_integer], e.bits), reverse=True)
     if first in HALVES and second in HALVES:
         return ElementKind.F32
+    if first.is_complex and ElementKind.F64 in (first.part, second.part):
+        return ElementKind.C128
     if first.is_float or first.is_complex or not second.is_integer:
         return first
     signed = [e for e in (first, second) if str(e).startswith("int")]
