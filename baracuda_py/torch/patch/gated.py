@@ -6,6 +6,7 @@ from typing import Any
 
 import baracuda_py.torch as bct
 
+from ..untyped import torch
 from .piece import Forward, Piece, plain
 
 # Classes of transformers.activations, and of torch.nn where it has one → our names.
@@ -24,21 +25,23 @@ def activation_of(function: Any) -> str | None:
     return name
 
 
-def _refusal(attribute: str) -> Any:
+def known_activation(attribute: str) -> Any:
+    """The refusal of a module whose activation, the attribute of that name, has no unit here."""
+
     def refusal(module: Any) -> str | None:
         function = getattr(module, attribute, None)
         if activation_of(function) is None:
-            return f"its activation {type(function).__name__} has no gated unit here"
+            return f"its activation {type(function).__name__} has no unit here"
         return None
 
     return refusal
 
 
-def gated(gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj", act: str = "act_fn") -> Piece:
-    """down(act(gate x) · (up x)); the layers are the attributes of these names.
+def gated(gate: str = "gate_proj", up: str = "up_proj", then: str = "down_proj", act: str = "act_fn") -> Piece:
+    """act(gate x) · (up x), and what comes after it; the layers are the attributes of these names.
 
     Layers that are more than their weight (adapters, quantised or sharded weights, hooks) are called, and what joins
-    them is one launch.
+    them is one launch. then: names of the layers that follow, in their order.
     """
 
     def make(original: Forward) -> Forward:
@@ -48,42 +51,63 @@ def gated(gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj",
                 y = bct.gated_linear(x, first.weight, second.weight, first.bias, second.bias, activation=name)
             else:
                 y = getattr(bct, GATES[str(name)])(first(x), second(x))
-            return getattr(self, down)(y)
+            return _onwards(self, then, y)
 
         return forward
 
-    return Piece(f"gated({gate}, {up}, {down}, {act})", make, _refusal(act))
+    return Piece(f"gated({gate}, {up}, {then}, {act})", make, known_activation(act))
 
 
-def packed(gate_up: str = "gate_up_proj", down: str = "down_proj", act: str = "activation_fn") -> Piece:
-    """down(act(gate) · up) where one layer gives both halves, the gate's first (Phi-3, GLM)."""
+def packed(gate_up: str = "gate_up_proj", then: str = "down_proj", act: str = "activation_fn") -> Piece:
+    """act(gate) · up where one layer gives both halves, the gate's first (Phi-3, GLM), and what comes after it."""
 
     def make(original: Forward) -> Forward:
-        def forward(self: Any, hidden_states: Any) -> Any:
+        def forward(self: Any, x: Any) -> Any:
             both, name = getattr(self, gate_up), activation_of(getattr(self, act))
             if plain(both):
-                y = bct.linear_swiglu(hidden_states, both.weight, both.bias, activation=name)
+                y = bct.linear_swiglu(x, both.weight, both.bias, activation=name)
             else:
-                y = getattr(bct, GATES[str(name)])(*both(hidden_states).chunk(2, dim=-1))
-            return getattr(self, down)(y)
+                y = getattr(bct, GATES[str(name)])(*both(x).chunk(2, dim=-1))
+            return _onwards(self, then, y)
 
         return forward
 
-    return Piece(f"packed({gate_up}, {down}, {act})", make, _refusal(act))
+    return Piece(f"packed({gate_up}, {then}, {act})", make, known_activation(act))
 
 
-def dense(first: str, second: str, act: str) -> Piece:
-    """second(act(first x)), the activation where the first product is made (GPT-NeoX, Phi, ViT)."""
+def dense(first: str, then: str, act: str) -> Piece:
+    """act(first x), the activation where the product is made, and what comes after it (GPT-NeoX, Phi, BERT).
+
+    A layer whose class is transformers' Conv1D has its weight the other way round (GPT-2).
+    """
 
     def make(original: Forward) -> Forward:
-        def forward(self: Any, hidden_states: Any) -> Any:
+        def forward(self: Any, x: Any) -> Any:
             layer, name = getattr(self, first), activation_of(getattr(self, act))
             if plain(layer):
-                y = bct.linear(hidden_states, layer.weight, layer.bias, activation=name)
+                y = bct.linear(x, layer.weight, layer.bias, activation=name)
+            elif _turned(layer):
+                y = bct.linear(x, layer.weight.t(), layer.bias, activation=name)
             else:
-                y = getattr(bct, str(name))(layer(hidden_states))
-            return getattr(self, second)(y)
+                y = getattr(bct, str(name))(layer(x))
+            return _onwards(self, then, y)
 
         return forward
 
-    return Piece(f"dense({first}, {second}, {act})", make, _refusal(act))
+    return Piece(f"dense({first}, {then}, {act})", make, known_activation(act))
+
+
+def _turned(layer: Any) -> bool:
+    from transformers.pytorch_utils import Conv1D
+
+    return plain(layer, Conv1D)
+
+
+def _onwards(self: Any, then: str, y: Any) -> Any:
+    """The layers of these names, one after the other; T5's wo, which may be kept in float32, takes its own element."""
+    for name in then.split():
+        layer = getattr(self, name)
+        if name == "wo" and torch.is_tensor(layer.weight) and layer.weight.dtype not in (y.dtype, torch.int8):
+            y = y.to(layer.weight.dtype)
+        y = layer(y)
+    return y

@@ -8,6 +8,7 @@ gradient checkpointing, PEFT) sees what it saw before.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,24 +20,27 @@ Forward = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Piece:
-    """A forward made from that of the class, under the name that reports show.
+    """A forward made from that of the class, under the name that reports show and that says all of it.
 
-    refusal: why a module of that class keeps its own forward, or None where the piece serves it.
+    make: our forward of the class's; it takes arguments by their places. refusal: why a module of that class keeps its
+    own forward, or None where the piece serves it.
     """
 
     name: str
     make: Callable[[Forward], Forward]
     refusal: Callable[[Any], str | None] = lambda module: None
 
+    def __post_init__(self) -> None:
+        _PIECES[self.name] = self
+
 
 _MADE: dict[tuple[type, str], type] = {}
-_PIECES: dict[str, Piece] = {}
+_PIECES: dict[str, Piece] = {}  # by name, for what is read from a pickle
 
 
 def given(base: type, piece: Piece) -> type:
     """The class of `base` with the piece's forward."""
     if (base, piece.name) not in _MADE:
-        _PIECES[piece.name] = piece
         body = {
             "forward": _as(base.forward, piece.make(base.forward)),  # type: ignore[attr-defined]
             "__module__": base.__module__,
@@ -51,8 +55,18 @@ def given(base: type, piece: Piece) -> type:
 
 
 def _as(original: Forward, forward: Forward) -> Forward:
-    """The forward under the name and signature of the original, which trainers read."""
-    return forward if forward is original else functools.wraps(original)(forward)
+    """The forward under the name and signature of the original, which trainers read and callers name arguments by."""
+    _, *names = inspect.signature(original).parameters
+
+    @functools.wraps(original)
+    def named(self: Any, *given: Any, **more: Any) -> Any:
+        for name in names[len(given) :]:
+            if name not in more:
+                break
+            given = (*given, more.pop(name))
+        return forward(self, *given, **more)
+
+    return named
 
 
 def _reduced(self: Any, protocol: Any) -> Any:
@@ -62,7 +76,7 @@ def _reduced(self: Any, protocol: Any) -> Any:
 
 def _blank(base: type, name: str) -> Any:
     """A module of the class with the piece of that name, without its attributes."""
-    from . import families  # noqa: F401  (its pieces register as they are made)
+    from . import families  # noqa: F401  (a process that unpickles may not have made its pieces yet)
 
     made = given(base, _PIECES[name])
     return made.__new__(made)
@@ -83,5 +97,10 @@ def plain(module: Any, kind: type | None = None) -> bool:
         and not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
         and not module._backward_pre_hooks
         and "forward" not in module.__dict__
-        and type(module.weight) in (torch.nn.Parameter, torch.Tensor)
+        and ordinary(module.weight)
     )
+
+
+def ordinary(weight: Any) -> bool:
+    """Whether a weight is a whole tensor of one device: no shard, and none of another package's kinds."""
+    return weight is None or type(weight) in (torch.nn.Parameter, torch.Tensor)
