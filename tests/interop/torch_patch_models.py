@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import transformers
+
+from baracuda_py.torch.patch import patch
 
 VOCAB = 67
 IMAGE, VIDEO, START, END = 60, 61, 62, 63  # tokens of models that see images
@@ -27,39 +30,33 @@ class Tiny:
     architecture: str
     config: dict[str, Any] = field(default_factory=dict)
     inputs: Callable[[Any], dict[str, Any]] | None = None
-    rotary: bool = False  # it has positions that may start anew
+    rotary: bool = False  # sequences may be packed into one row
     kind: str = "causal"  # or "seq2seq", "masked", "classes"
 
-    @property
-    def name(self) -> str:
-        return self.architecture
-
     def make(self, seed: int = 0, **more: Any) -> Any:
-        """The model, its parameters off their initial values, in float32 and evaluation."""
-        config = self.made_config(**more)
+        """The model in evaluation, with plain attention, its parameters off their initial values."""
+        made = getattr(transformers, self.architecture)
         torch.manual_seed(seed)
-        model = getattr(transformers, self.architecture)(config)
+        model = made(made.config_class(**{**self.config, "attn_implementation": "eager", **more}))
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.1)
         return model.eval()
 
-    def made_config(self, **more: Any) -> Any:
-        kind = getattr(transformers, self.architecture).config_class
-        return kind(**{**self.config, **more})
-
-    def batch(self, seed: int = 1, *, tokens: int = 12, labels: bool = False, padded: bool = False) -> dict[str, Any]:
+    def batch(self, seed: int = 1, *, labels: bool = False, padded: bool = False) -> dict[str, Any]:
         """Two sequences; padded, the first begins with three tokens that nothing sees."""
         generator = torch.Generator().manual_seed(seed)
         if self.kind == "classes":
             given = {"pixel_values": torch.randn(2, 3, 16, 16, generator=generator)}
             return {**given, "labels": torch.tensor([1, 2])} if labels else given
-        ids = torch.randint(3, 60, (2, tokens), generator=generator)
+        ids = torch.randint(3, 60, (2, 12), generator=generator)
         given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if padded:
             given["attention_mask"][0, :3] = 0
         if self.inputs is not None:
             given |= self.inputs(ids)
+        if "input_features" in given:
+            del given["input_ids"], given["attention_mask"]
         targets = ids.clone()
         if self.kind == "seq2seq":
             targets = torch.randint(3, 60, (2, 7), generator=generator)
@@ -67,18 +64,9 @@ class Tiny:
         targets[0, :4] = -100
         return {**given, "labels": targets} if labels else given
 
-    @property
-    def seen(self) -> Callable[[dict[str, Any]], Any]:
+    def seen(self, batch: dict[str, Any]) -> Any:
         """Which rows of the logits count: those of tokens that are seen."""
-
-        def rows(batch: dict[str, Any]) -> Any:
-            if self.kind == "classes":
-                return slice(None)
-            if self.kind == "seq2seq":
-                return torch.ones_like(batch["decoder_input_ids"], dtype=torch.bool)
-            return batch["attention_mask"].bool()
-
-        return rows
+        return batch["attention_mask"].bool() if self.kind in ("causal", "masked") else slice(None)
 
 
 def _text(family: str, architecture: str, **more: Any) -> Tiny:
@@ -153,7 +141,7 @@ _T5 = {
 MODELS = (
     _text("llama", "LlamaForCausalLM"),
     _text("mistral", "MistralForCausalLM", sliding_window=5),
-    _text("mixtral", "MixtralForCausalLM", **EXPERTS, output_router_logits=True),
+    _text("mixtral", "MixtralForCausalLM", **EXPERTS),
     _text("qwen2", "Qwen2ForCausalLM"),
     _text("qwen2_moe", "Qwen2MoeForCausalLM", **EXPERTS, shared_expert_intermediate_size=40),
     _of_qwen("qwen2_vl", "Qwen2VLForConditionalGeneration", _qwen_vision(embed_dim=16, hidden_size=32, mlp_ratio=2,
@@ -162,7 +150,7 @@ MODELS = (
              _qwen_vision(hidden_size=16, out_hidden_size=32, intermediate_size=24, window_size=8,
                           fullatt_block_indexes=[1])),
     _text("qwen3", "Qwen3ForCausalLM"),
-    _text("qwen3_moe", "Qwen3MoeForCausalLM", **EXPERTS, output_router_logits=True, norm_topk_prob=True),
+    _text("qwen3_moe", "Qwen3MoeForCausalLM", **EXPERTS, norm_topk_prob=True),
     _of_qwen("qwen3_vl", "Qwen3VLForConditionalGeneration",
              _qwen_vision(hidden_size=16, out_hidden_size=32, intermediate_size=24, deepstack_visual_indexes=[0],
                           num_position_embeddings=16)),
@@ -180,8 +168,8 @@ MODELS = (
     Tiny("gemma4", "Gemma4ForConditionalGeneration",
          {"text_config": {**_GEMMA4, "enable_moe_block": True, "num_experts": 5, "top_k_experts": 2,
                           "moe_intermediate_size": 24},
-          "vision_config": {**_VISION, "num_key_value_heads": 2, "head_dim": 8, "patch_size": 4, "pooling_kernel_size": 2,
-                            "position_embedding_size": 16, "default_output_length": 4},
+          "vision_config": {**_VISION, "num_key_value_heads": 2, "head_dim": 8, "patch_size": 4,
+                            "pooling_kernel_size": 2, "position_embedding_size": 16, "default_output_length": 4},
           "audio_config": None, "image_token_id": IMAGE, "video_token_id": VIDEO, "boi_token_id": START,
           "eoi_token_id": END}, _image_of_gemma4),
     _text("phi", "PhiForCausalLM", partial_rotary_factor=0.5, num_key_value_heads=4),
@@ -200,6 +188,7 @@ MODELS = (
                                      "attn_pdrop": 0.0}),
     _text("deepseek_v2", "DeepseekV2ForCausalLM", **{**EXPERTS, **_LATENT}),
     _text("deepseek_v3", "DeepseekV3ForCausalLM", **{**EXPERTS, **_LATENT}),
+    _text("deepseek_v3", "DeepseekV3ForCausalLM", **{**EXPERTS, **_LATENT, "q_lora_rank": None}, rope_interleave=False),
     Tiny("bert", "BertForMaskedLM", {**_BERT, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
          kind="masked"),
     Tiny("bert", "BertLMHeadModel", {**_BERT, "is_decoder": True, "hidden_dropout_prob": 0.0,
@@ -216,3 +205,26 @@ MODELS = (
           "max_source_positions": 12, "max_target_positions": 32, "pad_token_id": 0, "bos_token_id": 1,
           "eos_token_id": 2, "decoder_start_token_id": 1, "begin_suppress_tokens": None}, _sound, kind="seq2seq"),
 )  # fmt: skip
+
+
+def pair(tiny: Tiny, **more: Any) -> tuple[Any, Any]:
+    """A model, and a copy of it that is patched whole."""
+    model = tiny.make(**more)
+    ours = copy.deepcopy(model)
+    report = patch(ours)
+    assert report.replaced and not report.kept, report
+    return model, ours
+
+
+def close(ours: Any, theirs: Any, what: str) -> None:
+    """Within 2e-5 of the largest, or of 1e-3, the gradient of what the result does not depend on (a bias of keys)."""
+    ours, theirs = ours.detach(), theirs.detach()
+    assert float((ours - theirs).abs().max()) <= 2e-5 * max(float(theirs.abs().max()), 1e-3), what
+
+
+def same_gradients(ours: Any, model: Any) -> None:
+    theirs = dict(model.named_parameters())
+    for name, parameter in ours.named_parameters():
+        assert (parameter.grad is None) == (theirs[name].grad is None), name
+        if parameter.grad is not None:
+            close(parameter.grad, theirs[name].grad, name)

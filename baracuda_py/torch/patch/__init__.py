@@ -13,12 +13,12 @@ state_dict and class names stay; a model may be patched before or after its weig
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+from ..._forking import Mutex
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
@@ -33,7 +33,7 @@ _FILES: dict[str, dict[str, Any]] = {}  # a modelling file → its functions tha
 _USERS: dict[str, weakref.WeakSet[Any]] = {}  # a modelling file → the patched modules that come from it
 _CLASSES: dict[type, Any] = {}  # classes patched as such → their own forward
 _BEFORE = "_attention_before"  # a part's attribute that keeps its attention; copies and pickles have it, too
-_LOCK = threading.RLock()
+_LOCK = Mutex()
 
 
 def patch(model: Any, *, attention: bool = True, loss: bool = True) -> Report:
@@ -46,7 +46,7 @@ def patch(model: Any, *, attention: bool = True, loss: bool = True) -> Report:
     Returns a report of what was replaced and of what was not, and why. `unpatch` takes it all back.
     """
     _checked(model)
-    with _LOCK:
+    with _LOCK():
         entries = [_replace(path, module, piece, loss) for path, module, piece in _known(model)]
         for (file, family), modules in _files(model).items():
             entries += _turned(file, FAMILIES[family])
@@ -57,7 +57,7 @@ def patch(model: Any, *, attention: bool = True, loss: bool = True) -> Report:
 def unpatch(model: Any) -> None:
     """Give a model its own forwards, functions and attention back."""
     _checked(model)
-    with _LOCK:
+    with _LOCK():
         for module in model.modules():
             if replaced(module):
                 module.__class__ = type(module).replaced_class
@@ -75,7 +75,7 @@ def patch_classes(family: str) -> Report:
     """
     found, file = _family(family), _file(family)
     modelling, entries = import_module(file), []
-    with _LOCK:
+    with _LOCK():
         register()
         for name, piece in found.classes.items():
             kind, reason = getattr(modelling, name, None), None
@@ -93,7 +93,7 @@ def patch_classes(family: str) -> Report:
 def unpatch_classes(family: str) -> None:
     """Give a family's classes and functions their own back."""
     _family(family)
-    with _LOCK:
+    with _LOCK():
         for kind in [kind for kind in _CLASSES if kind.__module__ == _file(family)]:
             kind.forward = _CLASSES.pop(kind)  # type: ignore[attr-defined]
         _restore(_file(family))

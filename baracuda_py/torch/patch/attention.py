@@ -35,7 +35,7 @@ def attention_forward(
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
         position_bias = position_bias if position_bias is None else position_bias[..., : query.shape[2]]
     mask = _joined(attention_mask, position_bias, query)
-    facts = {"scale": scaling, "is_causal": causal, "softcap": softcap or 0.0, "dropout_p": dropout}
+    facts: dict[str, Any] = {"scale": scaling, "is_causal": causal, "softcap": softcap or 0.0, "dropout_p": dropout}
     if given.get("output_attentions") and s_aux is None:
         y, weights = bct.sdpa(query, key, value, mask, return_attn=True, **facts)
         return y.transpose(1, 2), weights

@@ -34,9 +34,10 @@ def experts(*, clamped: bool = False) -> Piece:
 
     def make(original: Forward) -> Forward:
         def forward(self: Any, x: Any, experts: Any, weights: Any) -> Any:
-            first, first_bias, second, second_bias = (getattr(self, name, None) for name in _WEIGHTS)
-            if not all(ordinary(one) for one in (first, first_bias, second, second_bias)):
+            parts: list[Any] = [getattr(self, name, None) for name in _WEIGHTS]
+            if not all(map(ordinary, parts)):
                 return original(self, x, experts, weights)
+            first, first_bias, second, second_bias = parts
             if not clamped:
                 first, second = first.transpose(1, 2), second.transpose(1, 2)
             rows, offsets, places = bct.moe_permute(x, experts, num_experts=self.num_experts)

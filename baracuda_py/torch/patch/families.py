@@ -101,7 +101,8 @@ FAMILIES: dict[str, Family] = {
          "GPTNeoXForCausalLM": HEAD},
     ),
     "gpt2": Family(
-        {"GPT2MLP": dense("c_fc", "c_proj dropout", "act"), "LayerNorm": LAYER_NORM, "GPT2LMHeadModel": HEAD}
+        {"GPT2MLP": dense("c_fc", "c_proj dropout", "act", turned=True), "LayerNorm": LAYER_NORM,
+         "GPT2LMHeadModel": HEAD}
     ),
     "deepseek_v2": Family(
         _like_llama("DeepseekV2", Experts=EXPERTS),

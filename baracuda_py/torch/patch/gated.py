@@ -75,32 +75,29 @@ def packed(gate_up: str = "gate_up_proj", then: str = "down_proj", act: str = "a
     return Piece(f"packed({gate_up}, {then}, {act})", make, known_activation(act))
 
 
-def dense(first: str, then: str, act: str) -> Piece:
+def dense(first: str, then: str, act: str, *, turned: bool = False) -> Piece:
     """act(first x), the activation where the product is made, and what comes after it (GPT-NeoX, Phi, BERT).
 
-    A layer whose class is transformers' Conv1D has its weight the other way round (GPT-2).
+    turned: the layer is transformers' Conv1D, whose weight is [in, out] (GPT-2).
     """
 
     def make(original: Forward) -> Forward:
+        kind = torch.nn.Linear
+        if turned:
+            from transformers.pytorch_utils import Conv1D as kind
+
         def forward(self: Any, x: Any) -> Any:
             layer, name = getattr(self, first), activation_of(getattr(self, act))
-            if plain(layer):
-                y = bct.linear(x, layer.weight, layer.bias, activation=name)
-            elif _turned(layer):
-                y = bct.linear(x, layer.weight.t(), layer.bias, activation=name)
+            if plain(layer, kind):
+                y = bct.linear(x, layer.weight.t() if turned else layer.weight, layer.bias, activation=name)
             else:
                 y = getattr(bct, str(name))(layer(x))
             return _onwards(self, then, y)
 
         return forward
 
-    return Piece(f"dense({first}, {then}, {act})", make, known_activation(act))
-
-
-def _turned(layer: Any) -> bool:
-    from transformers.pytorch_utils import Conv1D
-
-    return plain(layer, Conv1D)
+    parts = [part for part in (first, then, act, "turned" if turned else "") if part]
+    return Piece(f"dense({', '.join(parts)})", make, known_activation(act))
 
 
 def _onwards(self: Any, then: str, y: Any) -> Any:

@@ -21,10 +21,9 @@ class _InForward(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, x: Any, weight: Any, bias: Any, targets: Any, facts: dict[str, Any]) -> Any:
         """The loss; the gradients of what needs one are kept for `backward`."""
         wanted = [name for name, one in zip(("dx", "dweight", "dbias"), ctx.needs_input_grad, strict=False) if one]
-        made = bct.linear_cross_entropy(
-            x.detach(), weight.detach(), targets, None if bias is None else bias.detach(),
-            **{f"return_{name}": True for name in wanted}, **facts,
-        )  # fmt: skip
+        facts = {**facts, **{f"return_{name}": True for name in wanted}}
+        bias = None if bias is None else bias.detach()
+        made = bct.linear_cross_entropy(x.detach(), weight.detach(), targets, bias, **facts)
         loss, *gradients = made
         ctx.names = tuple(wanted)
         ctx.save_for_backward(*gradients)
@@ -122,7 +121,7 @@ def _loss(
     if torch.is_autocast_enabled(x.device.type):
         element = torch.get_autocast_dtype(x.device.type)
         x, weight, bias = x.to(element), weight.to(element), None if bias is None else bias.to(element)
-    facts = {
+    facts: dict[str, Any] = {
         "ignore_index": ignore_index, "softcap": softcap, "reduction": reduction, "label_smoothing": label_smoothing,
     }  # fmt: skip
     x = x.reshape(-1, x.shape[-1])

@@ -78,7 +78,7 @@ def _blank(base: type, name: str) -> Any:
     """A module of the class with the piece of that name, without its attributes."""
     from . import families  # noqa: F401  (a process that unpickles may not have made its pieces yet)
 
-    made = given(base, _PIECES[name])
+    made: Any = given(base, _PIECES[name])
     return made.__new__(made)
 
 
@@ -87,13 +87,13 @@ def replaced(module: Any) -> bool:
     return "replaced_class" in type(module).__dict__
 
 
-def plain(module: Any, kind: type | None = None) -> bool:
+def plain(module: Any, kind: Any = torch.nn.Linear) -> bool:
     """Whether calling a linear layer is the product by its weight and nothing more.
 
     One that an adapter, a quantiser, a hook or a sharded weight stands behind is called as it is.
     """
-    return (
-        type(module) is (kind or torch.nn.Linear)
+    return bool(
+        type(module) is kind
         and not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
         and not module._backward_pre_hooks
         and "forward" not in module.__dict__

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import baracuda_py.torch as bct
 
@@ -18,56 +18,14 @@ from ..untyped import torch
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class Rotary:
-    """Convention of a file's function: which columns make a pair, which of the table it takes, and what it is called with.
-
-    columns: "first", the first half of a table that repeats its angles; "even", every second one, of a table that has
-    each angle twice in a row; "all", a table of one column a pair. keeps: the result has the operand's element, also
-    where the table has a wider one; else such a call is the original's, whose result has both's. form: the operands.
-    """
-
-    pairing: str = "half"
-    columns: str = "first"
-    keeps: bool = False
-    form: Callable[[Rotary, Function], Function] = lambda rule, original: _of_both(rule, original)
-
-    @property
-    def name(self) -> str:
-        """What reports show."""
-        return f"rope({self.pairing}, {self.columns})"
-
-    def make(self, original: Function) -> Function:
-        """The function in its place."""
-        return functools.wraps(original)(self.form(self, original))
-
-    def serves(self, q: Any, k: Any, cos: Any) -> bool:
-        """Whether ours has the original's result; under autocast what follows casts it anyway."""
-        same = cos.dtype == q.dtype or self.keeps or torch.is_autocast_enabled(q.device.type)
-        wide = cos.dtype in (q.dtype, torch.promote_types(q.dtype, torch.float32))
-        return q.dim() == 4 and cos.dim() == 3 and same and wide and q.dtype == k.dtype and not cos.requires_grad
-
-    def turn(self, q: Any, k: Any, cos: Any, sin: Any, layout: str) -> Any:
-        """Both turned, or q alone where there is no k."""
-        cos, sin = self._columns(cos), self._columns(sin)
-        y = bct.rope(q, x2=k, cos=cos, sin=sin, rotary_dim=2 * cos.shape[-1], pairing=self.pairing, layout=layout)
-        if not self.keeps:
-            return y
-        return y.to(q.dtype) if k is None else tuple(one.to(q.dtype) for one in y)
-
-    def _columns(self, table: Any) -> Any:
-        """The columns of a table, one a pair."""
-        if self.columns == "all":
-            return table
-        return table[..., : table.shape[-1] // 2] if self.columns == "first" else table[..., ::2]
-
-
 def _layout(unsqueeze_dim: int) -> str | None:
     """Where the heads are, by the axis that the table gets for them."""
     return {1: "bhsd", 2: "bshd"}.get(unsqueeze_dim)
 
 
-def _of_both(rule: Rotary, original: Function) -> Function:
+def of_both(rule: Rotary, original: Function) -> Function:
+    """Of queries and keys (Llama)."""
+
     def apply_rotary_pos_emb(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> Any:
         layout = _layout(unsqueeze_dim)
         if layout is None or k.dim() != 4 or not rule.serves(q, k, cos):
@@ -127,3 +85,47 @@ def to_halves(rule: Rotary, original: Function) -> Function:
 
 def _halves(y: Any) -> Any:
     return y.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Convention of a file's function: the columns that make a pair, those of the table it takes, and its operands.
+
+    columns: "first", the first half of a table that repeats its angles; "even", every second one, of a table that has
+    each angle twice in a row; "all", a table of one column a pair. keeps: the result has the operand's element, also
+    where the table has a wider one; else such a call is the original's, whose result has both's. form: the operands.
+    """
+
+    pairing: Literal["half", "interleaved"] = "half"
+    columns: str = "first"
+    keeps: bool = False
+    form: Callable[[Rotary, Function], Function] = of_both
+
+    @property
+    def name(self) -> str:
+        """What reports show."""
+        return f"rope({self.pairing}, {self.columns})"
+
+    def make(self, original: Function) -> Function:
+        """The function in its place."""
+        return functools.wraps(original)(self.form(self, original))
+
+    def serves(self, q: Any, k: Any, cos: Any) -> bool:
+        """Whether ours has the original's result; under autocast what follows casts it anyway."""
+        same = cos.dtype == q.dtype or self.keeps or torch.is_autocast_enabled(q.device.type)
+        wide = cos.dtype in (q.dtype, torch.promote_types(q.dtype, torch.float32))
+        return q.dim() == 4 and cos.dim() == 3 and same and wide and q.dtype == k.dtype and not cos.requires_grad
+
+    def turn(self, q: Any, k: Any, cos: Any, sin: Any, layout: str) -> Any:
+        """Both turned, or q alone where there is no k."""
+        cos, sin = self._columns(cos), self._columns(sin)
+        y = bct.rope(q, x2=k, cos=cos, sin=sin, rotary_dim=2 * cos.shape[-1], pairing=self.pairing, layout=layout)
+        if not self.keeps:
+            return y
+        return y.to(q.dtype) if k is None else tuple(one.to(q.dtype) for one in y)
+
+    def _columns(self, table: Any) -> Any:
+        """The columns of a table, one a pair."""
+        if self.columns == "all":
+            return table
+        return table[..., : table.shape[-1] // 2] if self.columns == "first" else table[..., ::2]
