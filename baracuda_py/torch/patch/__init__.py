@@ -5,9 +5,9 @@
     model = AutoModelForCausalLM.from_pretrained(name)
     print(patch(model))
 
-Norms, gated units, rotary positions, attention and the head's loss of the families in `FAMILIES` are replaced, by exact
-class; what is not known stays as it is, and the report says what and why. Parameters, buffers, state_dict and class
-names stay; a model may be patched before or after its weights are loaded.
+Norms, feed-forward units, experts, rotary positions, attention and the head's loss of the families in `FAMILIES` are
+replaced, by exact class; what is not known stays as it is, and the report says what and why. Parameters, buffers,
+state_dict and class names stay; a model may be patched before or after its weights are loaded.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+from ..._forking import Mutex
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
-from . import attention
+from .attention import NAME, register, takes
 from .families import FAMILIES, Family
 from .piece import Piece, given, replaced
 from .report import Entry, Report
 
-__all__ = ["FAMILIES", "Entry", "Report", "patch", "patch_classes", "unpatch", "unpatch_classes"]
+__all__ = ["FAMILIES", "Entry", "Report", "patch", "patch_classes", "register", "unpatch", "unpatch_classes"]
 
 _FILES: dict[str, dict[str, Any]] = {}  # a modelling file → its functions that ours stand for
-_USERS: dict[str, weakref.WeakSet[Any]] = {}  # a modelling file → the patched models whose functions it has
-_BEFORE: weakref.WeakKeyDictionary[Any, list[tuple[Any, str]]] = weakref.WeakKeyDictionary()  # configs' attention
-_CLASSES: dict[Any, Any] = {}  # classes patched as such → their own forward
+_USERS: dict[str, weakref.WeakSet[Any]] = {}  # a modelling file → the patched modules that come from it
+_CLASSES: dict[type, Any] = {}  # classes patched as such → their own forward
+_BEFORE = "_attention_before"  # a part's attribute that keeps its attention; copies and pickles have it, too
+_LOCK = Mutex()
 
 
 def patch(model: Any, *, attention: bool = True, loss: bool = True) -> Report:
@@ -43,26 +45,26 @@ def patch(model: Any, *, attention: bool = True, loss: bool = True) -> Report:
 
     Returns a report of what was replaced and of what was not, and why. `unpatch` takes it all back.
     """
-    if not isinstance(model, torch.nn.Module):
-        raise InvalidProblemError(f"model must be a torch.nn.Module, got {shown(model)}")
-    entries = [_replace(name, module, piece, loss) for name, module, piece in _known(model)]
-    for file, family in {(file, name) for file, name in _files(model)}:
-        entries += _turned(file, FAMILIES[family], model)
-    if attention:
-        entries += _attended(model)
-    return Report(tuple(entries))
+    _checked(model)
+    with _LOCK():
+        entries = [_replace(path, module, piece, loss) for path, module, piece in _known(model)]
+        for (file, family), modules in _files(model).items():
+            entries += _turned(file, FAMILIES[family])
+            _USERS.setdefault(file, weakref.WeakSet()).update(modules)
+        return Report((*entries, *(_attended(model) if attention else ())))
 
 
 def unpatch(model: Any) -> None:
     """Give a model its own forwards, functions and attention back."""
-    for module in model.modules():
-        if replaced(module):
-            module.__class__ = type(module).replaced_class
-    for config, name in _BEFORE.pop(model, []):
-        config._attn_implementation = name
-    for file, users in list(_USERS.items()):
-        users.discard(model)
-        if not users and not _held(file):
+    _checked(model)
+    with _LOCK():
+        for module in model.modules():
+            if replaced(module):
+                module.__class__ = type(module).replaced_class
+            if _BEFORE in module.__dict__:
+                module.config._attn_implementation_internal = module.__dict__.pop(_BEFORE)
+        for (file, _), modules in _files(model).items():
+            _USERS.setdefault(file, weakref.WeakSet()).difference_update(modules)
             _restore(file)
 
 
@@ -71,52 +73,70 @@ def patch_classes(family: str) -> Report:
 
     The attention of a model is its config's: ask for attn_implementation="baracuda" when it is made.
     """
-    found, file = _family(family), f"transformers.models.{family}.modeling_{family}"
+    found, file = _family(family), _file(family)
     modelling, entries = import_module(file), []
-    attention.register()
-    for name, piece in found.classes.items():
-        kind = getattr(modelling, name, None)
-        if kind is None or kind.__module__ != file:
-            entries.append(Entry(name, name, piece.name, "this version of transformers has no such class"))
-            continue
-        if kind not in _CLASSES:
-            _CLASSES[kind] = kind.forward
-            kind.forward = given(kind, piece).forward  # type: ignore[attr-defined]
-        entries.append(Entry(name, name, piece.name, None))
-    return Report((*entries, *_turned(file, found, None)))
+    with _LOCK():
+        register()
+        for name, piece in found.classes.items():
+            kind, reason = getattr(modelling, name, None), None
+            if piece.name == "layer_norm":
+                reason = "a class of torch, which is replaced in models only"
+            elif kind is None or kind.__module__ != file:
+                reason = "this version of transformers has no such class"
+            elif kind not in _CLASSES:
+                forward = given(kind, piece).forward  # type: ignore[attr-defined]
+                _CLASSES[kind], kind.forward = kind.forward, forward
+            entries.append(Entry(name, name, piece.name, reason))
+        return Report((*entries, *_turned(file, found)))
 
 
 def unpatch_classes(family: str) -> None:
     """Give a family's classes and functions their own back."""
     _family(family)
-    file = f"transformers.models.{family}.modeling_{family}"
-    for kind in [kind for kind in _CLASSES if kind.__module__ == file]:
-        kind.forward = _CLASSES.pop(kind)
-    if not _USERS.get(file):
-        _restore(file)
+    with _LOCK():
+        for kind in [kind for kind in _CLASSES if kind.__module__ == _file(family)]:
+            kind.forward = _CLASSES.pop(kind)  # type: ignore[attr-defined]
+        _restore(_file(family))
+
+
+def _checked(model: Any) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidProblemError(f"model must be a torch.nn.Module, got {shown(model)}")
 
 
 def _family(name: str) -> Family:
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise InvalidProblemError(f"family must be one of {', '.join(sorted(FAMILIES))}, got {shown(name)}")
     return FAMILIES[name]
 
 
-def _home(kind: type) -> tuple[str, str] | None:
-    """The modelling file and the family of a class, if it is of one."""
-    parts = kind.__module__.split(".")
-    if parts[:2] == ["transformers", "models"] and len(parts) == 4 and parts[3] == f"modeling_{parts[2]}":
-        return (kind.__module__, parts[2]) if parts[2] in FAMILIES else None
-    return None
+def _file(family: str) -> str:
+    return f"transformers.models.{family}.modeling_{family}"
+
+
+def _kind(module: Any) -> type:
+    """A module's class, that of transformers where it has a piece."""
+    kind: type = type(module).replaced_class if replaced(module) else type(module)
+    return kind
+
+
+def _home(kind: type) -> str | None:
+    """The family of a class, if it is of one."""
+    family = kind.__module__.rpartition("modeling_")[2]
+    return family if family in FAMILIES and kind.__module__ == _file(family) else None
 
 
 def _known(model: Any) -> Iterator[tuple[str, Any, Piece]]:
-    """Modules that have a piece: their paths, and the piece."""
+    """Modules that have a piece, each once: their paths, and the piece."""
+    seen: set[Any] = set()
 
     def walk(module: Any, path: str, family: str | None) -> Iterator[tuple[str, Any, Piece]]:
-        kind = type(module).replaced_class if replaced(module) else type(module)
+        if module in seen:
+            return
+        seen.add(module)
+        kind = _kind(module)
         home = _home(kind)
-        family = home[1] if home else family
+        family = home or family
         if family is not None and (home or kind is torch.nn.LayerNorm):
             piece = FAMILIES[family].classes.get(kind.__name__)
             if piece is not None:
@@ -128,71 +148,62 @@ def _known(model: Any) -> Iterator[tuple[str, Any, Piece]]:
 
 
 def _replace(path: str, module: Any, piece: Piece, loss: bool) -> Entry:
-    kind = type(module).__name__
+    kind = type(module)
     reason = piece.refusal(module)
     if reason is None and piece.name.startswith("linear_cross_entropy") and not loss:
         reason = "loss=False"
     if reason is None and "forward" in module.__dict__:
         reason = "its forward was replaced by another package"
-    if reason is None and not replaced(module):
-        module.__class__ = given(type(module), piece)
-    return Entry(path, kind, piece.name, reason)
+    if reason is None and not replaced(module) and kind not in _CLASSES:
+        module.__class__ = given(kind, piece)
+    return Entry(path, kind.__name__, piece.name, reason)
 
 
-def _files(model: Any) -> Iterator[tuple[str, str]]:
-    """The modelling files of known families whose classes a model has."""
+def _files(model: Any) -> dict[tuple[str, str], list[Any]]:
+    """The modelling files of known families, and their families → a model's modules that come from them."""
+    found: dict[tuple[str, str], list[Any]] = {}
     for module in model.modules():
-        home = _home(type(module).replaced_class if replaced(module) else type(module))
-        if home is not None:
-            yield home
+        family = _home(_kind(module))
+        if family is not None:
+            found.setdefault((_file(family), family), []).append(module)
+    return found
 
 
-def _turned(file: str, family: Family, model: Any) -> list[Entry]:
-    """Put ours in the place of a file's functions, for a model, or for good (None)."""
+def _turned(file: str, family: Family) -> list[Entry]:
+    """Put ours in the place of a file's functions."""
     modelling, entries = sys.modules[file], []
-    users = _USERS.setdefault(file, weakref.WeakSet())
-    for name, convention in family.functions.items():
-        if not hasattr(modelling, name):
-            entries.append(Entry(name, file, "rope", "this version of transformers has no such function"))
-            continue
+    for name, rule in family.functions.items():
+        reason = None if hasattr(modelling, name) else "this version of transformers has no such function"
         kept = _FILES.setdefault(file, {})
-        if name not in kept:
+        if reason is None and name not in kept:
             kept[name] = getattr(modelling, name)
-            setattr(modelling, name, convention.make(kept[name]))
-        entries.append(Entry(name, file, f"rope({convention.pairing}, {convention.columns})", None))
-    if model is not None:
-        users.add(model)
+            setattr(modelling, name, rule.make(kept[name]))
+        entries.append(Entry(name, file, rule.name, reason))
     return entries
 
 
-def _held(file: str) -> bool:
-    """Whether classes of a file are patched as such."""
-    return any(kind.__module__ == file for kind in _CLASSES)
-
-
 def _restore(file: str) -> None:
-    for name, original in _FILES.pop(file, {}).items():
-        setattr(sys.modules[file], name, original)
-    _USERS.pop(file, None)
+    """Give a file its functions back where no patched module or class is left that calls ours."""
+    if not _USERS.get(file) and not any(kind.__module__ == file for kind in _CLASSES):
+        for name, original in _FILES.pop(file, {}).items():
+            setattr(sys.modules[file], name, original)
 
 
 def _attended(model: Any) -> list[Entry]:
-    """Set the attention of a model's parts."""
+    """Set the attention of a model's parts, one by one, as their configs may differ."""
     try:
         from transformers import PreTrainedModel
     except ImportError:
         return []
-    attention.register()
-    entries = []
+    register()
+    entries: list[Entry] = []
     for path, part in model.named_modules():
         if not isinstance(part, PreTrainedModel):
             continue
-        before = part.config._attn_implementation
-        if before == attention.NAME:
+        before, reason = part.config._attn_implementation, takes(part)
+        if before == NAME and _BEFORE not in part.__dict__:  # by another part that has the same config, or asked for
             continue
-        part.set_attn_implementation(attention.NAME)
-        reason = None if part.config._attn_implementation == attention.NAME else "it does not ask AttentionInterface"
-        if reason is None:
-            _BEFORE.setdefault(model, []).append((part.config, before))
+        if reason is None and before != NAME:
+            part.__dict__[_BEFORE], part.config._attn_implementation_internal = before, NAME
         entries.append(Entry(path, type(part).__name__, "flash_sdpa", reason))
     return entries

@@ -21,32 +21,30 @@ def attention_forward(
     Keys and values may have fewer heads. attention_mask broadcasts to [batch, heads, queries, keys], bool or added to
     the scores; without one a module that is causal sees the keys up to a query. s_aux: sinks [heads]; position_bias
     is added to the scores. cu_seq_lens_q and cu_seq_lens_k, int32 [sequences + 1], in place of a mask: the sequences
-    of a batch of one, end to end. With dropout the seed comes from torch's generator of the device.
+    of a batch of one, end to end. With dropout the seed comes from torch's generator of the device. The weights are
+    those before dropout, and given where output_attentions asks for them.
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     lengths = (given.get("cu_seq_lens_q"), given.get("cu_seq_lens_k"))
-    if lengths[0] is not None and _packs(query, dropout, softcap, s_aux, position_bias):
-        return _packed(query, key, value, lengths, scaling, causal, sliding_window, given), None
+    if lengths[0] is not None and query.shape[0] == 1:
+        if not dropout and not softcap and s_aux is None and position_bias is None:
+            return _packed(query, key, value, lengths, scaling, causal, sliding_window, given), None
+        attention_mask = _apart(lengths, query, key, causal, sliding_window)
     causal = causal and attention_mask is None and query.shape[2] > 1
     if causal and key.shape[2] > query.shape[2]:  # the first call with a cache of a fixed size: the rest is empty
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
         position_bias = position_bias if position_bias is None else position_bias[..., : query.shape[2]]
     mask = _joined(attention_mask, position_bias, query)
+    facts: dict[str, Any] = {"scale": scaling, "is_causal": causal, "softcap": softcap or 0.0, "dropout_p": dropout}
     if given.get("output_attentions") and s_aux is None:
-        y, weights = bct.sdpa(
-            query, key, value, mask, scale=scaling, is_causal=causal, softcap=softcap or 0.0, dropout_p=dropout,
-            return_attn=True,
-        )  # fmt: skip
+        y, weights = bct.sdpa(query, key, value, mask, return_attn=True, **facts)
         return y.transpose(1, 2), weights
-    if query.shape[2] == 1 and mask is None and not (softcap or dropout or torch.is_grad_enabled()) and s_aux is None:
+    if query.shape[2] == 1 and mask is None and s_aux is None and not (softcap or dropout or torch.is_grad_enabled()):
         seen = torch.full((key.shape[0],), key.shape[2], dtype=torch.int32, device=key.device)
         return bct.flash_decoding(query[:, :, 0], key, value, seen, scale=scaling)[:, None], None
-    sinks = None if s_aux is None else s_aux.float()
-    y = bct.flash_sdpa(
-        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, sinks=sinks, scale=scaling,
-        is_causal=causal, softcap=softcap or 0.0, dropout_p=dropout, layout="bshd",
-    )  # fmt: skip
-    return y, None
+    sinks = None if s_aux is None else s_aux.to(torch.promote_types(query.dtype, torch.float32))
+    q, k, v = (one.transpose(1, 2) for one in (query, key, value))
+    return bct.flash_sdpa(q, k, v, mask, sinks=sinks, layout="bshd", **facts), None
 
 
 def _joined(mask: Any, bias: Any, query: Any) -> Any:
@@ -63,11 +61,6 @@ def _joined(mask: Any, bias: Any, query: Any) -> Any:
     return bias + mask
 
 
-def _packs(query: Any, dropout: float, softcap: Any, sinks: Any, bias: Any) -> bool:
-    """Whether packed sequences go to the op of packed sequences: it has none of these terms."""
-    return query.shape[0] == 1 and not dropout and not softcap and sinks is None and bias is None
-
-
 def _packed(q: Any, k: Any, v: Any, lengths: Any, scale: Any, causal: bool, window: Any, given: Any) -> Any:
     """y [1, tokens, heads, d_v] of the sequences of a batch of one."""
     rows = [one[0].transpose(0, 1) for one in (q, k, v)]
@@ -75,7 +68,24 @@ def _packed(q: Any, k: Any, v: Any, lengths: Any, scale: Any, causal: bool, wind
     return bct.flash_sdpa_varlen(
         *rows, *(one.to(torch.int32) for one in lengths), max_seqlen_q=most[0], max_seqlen_k=most[1], scale=scale,
         is_causal=causal, window_left=None if window is None else window - 1,
+        window_right=None if window is None or causal else window - 1,
     )[None]  # fmt: skip
+
+
+def _apart(lengths: Any, query: Any, key: Any, causal: bool, window: Any) -> Any:
+    """A bool mask [1, 1, queries, keys] that keeps packed sequences apart; the last query stands at the last key."""
+    places = []
+    for ends, rows in zip(lengths, (query, key), strict=True):
+        row = torch.arange(rows.shape[2], device=query.device)
+        sequence = torch.bucketize(row, ends[1:].to(row.dtype), right=True)
+        places.append((sequence, row - ends.to(row.dtype)[1:].gather(0, sequence.clamp(max=len(ends) - 2))))
+    (q_of, q_at), (k_of, k_at) = places
+    mask = q_of[:, None] == k_of
+    if causal:
+        mask = mask & (k_at <= q_at[:, None])
+    if window is not None:
+        mask = mask & ((q_at[:, None] - k_at).abs() < window)
+    return mask[None, None]
 
 
 def attention_mask(**given: Any) -> Any:
@@ -86,8 +96,15 @@ def attention_mask(**given: Any) -> Any:
 
 
 def register() -> None:
-    """Make the name known to transformers; once is enough."""
+    """Make attn_implementation="baracuda" known to transformers, for models that are made later; once is enough."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, attention_mask)
+
+
+def takes(part: Any) -> str | None:
+    """Why a PreTrainedModel keeps its attention, None where it asks for one by name."""
+    if not (part._supports_sdpa or part._supports_attention_backend) or not part._can_set_attn_implementation():
+        return "it asks for no attention by name"
+    return None

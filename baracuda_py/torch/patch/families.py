@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .experts import experts
 from .gated import dense, gated, packed
 from .loss import fused_head
-from .norms import LAYER_NORM, rms_norm
+from .norms import LAYER_NORM, layer_norm, rms_norm
 from .piece import Piece
-from .rotary import Rotary
+from .rotary import Rotary, of_complex_table, of_one, of_patches, to_halves
 
-RMS = rms_norm()
-GEMMA_NORM = rms_norm("eps", offset=1.0, result="input")
-GATED, HEAD, HALVES = gated(), fused_head(), Rotary()
+RMS, RMS_WIDE, RMS_T5 = rms_norm(), rms_norm(result="input"), rms_norm(result="weight")
+GEMMA_NORM, GEMMA4_NORM = rms_norm("eps", offset=1.0, result="input"), rms_norm("eps", result="input")
+GATED, PACKED, EXPERTS = gated(), packed(), experts()
+HEAD, WRITTEN_OUT = fused_head(), fused_head(named=False)
+TURN = "apply_rotary_pos_emb"
+HALVES, PAIRS = Rotary(), Rotary("interleaved")
+COHERE_PAIRS = Rotary("interleaved", "even", keeps=True)
+VISION = {"apply_rotary_pos_emb_vision": Rotary(keeps=True, form=of_patches)}
 
 
 @dataclass(frozen=True)
@@ -24,25 +30,101 @@ class Family:
     functions: Mapping[str, Rotary] = field(default_factory=dict)
 
 
-def _family(classes: Mapping[str, Piece], rotary: Rotary | None = HALVES) -> Family:
-    return Family(classes, {} if rotary is None else {"apply_rotary_pos_emb": rotary})
+def _family(classes: Mapping[str, Piece], rotary: Rotary = HALVES, **others: Rotary) -> Family:
+    return Family(classes, {TURN: rotary, **others})
 
 
-def _like_llama(prefix: str, norm: Piece = RMS, unit: Piece = GATED) -> dict[str, Piece]:
-    """The classes of a family that names them as Llama does."""
-    return {f"{prefix}RMSNorm": norm, f"{prefix}MLP": unit, f"{prefix}ForCausalLM": HEAD}
+def _like_llama(prefix: str, norm: Piece = RMS, unit: Piece = GATED, **others: Piece) -> dict[str, Piece]:
+    """The classes of a family that names them as Llama does; others: suffix of a name → its piece."""
+    return {
+        f"{prefix}RMSNorm": norm, f"{prefix}MLP": unit, f"{prefix}ForCausalLM": HEAD,
+        **{f"{prefix}{suffix}": piece for suffix, piece in others.items()},
+    }  # fmt: skip
+
+
+def _text_of_images(prefix: str, **others: Piece) -> dict[str, Piece]:
+    """The classes of Qwen3-VL's names: a text and a vision model under one head."""
+    return {
+        f"{prefix}TextRMSNorm": RMS, f"{prefix}TextMLP": GATED, f"{prefix}ForConditionalGeneration": HEAD,
+        f"{prefix}VisionMLP": dense("linear_fc1", "linear_fc2", "act_fn"), "LayerNorm": LAYER_NORM,
+        **{f"{prefix}{suffix}": piece for suffix, piece in others.items()},
+    }  # fmt: skip
 
 
 FAMILIES: dict[str, Family] = {
     "llama": _family(_like_llama("Llama")),
     "mistral": _family(_like_llama("Mistral")),
+    "mixtral": _family(_like_llama("Mixtral", Experts=EXPERTS)),
     "qwen2": _family(_like_llama("Qwen2")),
+    "qwen2_moe": _family(_like_llama("Qwen2Moe", Experts=EXPERTS)),
+    "qwen2_vl": _family(
+        {"Qwen2VLRMSNorm": RMS, "Qwen2MLP": GATED, "VisionMlp": dense("fc1", "fc2", "act"), "LayerNorm": LAYER_NORM,
+         "Qwen2VLForConditionalGeneration": HEAD},
+        **VISION,
+    ),
+    "qwen2_5_vl": _family(
+        {"Qwen2_5_VLRMSNorm": RMS, "Qwen2MLP": GATED, "Qwen2_5_VLMLP": GATED,
+         "Qwen2_5_VLForConditionalGeneration": HEAD},
+        **VISION,
+    ),
     "qwen3": _family(_like_llama("Qwen3")),
+    "qwen3_moe": _family(_like_llama("Qwen3Moe", Experts=EXPERTS)),
+    "qwen3_vl": _family(_text_of_images("Qwen3VL"), **VISION),
+    "qwen3_vl_moe": _family(_text_of_images("Qwen3VLMoe", TextExperts=EXPERTS), **VISION),
     "gemma": _family(_like_llama("Gemma", GEMMA_NORM)),
     "gemma2": _family(_like_llama("Gemma2", GEMMA_NORM)),
-    "phi3": _family(_like_llama("Phi3", unit=packed())),
+    "gemma3": _family(_like_llama("Gemma3", GEMMA_NORM, ForConditionalGeneration=HEAD)),
+    "gemma4": _family(
+        {"Gemma4RMSNorm": GEMMA4_NORM, "Gemma4TextMLP": GATED, "Gemma4VisionMLP": GATED, "Gemma4TextExperts": EXPERTS,
+         "Gemma4ForCausalLM": HEAD, "Gemma4ForConditionalGeneration": HEAD},
+        Rotary(form=of_one),
+    ),
+    "siglip": Family({"SiglipMLP": dense("fc1", "fc2", "activation_fn"), "LayerNorm": LAYER_NORM}),
+    "phi": _family(
+        {"PhiMLP": dense("fc1", "fc2", "activation_fn"), "LayerNorm": LAYER_NORM, "PhiForCausalLM": HEAD}
+    ),
+    "phi3": _family(_like_llama("Phi3", unit=PACKED)),
+    "glm": _family(_like_llama("Glm", unit=PACKED), PAIRS),
+    "glm4": _family(_like_llama("Glm4", unit=PACKED), PAIRS),
+    "glm4_moe": _family(_like_llama("Glm4Moe", Experts=EXPERTS)),
+    "cohere": _family({"CohereLayerNorm": layer_norm(), "CohereMLP": GATED, "CohereForCausalLM": HEAD}, COHERE_PAIRS),
+    "cohere2": _family(
+        {"Cohere2LayerNorm": layer_norm(), "Cohere2MLP": GATED, "Cohere2ForCausalLM": HEAD}, COHERE_PAIRS
+    ),
+    "olmo2": _family(_like_llama("Olmo2", RMS_WIDE), Rotary(keeps=True)),
+    "gpt_oss": _family(
+        {"GptOssRMSNorm": RMS_WIDE, "GptOssExperts": experts(clamped=True), "GptOssForCausalLM": HEAD},
+        Rotary(columns="all"),
+    ),
     "gpt_neox": _family(
         {"GPTNeoXMLP": dense("dense_h_to_4h", "dense_4h_to_h", "act"), "LayerNorm": LAYER_NORM,
-         "GPTNeoXForCausalLM": fused_head("lm_head")},
+         "GPTNeoXForCausalLM": HEAD},
+    ),
+    "gpt2": Family(
+        {"GPT2MLP": dense("c_fc", "c_proj dropout", "act", turned=True), "LayerNorm": LAYER_NORM,
+         "GPT2LMHeadModel": HEAD}
+    ),
+    "deepseek_v2": Family(
+        _like_llama("DeepseekV2", Experts=EXPERTS),
+        {"apply_rotary_emb": Rotary("interleaved", "all", keeps=True, form=of_complex_table)},
+    ),
+    "deepseek_v3": _family(
+        _like_llama("DeepseekV3", Experts=EXPERTS),
+        apply_rotary_pos_emb_interleave=Rotary("interleaved", form=to_halves),
+    ),
+    "bert": Family(
+        {"BertIntermediate": dense("dense", "", "intermediate_act_fn"), "LayerNorm": LAYER_NORM,
+         "BertPredictionHeadTransform": dense("dense", "LayerNorm", "transform_act_fn"),
+         "BertForMaskedLM": fused_head("cls.predictions.decoder", before="cls.predictions.transform", named=False),
+         "BertLMHeadModel": fused_head("cls.predictions.decoder", before="cls.predictions.transform")}
+    ),
+    "t5": Family(
+        {"T5LayerNorm": RMS_T5, "T5DenseActDense": dense("wi", "dropout wo", "act"),
+         "T5DenseGatedActDense": gated("wi_0", "wi_1", "dropout wo", "act"), "T5ForConditionalGeneration": WRITTEN_OUT}
+    ),
+    "vit": Family({"ViTMLP": dense("fc1", "fc2", "activation_fn"), "LayerNorm": LAYER_NORM}),
+    "whisper": Family(
+        {"LayerNorm": LAYER_NORM, "WhisperForConditionalGeneration": fused_head("proj_out", named=False),
+         "WhisperForCausalLM": fused_head("proj_out", named=False)}
     ),
 }  # fmt: skip

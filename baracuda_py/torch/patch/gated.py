@@ -25,22 +25,24 @@ def activation_of(function: Any) -> str | None:
     return name
 
 
-def _refusal(attribute: str) -> Any:
+def known_activation(attribute: str) -> Any:
+    """The refusal of a module whose activation, the attribute of that name, has no unit here."""
+
     def refusal(module: Any) -> str | None:
         function = getattr(module, attribute, None)
         if activation_of(function) is None:
-            return f"its activation {type(function).__name__} has no gated unit here"
+            return f"its activation {type(function).__name__} has no unit here"
         return None
 
     return refusal
 
 
-def gated(gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj", act: str = "act_fn") -> Piece:
-    """down(act(gate x) · (up x)); the layers are the attributes of these names.
+def gated(gate: str = "gate_proj", up: str = "up_proj", then: str = "down_proj", act: str = "act_fn") -> Piece:
+    """act(gate x) · (up x), and what comes after it; the layers are the attributes of these names.
 
     Without gradients both products and what joins them are one launch. In training, where both products are kept for
     the backward pass anyway, and where layers are more than their weight (adapters, quantised or sharded weights,
-    hooks), the layers are called, and what joins them is one launch.
+    hooks), the layers are called, and what joins them is one launch. then: names of the layers that follow, in order.
     """
 
     def make(original: Forward) -> Forward:
@@ -50,11 +52,11 @@ def gated(gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj",
                 y = _both(x, first, second, name)
             else:
                 y = getattr(bct, GATES[str(name)])(first(x), second(x))
-            return getattr(self, down)(y)
+            return _onwards(self, then, y)
 
         return forward
 
-    return Piece(f"gated({gate}, {up}, {down}, {act})", make, _refusal(act))
+    return Piece(f"gated({gate}, {up}, {then}, {act})", make, known_activation(act))
 
 
 def _both(x: Any, first: Any, second: Any, name: Any) -> Any:
@@ -66,35 +68,56 @@ def _both(x: Any, first: Any, second: Any, name: Any) -> Any:
     return y.reshape(*x.shape[:-1], y.shape[-1])
 
 
-def packed(gate_up: str = "gate_up_proj", down: str = "down_proj", act: str = "activation_fn") -> Piece:
-    """down(act(gate) · up) where one layer gives both halves, the gate's first (Phi-3, GLM)."""
+def packed(gate_up: str = "gate_up_proj", then: str = "down_proj", act: str = "activation_fn") -> Piece:
+    """act(gate) · up where one layer gives both halves, the gate's first (Phi-3, GLM), and what comes after it.
+
+    One launch where `gated` has one.
+    """
 
     def make(original: Forward) -> Forward:
-        def forward(self: Any, hidden_states: Any) -> Any:
+        def forward(self: Any, x: Any) -> Any:
             both, name = getattr(self, gate_up), activation_of(getattr(self, act))
-            if plain(both):
-                y = bct.linear_swiglu(hidden_states, both.weight, both.bias, activation=name)
+            if not torch.is_grad_enabled() and plain(both):
+                y = bct.linear_swiglu(x, both.weight, both.bias, activation=name)
             else:
-                y = getattr(bct, GATES[str(name)])(*both(hidden_states).chunk(2, dim=-1))
-            return getattr(self, down)(y)
+                y = getattr(bct, GATES[str(name)])(*both(x).chunk(2, dim=-1))
+            return _onwards(self, then, y)
 
         return forward
 
-    return Piece(f"packed({gate_up}, {down}, {act})", make, _refusal(act))
+    return Piece(f"packed({gate_up}, {then}, {act})", make, known_activation(act))
 
 
-def dense(first: str, second: str, act: str) -> Piece:
-    """second(act(first x)), the activation where the first product is made (GPT-NeoX, Phi, ViT)."""
+def dense(first: str, then: str, act: str, *, turned: bool = False) -> Piece:
+    """act(first x), the activation where the product is made, and what comes after it (GPT-NeoX, Phi, BERT).
+
+    turned: the layer is transformers' Conv1D, whose weight is [in, out] (GPT-2).
+    """
 
     def make(original: Forward) -> Forward:
-        def forward(self: Any, hidden_states: Any) -> Any:
+        kind = torch.nn.Linear
+        if turned:
+            from transformers.pytorch_utils import Conv1D as kind
+
+        def forward(self: Any, x: Any) -> Any:
             layer, name = getattr(self, first), activation_of(getattr(self, act))
-            if plain(layer):
-                y = bct.linear(hidden_states, layer.weight, layer.bias, activation=name)
+            if plain(layer, kind):
+                y = bct.linear(x, layer.weight.t() if turned else layer.weight, layer.bias, activation=name)
             else:
-                y = getattr(bct, str(name))(layer(hidden_states))
-            return getattr(self, second)(y)
+                y = getattr(bct, str(name))(layer(x))
+            return _onwards(self, then, y)
 
         return forward
 
-    return Piece(f"dense({first}, {second}, {act})", make, _refusal(act))
+    parts = [part for part in (first, then, act, "turned" if turned else "") if part]
+    return Piece(f"dense({', '.join(parts)})", make, known_activation(act))
+
+
+def _onwards(self: Any, then: str, y: Any) -> Any:
+    """The layers of these names, one after the other; T5's wo, which may be kept in float32, takes its own element."""
+    for name in then.split():
+        layer = getattr(self, name)
+        if name == "wo" and torch.is_tensor(layer.weight) and layer.weight.dtype not in (y.dtype, torch.int8):
+            y = y.to(layer.weight.dtype)
+        y = layer(y)
+    return y

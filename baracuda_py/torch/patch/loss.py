@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import baracuda_py.torch as bct
@@ -19,13 +20,11 @@ class _InForward(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any, weight: Any, bias: Any, targets: Any, facts: dict[str, Any]) -> Any:
         """The loss; the gradients of what needs one are kept for `backward`."""
-        wanted = {"dx": x, "dweight": weight, "dbias": bias}
-        wanted = {name: one for name, one in wanted.items() if one is not None and one.requires_grad}
-        asked: dict[str, Any] = {f"return_{name}": True for name in wanted}
-        made = bct.linear_cross_entropy(
-            x.detach(), weight.detach(), targets, None if bias is None else bias.detach(), **asked, **facts
-        )
-        loss, *gradients = made if wanted else (made,)
+        wanted = [name for name, one in zip(("dx", "dweight", "dbias"), ctx.needs_input_grad, strict=False) if one]
+        facts = {**facts, **{f"return_{name}": True for name in wanted}}
+        bias = None if bias is None else bias.detach()
+        made = bct.linear_cross_entropy(x.detach(), weight.detach(), targets, bias, **facts)
+        loss, *gradients = made
         ctx.names = tuple(wanted)
         ctx.save_for_backward(*gradients)
         return loss
@@ -38,96 +37,155 @@ class _InForward(torch.autograd.Function):  # type: ignore[misc]
         return found.get("dx"), found.get("dweight"), found.get("dbias"), None, None
 
 
-def head_loss(
-    hidden: Any, head: Any, labels: Any, num_items: Any = None, ignore_index: int = -100, shifted: Any = None,
-    softcap: float = 0.0,
-) -> Any:  # fmt: skip
-    """transformers' ForCausalLMLoss of head(hidden): token t is predicted from those before it.
+class _Logits:
+    """Logits that are not made: the hidden states, the head, and what the model does to its logits.
 
-    hidden [batch, tokens, features], labels [batch, tokens]; shifted: labels that are moved already. The mean over
-    labels that are not ignore_index, or the sum divided by num_items.
+    What models do on the way to their loss is noted, and their cross entropy is one op of the hidden states. Anything
+    else that is done to them makes them after all.
     """
-    if shifted is None:
-        shifted = torch.nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:]
-    facts = {
-        "ignore_index": ignore_index, "softcap": softcap, "reduction": "mean" if num_items is None else "sum",
-    }  # fmt: skip
-    targets = shifted.reshape(-1).to(hidden.device)
-    x, weight, bias = hidden.reshape(-1, hidden.shape[-1]), head.weight, head.bias
+
+    def __init__(self, hidden: Any, head: Any, steps: tuple[tuple[str, Any], ...] = ()) -> None:
+        self.hidden, self.head, self.steps = hidden, head, steps
+
+    def whole(self) -> Any:
+        """The logits."""
+        y = self.head(self.hidden)
+        for step, given in self.steps:
+            y = torch.tanh(y) if step == "tanh" else getattr(y, step)(*given)
+        return y
+
+    def _then(self, step: str, *given: Any) -> _Logits:
+        return _Logits(self.hidden, self.head, (*self.steps, (step, given)))
+
+    def float(self) -> _Logits:
+        return self._then("float")
+
+    def view(self, *shape: Any) -> Any:
+        return self._then("view", *shape) if shape == (-1, self.head.out_features) else self.whole().view(*shape)
+
+    def __mul__(self, factor: Any) -> Any:
+        return self._then("__mul__", factor) if _number(factor) else self.whole() * factor
+
+    def __truediv__(self, divisor: Any) -> Any:
+        return self._then("__truediv__", divisor) if _number(divisor) else self.whole() / divisor
+
+    def size(self, *axis: Any) -> Any:
+        return self.head.out_features if axis == (-1,) else self.whole().size(*axis)
+
+    @property
+    def device(self) -> Any:
+        return self.hidden.device
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole(), name)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = dict(kwargs or {})
+        if function is torch.tanh and len(args) == 1 and not given:
+            return args[0]._then("tanh")
+        if function is torch.nn.functional.cross_entropy:
+            loss = _loss(*args, **given)
+            if loss is not None:
+                return loss
+        made = {name: one.whole() if isinstance(one, cls) else one for name, one in given.items()}
+        return function(*(one.whole() if isinstance(one, cls) else one for one in args), **made)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _loss(
+    input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
+    reduction: str = "mean", label_smoothing: float = 0.0,
+) -> Any:  # fmt: skip
+    """torch.nn.functional.cross_entropy of logits that are not made; None where it takes them."""
+    if not isinstance(input, _Logits) or not torch.is_tensor(target):
+        return None
+    if input.hidden.dim() != 2 and "view" not in [step for step, _ in input.steps]:
+        return None
+    steps = [(step, given) for step, given in input.steps if step not in ("float", "view")]
+    softcap = _softcap(steps)
+    if softcap:
+        del steps[-3:]
+    if not all(step in ("__mul__", "__truediv__") for step, _ in steps) or (steps and input.head.bias is not None):
+        return None
+    if any(one is not None for one in (weight, size_average, reduce)) or reduction not in ("mean", "sum"):
+        return None
+    if target.dim() != 1 or target.is_floating_point():
+        return None
+    x, weight, bias = input.hidden, input.head.weight, input.head.bias
+    for step, (factor,) in steps:
+        x = x * factor if step == "__mul__" else x / factor
     if torch.is_autocast_enabled(x.device.type):
         element = torch.get_autocast_dtype(x.device.type)
         x, weight, bias = x.to(element), weight.to(element), None if bias is None else bias.to(element)
-    loss = _InForward.apply(x, weight, bias, targets, facts)
-    if num_items is None:
-        return loss
-    return loss / (num_items.to(loss.device) if torch.is_tensor(num_items) else num_items)
+    facts: dict[str, Any] = {
+        "ignore_index": ignore_index, "softcap": softcap, "reduction": reduction, "label_smoothing": label_smoothing,
+    }  # fmt: skip
+    x = x.reshape(-1, x.shape[-1])
+    graded = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, weight, bias))
+    if not graded or x.dtype == torch.float16:  # whose gradients are 0 where the loss is not scaled before
+        return bct.linear_cross_entropy(x, weight, target, bias, **facts)
+    return _InForward.apply(x, weight, bias, target, facts)
 
 
-class _Uncapped:
-    """A config whose logits are not capped: the loss does that."""
-
-    final_logit_softcapping = None
-
-    def __init__(self, config: Any) -> None:
-        self._config = config
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._config, name)
+def _softcap(steps: list[tuple[str, Any]]) -> float:
+    """c of c · tanh(logits / c) where that is what the model does last, else 0."""
+    if len(steps) < 3 or [step for step, _ in steps[-3:]] != ["__truediv__", "tanh", "__mul__"]:
+        return 0.0
+    (_, (divisor,)), _, (_, (factor,)) = steps[-3:]
+    return float(factor) if divisor == factor > 0 else 0.0
 
 
 class _Headless:
-    """The model as its own forward sees it where head and loss are one op.
+    """The model as its own forward sees it where head and loss are one op: its head makes no logits."""
 
-    The head hands on the hidden states, which the model scales as it would its logits, and the loss takes them.
-    """
-
-    def __init__(self, model: Any, head: str) -> None:
+    def __init__(self, model: Any, head: str, before: str | None) -> None:
         self._model = model
-        self._head = getattr(model, head)
-        self._cap = getattr(model.config, "final_logit_softcapping", None)
-        setattr(self, head, _handed_on)
+        self._head, self._before = model.get_submodule(head), before
+        setattr(self, head.split(".")[0], self._handed_on)
+
+    def _handed_on(self, hidden: Any) -> _Logits:
+        before = self._before
+        return _Logits(hidden if before is None else self._model.get_submodule(before)(hidden), self._head)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    @property
-    def config(self) -> Any:
-        return self._model.config if self._cap is None else _Uncapped(self._model.config)
 
-    def loss_function(self, logits: Any, labels: Any, vocab_size: Any = None, **more: Any) -> Any:
-        return head_loss(
-            logits, self._head, labels, more.get("num_items_in_batch"), more.get("ignore_index", -100),
-            more.get("shift_labels"), self._cap or 0.0,
-        )  # fmt: skip
-
-
-def _handed_on(hidden: Any) -> Any:
-    return hidden
-
-
-def fused_head(head: str = "lm_head") -> Piece:
-    """A causal language model's forward whose loss is `linear_cross_entropy` of the hidden states.
+def fused_head(head: str = "lm_head", *, before: str | None = None, named: bool = True) -> Piece:
+    """A language model's forward whose loss is `linear_cross_entropy` of the hidden states.
 
     In training with labels `logits` of the result is None; skip_logits=False keeps them, True leaves them out in
-    evaluation, too. A head that is more than its weight, or a loss that is not the default one, is called as it is.
+    evaluation, too. head: the layer; before: what stands before it in the head's module. A head that is more than its
+    weight, or a loss that is not the default one, is called as it is. named: the loss is the model's `loss_function`;
+    one that the model writes out stays its own under torch.compile.
     """
 
     def make(original: Forward) -> Forward:
-        def forward(self: Any, *args: Any, labels: Any = None, skip_logits: bool | None = None, **given: Any) -> Any:
+        place = list(inspect.signature(original).parameters).index("labels") - 1
+
+        def forward(self: Any, *args: Any, skip_logits: bool | None = None, **given: Any) -> Any:
+            labels = args[place] if len(args) > place else given.get("labels")
             skips = self.training if skip_logits is None else skip_logits
-            if labels is None or not skips or not _served(self, head):
-                return original(self, *args, labels=labels, **given)
-            found = original(_Headless(self, head), *args, labels=labels, **given)
+            if labels is None or not skips or not _served(self, head, named):
+                return original(self, *args, **given)
+            found = original(_Headless(self, head, before), *args, **given)
             if isinstance(found, tuple):
-                return (found[0], *found[2:])
-            return type(found)(**{**found, "logits": None})
+                return tuple(one for one in found if not isinstance(one, _Logits))
+            return type(found)(**{name: None if isinstance(one, _Logits) else one for name, one in found.items()})
 
         return forward
 
-    return Piece(f"linear_cross_entropy({head})", make)
+    said = [head, *([] if before is None else [f"after {before}"]), *([] if named else ["written out"])]
+    return Piece(f"linear_cross_entropy({', '.join(said)})", make)
 
 
-def _served(model: Any, head: str) -> bool:
+def _served(model: Any, head: str, named: bool) -> bool:
     from transformers.loss.loss_utils import ForCausalLMLoss
 
-    return plain(getattr(model, head)) and model.loss_function is ForCausalLMLoss
+    if not plain(model.get_submodule(head)):
+        return False
+    return model.loss_function is ForCausalLMLoss if named else not torch.compiler.is_compiling()

@@ -8,6 +8,7 @@ gradient checkpointing, PEFT) sees what it saw before.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +20,10 @@ Forward = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Piece:
-    """A forward made from that of the class, under the name that reports show.
+    """A forward made from that of the class, under the name that reports show and that says all of it.
 
-    refusal: why a module of that class keeps its own forward, or None where the piece serves it.
+    make: our forward of the class's; it takes arguments by their places. refusal: why a module of that class keeps its
+    own forward, or None where the piece serves it.
     """
 
     name: str
@@ -32,7 +34,7 @@ class Piece:
         _PIECES[self.name] = self
 
 
-_PIECES: dict[str, Piece] = {}
+_PIECES: dict[str, Piece] = {}  # by name, for what is read from a pickle
 _MADE: dict[tuple[type, str], type] = {}
 
 
@@ -53,8 +55,18 @@ def given(base: type, piece: Piece) -> type:
 
 
 def _as(original: Forward, forward: Forward) -> Forward:
-    """The forward under the name and signature of the original, which trainers read."""
-    return forward if forward is original else functools.wraps(original)(forward)
+    """The forward under the name and signature of the original, which trainers read and callers name arguments by."""
+    _, *names = inspect.signature(original).parameters
+
+    @functools.wraps(original)
+    def named(self: Any, *given: Any, **more: Any) -> Any:
+        for name in names[len(given) :]:
+            if name not in more:
+                break
+            given = (*given, more.pop(name))
+        return forward(self, *given, **more)
+
+    return named
 
 
 def _reduced(self: Any, protocol: Any) -> Any:
@@ -73,16 +85,20 @@ def replaced(module: Any) -> bool:
     return "replaced_class" in type(module).__dict__
 
 
-def plain(module: Any, kind: type | None = None) -> bool:
+def plain(module: Any, kind: Any = torch.nn.Linear) -> bool:
     """Whether calling a linear layer is the product by its weight and nothing more.
 
     One that an adapter, a quantiser, a hook or a sharded weight stands behind is called as it is.
     """
-    found: Any = type(module)  # an `is` would narrow what a type checker knows of the module
-    return (
-        found is (kind or torch.nn.Linear)
+    return bool(
+        type(module) is kind
         and not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
         and not module._backward_pre_hooks
         and "forward" not in module.__dict__
-        and type(module.weight) in (torch.nn.Parameter, torch.Tensor)
+        and ordinary(module.weight)
     )
+
+
+def ordinary(weight: Any) -> bool:
+    """Whether a weight is a whole tensor of one device: no shard, and none of another package's kinds."""
+    return weight is None or type(weight) in (torch.nn.Parameter, torch.Tensor)
