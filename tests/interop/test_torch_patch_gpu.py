@@ -37,18 +37,19 @@ def gradients(model: Any, batch: dict[str, Any]) -> Any:
 @EVERY
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_a_step_is_that_of_the_model_as_it_was(tiny: Tiny, dtype: Any) -> None:
-    """Not twice as far from float64 on the host as the model as it was, on the same GPU."""
-    model, ours = pair(tiny)
-    model, ours = model.to(dtype), ours.to(dtype)
-    truth = copy.deepcopy(model).double()
+    """In bfloat16 not twice as far from float32 on the host as the model as it was, on the same GPU.
+
+    In float32 both are as far as float32 goes: sums of some hundred terms in other orders.
+    """
+    model, ours = (one.to(dtype) for one in pair(tiny))
+    truth = copy.deepcopy(model).float()
     batch = tiny.batch(labels=True, padded=True)
-    double = {name: v.double() if v.is_floating_point() else v for name, v in batch.items()}
-    wanted_loss, wanted = gradients(truth, double)
+    wanted_loss, wanted = gradients(truth, batch)
     theirs_loss, theirs = gradients(model.cuda(), moved(batch, dtype))
     loss, found = gradients(ours.cuda(), moved(batch, dtype))
-    unit = torch.finfo(dtype).eps
-    assert abs(loss - wanted_loss) <= 2 * abs(theirs_loss - wanted_loss) + 8 * unit * abs(wanted_loss)
-    assert float((found - wanted).norm()) <= 2 * float((theirs - wanted).norm()) + 8 * unit * float(wanted.norm())
+    unit = 64 * torch.finfo(torch.float32).eps if dtype == torch.float32 else 0.0
+    assert abs(loss - wanted_loss) <= 2 * abs(theirs_loss - wanted_loss) + (unit or 2e-3) * abs(wanted_loss)
+    assert float((found - wanted).norm()) <= 2 * float((theirs - wanted).norm()) + unit * float(wanted.norm())
 
 
 @pytest.mark.gpu
