@@ -90,7 +90,7 @@ def test_kaios_operations_take_what_their_table_says() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 140
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -14,13 +14,9 @@ _TOLD = ("commit", "versions")  # columns that are not figures
 
 HEADLINE = (
     ("elementwise.unary", "silu 134M bf16"),
-    ("gated.gated_activation_backward", "swiglu [32768, 2x4096] bf16"),
     ("norm.rms_norm", "[32768, 4096] bf16"),
     ("norm.layer_norm_backward", "[32768, 4096] bf16"),
-    ("softmax.softmax", "softmax [32768, 4096] bf16"),
     ("loss.cross_entropy", "loss [8192, 128256] bf16"),
-    ("embedding.embedding_backward", "65536 to [128256, 2048] bf16"),
-    ("attention.rope", "[8, 32, 4096, 128] bf16"),
     ("attention.flash_decoding", "64/8 heads, batch 16, context 32768 bf16"),
     ("attention.batch_paged_decode", "64/8 heads, batch 64, context 8192, pages of 16 bf16"),
     ("optimizer.adam_step", "AdamW, 64 x 4M f32"),
