@@ -16,6 +16,7 @@ import argparse
 import time
 from typing import Any
 
+import gpt_host  # noqa: F401  (before NumPy)
 import numpy as np
 from gpt_model import PRESETS, Decoder
 from train_gpt import Parser, choose_device, describe, main

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import gpt_host  # noqa: F401  (before NumPy)
 import numpy as np
 from gpt_data import load
 from gpt_model import PRESETS, Decoder

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import gpt_host  # noqa: F401  (before NumPy)
 import numpy as np
 from gpt_data import Corpus
 from gpt_model import Decoder

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import gpt_host  # noqa: F401  (before NumPy)
 import numpy as np
 from gpt_data import load
 from gpt_model import PRESETS, Decoder

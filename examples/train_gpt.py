@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import gpt_host
 import numpy as np
 from gpt_data import Corpus, TextError, load
 from gpt_model import PRESETS, Decoder, Preset
@@ -178,6 +179,7 @@ def run(argv: list[str] | None = None) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None, run: Callable[[list[str] | None], Any] = run) -> int:
     """`run` with one line on stderr, and a non-zero exit, for whatever went wrong."""
+    gpt_host.keep_memory()
     try:
         run(argv)
     except (UsageError, TextError, bc.BaracudaError, OSError) as error:

@@ -272,6 +272,27 @@ def test_captured_generation_is_eager_decoding(folder: Path) -> None:
     assert got == bytes(text)
 
 
+# -- the host -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "threads"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
+@pytest.mark.parametrize("example", ["train_gpt", "generate", "speculative_decoding", "quantize_gpt", "batch_invariant"])
+def test_blas_has_one_thread_unless_told(example: str, given: dict[str, str], threads: str) -> None:
+    """Told before NumPy loads it: spinning threads starve each other where other processes want the cores, too."""
+    code = (
+        "import os, sys\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'numpy': print(os.environ.get('OPENBLAS_NUM_THREADS')); raise SystemExit\n"
+        f"sys.meta_path.insert(0, Watch()); import {example}"
+    )
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    environ = {k: v for k, v in os.environ.items() if k not in names}
+    environ |= {"PYTHONPATH": str(EXAMPLES)} | given
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"{threads}\n", done.stderr
+
+
 # -- the script -----------------------------------------------------------------------------------------------------
 
 

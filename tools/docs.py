@@ -1,7 +1,7 @@
 """Writes what documents say that code and results know; `--check` fails when it is stale.
 
 README.md: the headline figures, and those of patched models. docs/ops.md: the index of all ops, from the registry; its
-pages are made with the site (tools/site.py). docs/performance.md: every table of `benchmarks/results`.
+pages are made with the site (tools/site.py). docs/performance.md: those, and all tables of `benchmarks/results`.
 docs/reference-names.md: where baracuda's plans are. What stands outside `<!-- name -->` … `<!-- /name -->` is written
 by hand.
 """
@@ -23,7 +23,7 @@ from reference_names import absent, elsewhere, same, table  # noqa: E402
 SECTIONS = {
     "README.md": {"headline": headline, "models": models},
     "docs/ops.md": {"ops": index},
-    "docs/performance.md": {"measured": measured},
+    "docs/performance.md": {"headline": headline, "measured": measured},
     "docs/reference-names.md": {"named": table, "same": same, "elsewhere": elsewhere, "absent": absent},
 }
 

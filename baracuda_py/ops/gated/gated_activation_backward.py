@@ -47,7 +47,7 @@ def reference(
     kind, found, k = desc.kind, {}, desc.rounded(gate)
     with np.errstate(all="ignore"):
         if "dgate" in wanted:
-            found["dgate"] = gate_gradient(kind, dy, up, gate, *k)
+            found["dgate"] = gate_gradient(kind, dy, up, gate, *k, element=desc.element)
         if "dup" in wanted:
             found["dup"] = up_gradient(kind, dy, up, gate, *k)
     return found

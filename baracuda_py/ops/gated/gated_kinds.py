@@ -148,11 +148,12 @@ def up_gradient(kind: Any, dy: Any, up: Any, gate: Any, *coefficients: Any) -> A
     return gated(kind, gate, dy, *coefficients)
 
 
-def gate_gradient(kind: Any, dy: Any, up: Any, gate: Any, *coefficients: Any) -> Any:
-    """dy up act'(gate) in the dtype of gate; float64 in longdouble, as dy up may overflow and the slope not."""
+def gate_gradient(kind: Any, dy: Any, up: Any, gate: Any, *coefficients: Any, element: ElementKind) -> Any:
+    """dy up act'(gate) in the dtype of gate. Where dy up may overflow and the slope not, numbers of `element` float64 are
+    taken in longdouble; those of narrower elements that are given in float64 cannot."""
     if isinstance(kind.row, Unit):
         return _widely(kind.row.dgate, dy, gate, up, *coefficients)
-    wide = np.dtype(np.longdouble) if gate.dtype == np.float64 else gate.dtype
+    wide = np.dtype(np.longdouble) if gate.dtype == np.float64 and element is ElementKind.F64 else gate.dtype
     dy, up, x = (a.astype(wide) for a in (dy, up, gate))
     found = kind.row.gradient(dy * up, x, *(wide.type(c) for c in coefficients))
     return np.asarray(found, gate.dtype)

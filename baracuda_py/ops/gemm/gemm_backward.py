@@ -96,7 +96,8 @@ def reference(
     with np.errstate(all="ignore"):
         g = h = dy
         if up is not None:
-            g, h = gate_gradient(kind, dy, up_pre, pre), up_gradient(kind, dy, up_pre, pre)
+            g = gate_gradient(kind, dy, up_pre, pre, element=desc.element)
+            h = up_gradient(kind, dy, up_pre, pre)
         elif desc.activation != "none":
             g = np.asarray(kind.row.gradient(dy, pre), dy.dtype)
 

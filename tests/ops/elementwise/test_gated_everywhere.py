@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import truth
@@ -9,7 +11,7 @@ from everywhere import inputs, report, scale_of, wide
 from run_functors import run
 
 import baracuda_py as bc
-from baracuda_py.core.element import FLOATS
+from baracuda_py.core.element import FLOATS, ElementKind
 from baracuda_py.ops.elementwise.unary_kinds import UnaryKind
 from baracuda_py.ops.gated.gated_kinds import GatedActivationKind, Unit, gate_gradient, gated, gated_bound
 from baracuda_py.testing.tolerance import assert_within, check
@@ -70,7 +72,7 @@ def wrong_gated(element, kind, gate, up, dy, y, dgate):
     g, u, d = (wide(x, element) for x in (gate, up, dy))
     k = [g.dtype.type(c) for c in coefficients(kind, element)]
     with np.errstate(all="ignore"):
-        wanted = gate_gradient(kind, d, u, g, *k)
+        wanted = gate_gradient(kind, d, u, g, *k, element=element)
         crosses = NAMES[kind] in truth.TERMS
         size = scale_of(UnaryKind(NAMES[kind]), d * u, g) if crosses else np.abs(wanted)
         return {
@@ -96,3 +98,19 @@ def test_kernels(element):
     for n, kind in enumerate(kinds):
         found |= wrong_gated(element, kind, gate, up, dy, rows[n], rows[len(kinds) + n])
     report(found)
+
+
+@pytest.mark.parametrize(("element", "dtype"), [("bfloat16", "f8"), ("float32", "f8"), ("float64", "g")])
+def test_more_digits_where_dy_up_may_overflow(element: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The NumPy backend holds narrower elements in float64, where it cannot: longdouble is ten times slower."""
+    seen = []
+
+    def gradient(dy: np.ndarray, x: np.ndarray) -> np.ndarray:
+        seen.append(dy.dtype)
+        return dy * x
+
+    kind = GatedActivationKind.SWIGLU
+    monkeypatch.setattr(kind, "row", replace(kind.row, gradient=gradient))
+    x = np.ones(3).astype(ElementKind.of(element).dtype)
+    bc.gated_activation_backward(x, x, x, kind=kind)
+    assert seen == [np.dtype(dtype)]
