@@ -82,7 +82,10 @@ def _parameters(name: str, x: Any, holds: Callable[[], ElementKind], clips: int)
         raise InvalidProblemError(f"{name} must be an array or a real number, got {shown(x)}")
     if isinstance(number, float) and not number.is_integer():
         if not _fractional(kind := holds()):
-            raise InvalidProblemError(f"{name} must be an integer for {kind}, got {number}; cast to a float first")
+            raise InvalidProblemError(
+                f"{name} must be an integer for {kind}, got {number}; cast to a float first: "
+                f"cast(…, 'float32') of the arrays beside it"
+            )
         return number, 0
     whole = int(number)
     if whole not in _NARROW and not _fractional(kind := holds()):
