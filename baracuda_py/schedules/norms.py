@@ -33,7 +33,8 @@ def _affine_pair(desc: Any, given: ElementKind) -> ElementKind:
     if given not in allowed:
         names = " or ".join(map(str, allowed))
         raise InvalidProblemError(
-            f"weight_element must be {names} with element {desc.element}, got {given}; write cast(weight, '{desc.element}')"
+            f"weight_element must be {names} with element {desc.element}, got {given}; "
+            f"write cast(weight, '{desc.element}')"
         )
     return given
 
