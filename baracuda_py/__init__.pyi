@@ -2741,17 +2741,17 @@ def vecmat(a: Array, b: Array, *, out: Out = None, stream: Stream = None, prefer
     """y[…, j] = the sum of conj(a[…, k]) b[…, k, j], other axes broadcast (numpy.vecmat)."""
 # ops.indexing
 def argwhere(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(positions of the elements of x that are not 0, [size, axes of x], how many they are); `nonzero` transposed."""
+    """(positions of the elements of x that are not 0, padded to [size, axes of x], how many they are)."""
 def block_diag(*matrices: Any, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The matrices along the diagonal of one array, 0 elsewhere (torch.block_diag); a vector is a row, a number 1 × 1."""
 def block_diag_backward(dy: Array, *, shapes: Sequence[Sequence[int]] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
     """dmatrices[i] = dy where matrix i stands in y."""
 def compress(condition: Array, x: Array, *, axis: int | None = None, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(slices of x along `axis` where the vector `condition` is not 0, how many they are) (numpy.compress)."""
+    """(slices of x along `axis` where the vector `condition` is not 0, padded, how many they are) (numpy.compress)."""
 def extract(condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
+    """`masked_select`, padded as it is, by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
 def flatnonzero(x: Array, *, size: int | None = None, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
+    """(positions, in row-major order, of the elements of x that are not 0, padded to [size], how many they are)."""
 def gather(x: A, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """y[…, j, …] = x[…, index[…, j, …], …] along `axis` (torch.gather; numpy.take_along_axis where shapes agree)."""
 def gather_backward(dy: A, index: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
@@ -2787,11 +2787,11 @@ def masked_scatter(x: Array, mask: Array, source: Array, *, out: Out = None, str
 def masked_scatter_backward(dy: Array, mask: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., return_dx: bool = True, return_dsource: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """dx = dy, 0 where the mask chose; dsource = dy there, in order, 0 behind what was taken."""
 def masked_select(x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together."""
+    """(the elements of x where `mask` holds, in row-major order, padded, how many they are); both are broadcast."""
 def masked_select_backward(dy: A, mask: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: float = 0.0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx = dy at the rank of each element that the mask chose, 0 elsewhere."""
 def nonzero(x: Array, *, shape: int | Sequence[int] = ..., size: int | None = ..., fill_value: int = -1, flat: bool = False, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
-    """y[k, r] = the position along axis k of the r-th element of x that is not 0, in row-major order; count: how many."""
+    """y[k, r] = where along axis k the r-th element that is not 0 lies, in row-major order, padded; count: how many."""
 def nonzero_static(x: Array, *, size: int, fill_value: int = -1, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`argwhere` without the number (torch.nonzero_static)."""
 def place(x: A, mask: Array, source: Array, *, shape: int | Sequence[int] = ..., source_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
@@ -2849,7 +2849,7 @@ def take_along_dim(x: Array, indices: Array, axis: int | None = None, *, out: Ou
 def take_backward(dy: A, indices: Array, *, shape: int | Sequence[int] = ..., index_shape: int | Sequence[int] = ..., axis: int = 0, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
     """dx[…, i, …] = sum of dy[…, j…, …] over the j with indices[j…] = i, in their order (the gradient of take)."""
 def trim_zeros(x: Array, trim: str = 'fb', *, size: int | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """(a vector without the zeros before its first and behind its last other element, how many are left)."""
+    """(a vector without the zeros before its first and behind its last other element, padded, how many are left)."""
 def unravel_index(x: Array, dims: int | Sequence[int] = ..., first_fastest: bool | Literal['C', 'F'] = False, *, shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[k] = coordinate k, in an array of shape `dims`, of the position x (numpy.unravel_index, torch.unravel_index)."""
 # ops.layout
@@ -4348,7 +4348,7 @@ def histogramdd(x: Array, bins: int = 10, range: Sequence[Any] | None = None, we
 def interp(x: Array, xp: Array, fp: Array, left: Any = None, right: bool | None = None, period: float | None = None, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y = the value at x of the lines between the points (xp, fp), of which xp ascends (numpy.interp)."""
 def intersect1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The different elements that a and b have both, ascending, and how many there are (numpy.intersect1d)."""
+    """The different elements that a and b have both, ascending, padded, and how many there are (numpy.intersect1d)."""
 def isin(x: Array, test_elements: Array, *, invert: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """y[i] = whether x[i] is one of test_elements, of any shape (torch.isin): a sort of them, and a binary search."""
 def kthvalue(x: Array, k: int, axis: int = -1, keepdims: bool = False, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
@@ -4382,9 +4382,9 @@ def rankdata(x: Array, axis: int = -1, method: str = 'average', *, out: Out = No
 def searchsorted(sorted_sequence: Array, values: Array, sorter: Array | None = None, *, shape: int | Sequence[int] = ..., values_shape: int | Sequence[int] = ..., right: bool = False, index_element: DType = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """index[…, i] = how many elements of the sorted row are below values[…, i] or, if `right`, not above it."""
 def setdiff1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The different elements of a that b has not, ascending, and how many there are (numpy.setdiff1d)."""
+    """The different elements of a that b has not, ascending, padded, and how many there are (numpy.setdiff1d)."""
 def setxor1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The different elements that one of a and b has, ascending, and how many there are (numpy.setxor1d)."""
+    """The different elements that one of a and b has, ascending, padded, and how many there are (numpy.setxor1d)."""
 def sort(x: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, descending: bool = False, start: int = 0, stop: int | None = None, return_y: bool = True, return_indices: bool = True, element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """y = x with every row along `axis` sorted; indices[…, j, …] is where y[…, j, …] stood in its row (torch.sort)."""
 def sort_backward(dy: A, indices: Array, *, shape: int | Sequence[int] = ..., axis: int = -1, picked_shape: int | Sequence[int] = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> A:
@@ -4404,16 +4404,16 @@ def top_k(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool =
 def topk(x: Array, k: int, axis: int = -1, largest: bool = True, sorted: bool = True, *, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """The k largest, or smallest, elements of every row along `axis`, and where they stand (torch.topk, jax.lax.top_k)."""
 def union1d(a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The different elements of a and b, ascending, and how many there are (numpy.union1d, as JAX's with `size`)."""
+    """The different elements of a and b, ascending, padded, and how many there are (numpy.union1d)."""
 def unique(x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`)."""
+    """The different elements of x, seen as a row, ascending, padded to `size`, and how many there are (torch.unique)."""
 def unique_all(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The values of `unique`, their first places, the inverse in x's shape, counts, and how many there are."""
+    """The values of `unique`, padded, first places, the inverse in x's shape, counts, and how many there are."""
 def unique_consecutive(x: Array, *, axis: int | None = None, return_inverse: bool = False, return_counts: bool = False, return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
-    """An element of every run of equal neighbours in x, seen as a row, or a slice along `axis` (torch's function)."""
+    """An element of every run of equal neighbours in x, seen as a row, or a slice along `axis`, padded; their number."""
 def unique_counts(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`unique` with the counts of the elements (jax.numpy.unique_counts)."""
+    """`unique`, padded as it is, with the counts of the elements (jax.numpy.unique_counts)."""
 def unique_inverse(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """`unique` with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
+    """`unique`, padded as it is, with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
 def unique_values(x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
-    """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
+    """The different elements of x, padded, and how many they are (jax.numpy.unique_values); see `unique`."""

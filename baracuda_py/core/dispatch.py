@@ -18,7 +18,7 @@ from .arrays import Reading, located, read_only, to_numpy
 from .checked import shown
 from .descriptor import Descriptor
 from .device import Device
-from .element import ElementKind
+from .element import ALL, ElementKind
 from .errors import BaracudaError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError, UnsupportedError
 from .numbers import met
 from .preference import PlanPreference, arch_allowed
@@ -93,7 +93,8 @@ def _read_one(spec: Operand, desc: Descriptor, device: Device, value: Any, index
     device.expect(where, got.device)
     allowed = spec.elements(desc)
     if got.element not in allowed and not any(a.carrier == got.element.dtype and a.carrier != a.dtype for a in allowed):
-        raise InvalidProblemError(f"{where} must be {' or '.join(map(str, allowed))}, got {got.element}")
+        wanted = " or ".join(map(str, allowed))
+        raise InvalidProblemError(f"{where} must be {wanted}, got {got.element}{_cast(spec, where, got, allowed[0])}")
     element = got.element if got.element in allowed else allowed[0]
     expect_shape(spec, desc, got.shape, index)
     view = View(got.ptr, got.shape, got.strides, element)
@@ -195,6 +196,12 @@ def undrawn(spec: Operand, desc: Any) -> int:
             "(an integer or a 0-d array), and an offset"
         )
     return 0
+
+
+def _cast(spec: Operand, where: str, got: Any, wanted: ElementKind) -> str:
+    """What to write instead of an operand that holds another element, where a cast makes it."""
+    plain = got.element in ALL and wanted in ALL and not (got.element.is_complex and not wanted.is_complex)
+    return f"; write cast({where}, '{wanted}')" if spec.reads and plain else ""
 
 
 def met_number(spec: Operand, desc: Any, number: int | float) -> int | float:

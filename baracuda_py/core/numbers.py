@@ -35,7 +35,7 @@ def range_of(element: ElementKind, meets: str) -> tuple[int, int]:
 
 def met(name: str, value: int | float, element: ElementKind, meets: str) -> int | float:
     """A host's number as it meets an element: a float for inexact ones, else an int; raises InvalidProblemError."""
-    value = value.item() if isinstance(value, np.generic) else value
+    value = plain(value)
     if element.is_inexact:
         try:
             return float(value)
@@ -49,6 +49,11 @@ def met(name: str, value: int | float, element: ElementKind, meets: str) -> int 
     if not low <= value <= high:
         raise InvalidProblemError(f"{name} must lie in [{low}, {high}] as it meets {element}, got {shown(value)}")
     return int(value)
+
+
+def plain(value: Any) -> Any:
+    """A number of NumPy as Python's own; all else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def integer_of(value: Any) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .errors import BaracudaError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError
+from .errors import BaracudaError, DeviceMismatchError, InvalidProblemError, MisalignedOperandError, UnsupportedError
 
-_OPERAND = re.compile(r"\b(?:(?<=overlaps )(\w+)|(\w+)(?= (?:must|is|has|overlaps|\()))")
+_OPERAND = re.compile(r"\b(?:(?<=overlaps )(\w+)|(?<=cast\()(\w+)|(\w+)(?= (?:must|is|has|overlaps|\()))")
 _WITH_TEXT = (InvalidProblemError, DeviceMismatchError, MisalignedOperandError)  # their text is all that they hold
 
 
 def renamed(error: BaracudaError, names: Mapping[str, str]) -> BaracudaError:
     """The error with `names` (the plan's → the caller's) in its message; itself where none stands in it."""
     text = _OPERAND.sub(lambda found: names.get(found[0], found[0]), str(error))
-    return error if type(error) not in _WITH_TEXT or text == str(error) else type(error)(text)
+    plain = type(error) in _WITH_TEXT or (type(error) is UnsupportedError and not error.table)
+    return error if not plain or text == str(error) else type(error)(text)

@@ -10,7 +10,7 @@ from .args import Operand, arrays_of
 from .checked import check_field
 from .descriptor import Descriptor
 from .element import ElementKind
-from .errors import InvalidProblemError
+from .errors import InvalidProblemError, UnsupportedError
 from .plan import Plan
 
 
@@ -53,7 +53,23 @@ def solve(
     if open_:
         names = ", ".join(f"{name}=" for name in open_)
         raise InvalidProblemError(f"{plan.op}: the operands' shapes leave {', '.join(open_)} open; pass {names}")
-    return plan.descriptor(**known)
+    try:
+        return plan.descriptor(**known)
+    except UnsupportedError as error:
+        error.args = (f"{error}{_cast_that_would_do(str(error), pending, elements, known)}",)
+        raise
+
+
+def _cast_that_would_do(
+    refusal: str, read: list[Operand], elements: Mapping[str, ElementKind], known: Mapping[str, Any]
+) -> str:
+    """What to write instead, where a descriptor refuses integers, bool or a float in the place of float32."""
+    kind = known.get("element")
+    floats = "a float first" in refusal or "float32" in refusal.partition("may be one of")[2]
+    if not isinstance(kind, ElementKind) or kind.is_complex or not floats:
+        return ""
+    casts = [f"cast({s.local}, 'float32')" for s in read if s.element == "element" and elements.get(s.name) is kind]
+    return f": write {' and '.join(casts)}" if casts else ""
 
 
 def _unify(spec: Operand, shape: tuple[int, ...], facts: dict[str, Any], fields: set[str]) -> bool:

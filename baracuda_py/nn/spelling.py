@@ -15,6 +15,7 @@ from ..core.arrays import read
 from ..core.element import HALVES, ElementKind
 from ..core.errors import InvalidProblemError
 from ..core.keywords import unknown_keywords
+from ..core.numbers import plain
 from ..interop.dynamo import opaque
 from ..ops.elementwise.cast import cast
 from ..ops.reduce.reduce_kinds import total
@@ -59,13 +60,11 @@ def spelled(name: str) -> Callable[..., Any]:
     return opaque(call)
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """A number of NumPy as Python's, in tuples and lists, too; all else as it is."""
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, tuple) and any(isinstance(one, (np.generic, tuple, list)) for one in value):
-        return tuple([plain(one) for one in value])
-    return [plain(one) for one in value] if type(value) is list else value
+        return tuple([_plain(one) for one in value])
+    return [_plain(one) for one in value] if type(value) is list else plain(value)
 
 
 def results(name: str, value: Any) -> Any:
@@ -93,7 +92,7 @@ def own(function: F) -> F:
 
     @wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        made = function(*[plain(one) for one in args], **{word: plain(one) for word, one in given.items()})
+        made = function(*[_plain(one) for one in args], **{word: _plain(one) for word, one in given.items()})
         return results(function.__name__, made)
 
     return opaque(call)  # type: ignore[return-value]
@@ -121,7 +120,7 @@ class _Spelling:
         self.legacy = "size_average" in self.words
 
     def __call__(self, /, *args: Any, **given: Any) -> Any:
-        named = {word: plain(value) for word, value in {**self._by_word(args, given), **given}.items()}
+        named = {word: _plain(value) for word, value in {**self._by_word(args, given), **given}.items()}
         inplace = named.pop("inplace", False)
         finish = self._placed(named)
         into = named.pop("out", None) if self.name in MADE and "out" not in self.shown else None

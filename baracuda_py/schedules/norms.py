@@ -32,7 +32,10 @@ def _affine_pair(desc: Any, given: ElementKind) -> ElementKind:
     allowed = affine_elements(desc.element)
     if given not in allowed:
         names = " or ".join(map(str, allowed))
-        raise InvalidProblemError(f"weight_element must be {names} with element {desc.element}, got {given}")
+        raise InvalidProblemError(
+            f"weight_element must be {names} with element {desc.element}, got {given}; "
+            f"write cast(weight, '{desc.element}')"
+        )
     return given
 
 

@@ -65,7 +65,10 @@ def _seen(array: Any, found: Reading, element: ElementKind, instead: str) -> Any
     if package == "baracuda_py":
         return TensorRef(found.ptr, shape, strides, element, device=found.device)
     if package == "torch":
-        dtype = getattr(sys.modules["torch"], str(element))
+        torch = sys.modules["torch"]
+        if array.requires_grad and found.element.is_complex is not element.is_complex:  # which autograd follows
+            return torch.view_as_real(array) if found.element.is_complex else torch.view_as_complex(array)
+        dtype = getattr(torch, str(element))
         if 0 in found.shape:  # without elements strides are any, of which torch's view is particular
             return array.new_empty(shape, dtype=dtype)
         if element.itemsize < found.element.itemsize:

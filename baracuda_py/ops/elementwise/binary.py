@@ -50,7 +50,7 @@ class BinaryDescriptor(Descriptor):
             return
         if not row.elements[0].is_float:
             raise UnsupportedError(f"{what} is not defined; it takes {', '.join(map(str, row.elements))}")
-        why = row.whole or "cast both to a float first"
+        why = f"{row.whole}, or cast both to a float first" if row.whole else "cast both to a float first"
         raise UnsupportedError(f"{what} is not an integer in general; {why}")
 
     @property

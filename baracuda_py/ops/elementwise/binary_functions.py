@@ -12,7 +12,7 @@ from ...calls.functional import functional
 from ...core.checked import shown, whole
 from ...core.errors import BaracudaError, InvalidProblemError, UnsupportedError
 from ...calls.entries import entry
-from ...core.numbers import LEAST, met
+from ...core.numbers import LEAST, met, plain
 from ...core.tensor import TensorRef
 from ...core.arrays import read
 from ..reduce.reduce import all as all_of  # type: ignore[attr-defined]
@@ -142,7 +142,7 @@ def factor_of(name: str, alpha: Any, element: ElementKind) -> int | float:
     """alpha as a Python number, an int of integers."""
     if isinstance(alpha, (complex, np.complexfloating)):
         raise InvalidProblemError(f"{name}: alpha must be a real number, got {shown(alpha)}")
-    return met(f"{name}: alpha", alpha.item() if isinstance(alpha, np.generic) else alpha, element, "coefficient")
+    return met(f"{name}: alpha", plain(alpha), element, "coefficient")
 
 
 @entry(BinaryPlan, kind=K.ADD)

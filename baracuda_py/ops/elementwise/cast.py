@@ -279,6 +279,8 @@ def _between_floats(given: dict[str, Any]) -> bool:
 
 
 def _cast_back(dy: Any, x: Any, preference: Any, **given: Any) -> Any:
+    if read(dy, "dy").element.is_complex and not ElementKind.of(x.dtype).is_complex:
+        dy = registry.public("real")(dy, preference=preference)  # the imaginary part of x is 0, whatever x is
     return registry.public("cast")(dy, x.dtype, preference=preference)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from ...core import Array, registry
 from ...calls.functional import functional
 from ...core.checked import real, shown, whole
-from ...core.errors import InvalidProblemError
+from ...core.errors import BaracudaError, InvalidProblemError
+from ...core.renamed import renamed
 from ...calls.entries import entry
 from ...core.keywords import known_only, unexpected
 from ...core.outputs import beside, each_of
@@ -61,7 +62,13 @@ def _call(kind: K, lead: tuple[Any, ...], operands: tuple[Any, ...], more: dict[
             given[name] = _spread_number(like, x, more)
     if type(given["b"]) in NUMBERS:
         given["b_number"] = given.pop("b")
-    return _make(kind, bool(lead))(*lead, **given, **more)
+    try:
+        return _make(kind, bool(lead))(*lead, **given, **more)
+    except BaracudaError as error:
+        exchanged = kind.row.call == "ba"
+        if not exchanged or (told := renamed(error, {"a": "b", "b": "a"})) is error:
+            raise
+        raise told from None
 
 
 def _own(call: Any, dy: Any, operands: dict[str, Any], out: Any, options: Any) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from ...core.checked import require_some, shown
 from ...core.element import FP8, encode
 from ...core.element import cast as cast_values
 from ...calls.entries import entry
-from ...core.numbers import met
+from ...core.numbers import met, plain
 from ...core.renamed import renamed
 from ...interop.packages import package_name
 from ...core.arrays import read
@@ -77,12 +77,15 @@ def _parameters(name: str, x: Any, holds: Callable[[], ElementKind], clips: int)
     holds: the element, which is asked for where it matters. clips: 1 or -1 for a bound that may lie above
     or below the element's range, where it bounds nothing.
     """
-    number = x.item() if isinstance(x, np.generic) else x
+    number = plain(x)
     if not isinstance(number, (int, float)):
         raise InvalidProblemError(f"{name} must be an array or a real number, got {shown(x)}")
     if isinstance(number, float) and not number.is_integer():
         if not _fractional(kind := holds()):
-            raise InvalidProblemError(f"{name} must be an integer for {kind}, got {number}; cast to a float first")
+            raise InvalidProblemError(
+                f"{name} must be an integer for {kind}, got {number}; cast to a float first: "
+                f"cast(…, 'float32') of the arrays beside it"
+            )
         return number, 0
     whole = int(number)
     if whole not in _NARROW and not _fractional(kind := holds()):
@@ -169,7 +172,7 @@ def where(condition: Array, a: Any, b: Any, *, out: Any = None, stream: Any = No
     """
     rest, numbers = {}, [x for x in (a, b) if _is_number(x)]
     if len(numbers) == 2:
-        kinds = {type(x.item() if isinstance(x, np.generic) else x) for x in numbers}
+        kinds = {type(plain(x)) for x in numbers}
         rest["element"] = "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
     return _chosen(condition, a, b, "condition a b", out=out, stream=stream, preference=preference, **rest)
 

@@ -34,7 +34,7 @@ def masked_select(
     x: Array, mask: Array, *, size: int | None = None, fill_value: float = 0.0, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
-    """(the elements of x where `mask` holds, in row-major order, how many they are), x and mask broadcast together.
+    """(the elements of x where `mask` holds, in row-major order, padded, how many they are); both are broadcast.
 
     The number stays on the device, an int64 array without axes. size: of the result, by default that of all elements,
     which always suffices; behind those chosen it is fill_value.
@@ -53,7 +53,7 @@ def extract(
     condition: Array, x: Array, *, size: int | None = None, fill_value: float = 0.0, out: Any = None,
     stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """`masked_select` by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
+    """`masked_select`, padded as it is, by NumPy's name and order of arrays (numpy.extract, jax.numpy.extract)."""
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
     return masked_select(x, condition, **options)
 
@@ -75,7 +75,7 @@ def compress(
     condition: Array, x: Array, *, axis: int | None = None, size: int | None = None, out: Any = None,
     stream: Any = None, preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """(slices of x along `axis` where the vector `condition` is not 0, how many they are) (numpy.compress).
+    """(slices of x along `axis` where the vector `condition` is not 0, padded, how many they are) (numpy.compress).
 
     axis: None takes the elements of x in row-major order. condition: may be shorter than the axis. size: of the result
     along it, by default the length of the condition; slices behind those chosen are 0.
@@ -103,7 +103,7 @@ def argwhere(
     x: Array, *, size: int | None = None, fill_value: int = -1, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """(positions of the elements of x that are not 0, [size, axes of x], how many they are); `nonzero` transposed."""
+    """(positions of the elements of x that are not 0, padded to [size, axes of x], how many they are)."""
     options = {"size": size, "fill_value": fill_value, "stream": stream, "preference": preference}
     return _rows(x, each_of(out, 2), options)
 
@@ -137,7 +137,7 @@ def flatnonzero(
     x: Array, *, size: int | None = None, fill_value: int = -1, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """(positions, in row-major order, of the elements of x that are not 0, [size], how many they are)."""
+    """(positions, in row-major order, of the elements of x that are not 0, padded to [size], how many they are)."""
     options = {"size": size, "fill_value": fill_value, "stream": stream, "preference": preference}
     to, number = each_of(out, 2)
     given = {} if number is None else {"count": number}
@@ -176,7 +176,7 @@ def trim_zeros(
     x: Array, trim: str = "fb", *, size: int | None = None, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
-    """(a vector without the zeros before its first and behind its last other element, how many are left).
+    """(a vector without the zeros before its first and behind its last other element, padded, how many are left).
 
     numpy.trim_zeros. The number stays on the device, an int64 array without axes. trim: "f" those before, "b" those
     behind, or both. size: of the result, by default that of x, which always suffices; behind those left it is 0.

@@ -90,7 +90,7 @@ def in_torch(torch: Any, desc: NonzeroDescriptor, *, x: Any) -> Any:
 
 
 class NonzeroPlan(Plan):
-    """y[k, r] = the position along axis k of the r-th element of x that is not 0, in row-major order; count: how many.
+    """y[k, r] = where along axis k the r-th element that is not 0 lies, in row-major order, padded; count: how many.
 
     NaN is not 0. The number `count` stays on the device: where it is less than `size` the entries behind it are
     fill_value, where it is more the first `size` positions are told. One pass over x; the same result in every run.

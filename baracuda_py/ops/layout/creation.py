@@ -17,7 +17,7 @@ from ...core import Array, ElementKind, Scalar
 from ...core.checked import real, whole, wholes
 from ...core.errors import InvalidProblemError
 from ...calls.exported import exported
-from ...core.numbers import met
+from ...core.numbers import met, plain
 from ...core.tensor import Shape
 from ...core.views import permuted, shape_of, with_axis
 from ...expressions.elementwise import elementwise
@@ -130,7 +130,7 @@ def arange(
 
     The host must know the numbers: they say how long the result is. Floats are start + i step in float64, rounded once.
     """
-    start, stop = (0, start) if stop is None else (start, stop)
+    start, stop, step = map(plain, (0, start, step) if stop is None else (start, stop, step))
     for name, value in (("start", start), ("stop", stop), ("step", step)):
         _finite(name, value)
     if step == 0:
@@ -184,6 +184,7 @@ def generated(
 @exported
 def range_closed(start: Any, stop: Any, step: Any = 1, element: Any = None, *, like: Any = None) -> Array:
     """start, start + step, … up to stop, which may be met (torch.range)."""
+    start, stop, step = map(plain, (start, stop, step))
     begin, end, by = _finite("start", start), _finite("stop", stop), _finite("step", step)
     if by == 0:
         raise InvalidProblemError("step must not be 0")
@@ -233,6 +234,7 @@ def geomspace(
 
     Integers are made as those of `logspace`.
     """
+    start, stop = map(plain, (start, stop))
     if all(isinstance(one, (int, float)) for one in (start, stop)) and not start * stop > 0:
         raise InvalidProblemError(f"start and stop must have one sign and not be 0, got {start} and {stop}")
     return _grown("ratio", start, stop, num, element, endpoint, like, out)

@@ -341,7 +341,8 @@ def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array
     first, second = place(axis1, len(shape), "axis1"), place(axis2, len(shape), "axis2")
     if first == second:
         raise InvalidProblemError(f"axis1 and axis2 must differ, got {axis1} and {axis2}")
-    up, down = max(whole("offset", offset), 0), max(-offset, 0)
+    offset = whole("offset", offset)
+    up, down = max(offset, 0), max(-offset, 0)
     count = max(0, min(shape[first] - down, shape[second] - up))
     x = part(part(x, first, down if count else 0, down + count if count else 0), second, up, up + count)
     if not count:

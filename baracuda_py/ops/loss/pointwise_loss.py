@@ -18,6 +18,7 @@ from ...core.benchmark import Benchmark
 from ...calls.entries import entry
 from ...core.tensor import Shape, broadcast_shape
 from ...core.views import shape_of, with_axis
+from ...core.numbers import plain
 from ...schedules.loss_sums import to_one
 from ...schedules.map import map_geometry, map_kernels, map_params
 from ...schedules.reduce import reduce_geometry, reduce_kernels, reduce_params
@@ -361,6 +362,7 @@ def gaussian_nll_loss(
     """
     facts: dict[str, Any] = {"full": full, "eps": eps, "reduction": reduction}
     facts |= {"out": out, "stream": stream, "preference": preference}
+    var = plain(var)
     if isinstance(var, (int, float)):
         return _gaussian(x, target, None, weight, variance=var, **facts)
     shape, own = shape_of(x, "x"), shape_of(var, "var")

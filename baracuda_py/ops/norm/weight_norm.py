@@ -15,6 +15,7 @@ from ...core.views import shape_of
 from ...expressions.elementwise import elementwise
 from ...expressions.reduce import reduce as reduction
 from ...core.arrays import read
+from ...core.numbers import plain
 from ..reduce.distances import kept_norm, normalize
 from ..reduce.reduce import ReducePlan
 from ..reduce.reduce_backward import ReduceBackwardPlan
@@ -32,7 +33,7 @@ def _reduced(text: str, axis: Any, keepdims: bool) -> Any:
 
 def _others(name: str, x: Any, axis: Any) -> tuple[int, ...]:
     """The axes of x but for one; all where it is None."""
-    rank = len(shape_of(x, name))
+    axis, rank = plain(axis), len(shape_of(x, name))
     if axis is None:
         return tuple(range(rank))
     if type(axis) is not int or not -rank <= axis < rank:

@@ -22,6 +22,7 @@ from ...core.element import INDICES, REALS
 from ...core.errors import InvalidProblemError
 from ...calls.entries import entry
 from ...core.views import permuted, shape_of
+from ...core.numbers import plain
 from ...schedules.window import Windows, three, window_geometry, window_kernels
 from .pool import PARAMS, check_indices, pool_values
 
@@ -251,6 +252,7 @@ def _function(kind: ReduceWindowKind) -> Any:
 
 def _padded(padding: Any, shape: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Any) -> Any:
     """Pairs for each axis; "SAME" makes ⌈n / stride⌉ windows, the odd place after (or before, "SAME_LOWER")."""
+    padding = plain(padding)
     if type(padding) is int:
         return ((padding, padding),) * len(shape)
     if not isinstance(padding, str):

@@ -45,7 +45,7 @@ def _matrix(x: Any) -> tuple[Any, ElementKind]:
     if view.element.is_complex:
         raise UnsupportedError(f"covariances are of real numbers, got {view.element}; take vecdot of the deviations")
     if not view.element.is_float:
-        raise UnsupportedError(f"the covariance of {view.element} is no integer; cast to a float first")
+        raise UnsupportedError(f"the covariance of {view.element} is no integer; write cast(x, 'float32')")
     return _square(x, "x") if len(view.shape) == 1 else x, view.element
 
 

@@ -11,6 +11,7 @@ from ...core.errors import InvalidProblemError
 from ...calls.entries import entry
 from ...core.views import with_axis
 from ...core.arrays import read
+from ...core.numbers import plain
 from ..elementwise.cast import cast
 from . import reduce, reduce_backward
 from .reduce import ReducePlan
@@ -73,7 +74,7 @@ def norm_except_dim(
     """
     others: Any = None
     if axis is not None:
-        rank = len(read(x, "x").shape)
+        axis, rank = plain(axis), len(read(x, "x").shape)
         if type(axis) is not int or not -rank <= axis < rank:
             raise InvalidProblemError(f"axis must be None or an integer in [{-rank}, {rank}), got {shown(axis)}")
         others = tuple(a for a in range(rank) if a != axis % rank)

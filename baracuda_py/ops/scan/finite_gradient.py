@@ -23,6 +23,7 @@ from ...core.outputs import each_of
 from ...core.tensor import Shape, View
 from ...core.variant import Kernel, Step
 from ...core.arrays import read
+from ...core.numbers import plain
 from ...schedules.geometry import Axes, Merged
 from ...schedules.map import THREADS, chunked, lay_out, map_params, strided, takes
 
@@ -307,7 +308,7 @@ def _axes(x: Any, along: Any) -> tuple[int, ...]:
     rank = len(read(x, "x").shape)
     wanted = range(rank) if along is None else along if isinstance(along, (tuple, list)) else (along,)
     found = []
-    for one in wanted:
+    for one in map(plain, wanted):
         if type(one) is not int or not -rank <= one < rank:
             raise InvalidProblemError(f"axis must be None, or integers in [{-rank}, {rank}), got {shown(along)}")
         found.append(one % rank)
@@ -321,7 +322,7 @@ def _distances(spacing: Sequence[Any], count: int) -> list[dict[str, Any]]:
     if len(spacing) not in (0, 1, count):
         raise InvalidProblemError(f"spacing must be one for all of {count} axes or one for each, got {len(spacing)}")
     made: list[dict[str, Any]] = []
-    for one in spacing or (1.0,):
+    for one in map(plain, spacing or (1.0,)):
         number = isinstance(one, (int, float)) or not read(one, "spacing").shape
         made.append({"spacing": one} if number else {"places": one})
     if len(made) == 1 < count and "places" in made[0]:

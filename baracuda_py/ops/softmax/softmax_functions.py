@@ -10,6 +10,7 @@ from ...calls.functional import functional
 from ...core.checked import shown
 from ...core.element import FLOATS, HALVES
 from ...core.errors import InvalidProblemError, UnsupportedError
+from ...core.numbers import plain
 from ...calls.entries import entry
 from ..elementwise.binary_numbers import element_of
 from ..elementwise.cast import cast
@@ -22,6 +23,7 @@ _log_softmax = functional(SoftmaxPlan, "log_softmax", "", kind=SoftmaxKind.LOG_S
 
 def _scale(name: str, temperature: Any) -> float:
     """1 / temperature."""
+    temperature = plain(temperature)
     if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not temperature > 0:
         raise InvalidProblemError(
             f"{name}: temperature must be a number > 0, got {shown(temperature)}; masked_softmax takes its inverse as "

@@ -13,6 +13,7 @@ from ...calls.entries import entry
 from ...core.outputs import each_of
 from ...core.views import reshaped, with_axis
 from ...core.arrays import read
+from ...core.numbers import plain
 from ..elementwise.binary_functions import div, mul
 from ..elementwise.cast import cast
 from ..indexing.gather_backward import gather_backward
@@ -124,7 +125,7 @@ def histc(
     min and max both 0: the extremes of x, which are moved apart by 1 each where they are equal.
     """
     options = {"stream": stream, "preference": preference}
-    ends = None if all(isinstance(end, (int, float)) and end == 0 for end in (min, max)) else (min, max)
+    ends = None if all(isinstance(end, (int, float)) and end == 0 for end in map(plain, (min, max))) else (min, max)
     facts = {"bins": whole("bins", bins, 1), **_range(x, ends, options)}
     counts = histogram_counts(x, widen=1.0, **facts, **options)
     return cast(counts, read(x, "x").element, out=out, **options)

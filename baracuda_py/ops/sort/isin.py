@@ -120,6 +120,8 @@ def isin(
     options = {"stream": stream, "preference": preference}
     element, given = read(x, "x").element, read(test_elements, "test_elements").element
     if given is not element:
-        raise InvalidProblemError(f"test_elements must be {element}, as x is, got {given}")
+        raise InvalidProblemError(
+            f"test_elements must be {element}, as x is, got {given}; write cast(test_elements, '{element}')"
+        )
     row = row_of(test_elements, "test_elements")
     return member(x, sort(row, return_indices=False, **options), invert=invert, out=out, **options)

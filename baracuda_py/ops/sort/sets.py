@@ -36,7 +36,7 @@ def union1d(
     a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None,
     stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """The different elements of a and b, ascending, and how many there are (numpy.union1d, as JAX's with `size`).
+    """The different elements of a and b, ascending, padded, and how many there are (numpy.union1d).
 
     `size` entries, by default as many as a and b have; see `unique_consecutive` for what is left of them.
     """
@@ -51,7 +51,7 @@ def intersect1d(
     a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None,
     stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """The different elements that a and b have both, ascending, and how many there are (numpy.intersect1d).
+    """The different elements that a and b have both, ascending, padded, and how many there are (numpy.intersect1d).
 
     `size` entries, by default as many as a has; see `unique_consecutive` for what is left of them.
     """
@@ -66,7 +66,7 @@ def setdiff1d(
     a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None,
     stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """The different elements of a that b has not, ascending, and how many there are (numpy.setdiff1d).
+    """The different elements of a that b has not, ascending, padded, and how many there are (numpy.setdiff1d).
 
     `size` entries, by default as many as a has; see `unique_consecutive` for what is left of them.
     """
@@ -81,7 +81,7 @@ def setxor1d(
     a: Array, b: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None,
     stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """The different elements that one of a and b has, ascending, and how many there are (numpy.setxor1d).
+    """The different elements that one of a and b has, ascending, padded, and how many there are (numpy.setxor1d).
 
     `size` entries, by default as many as a and b have; see `unique_consecutive` for what is left of them.
     """

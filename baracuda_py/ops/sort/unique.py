@@ -241,7 +241,7 @@ def unique_consecutive(
     return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """An element of every run of equal neighbours in x, seen as a row, or a slice along `axis` (torch's function).
+    """An element of every run of equal neighbours in x, seen as a row, or a slice along `axis`, padded; their number.
 
     Returns values, then inverse, counts and the first places (return_index) where they are asked for, and last how many
     runs there are, on the device: values, counts and places have `size` entries, by default as many as x has; inverse
@@ -264,7 +264,7 @@ def unique(
     return_index: bool = False, size: int | None = None, fill_value: Array | None = None, equal_nan: bool = False,
     out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
-    """The different elements of x, seen as a row, in ascending order (torch.unique, jax.numpy.unique with `size`).
+    """The different elements of x, seen as a row, ascending, padded to `size`, and how many there are (torch.unique).
 
     A sort, and `unique_consecutive` of it, which says what is returned: inverse is of x itself, in its shape, and first
     places are those in x, seen as a row. axis: the different slices along it in the order of their first elements that
@@ -286,7 +286,7 @@ def unique_values(
     x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
-    """The different elements of x and how many they are (jax.numpy.unique_values); see `unique`."""
+    """The different elements of x, padded, and how many they are (jax.numpy.unique_values); see `unique`."""
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
     return unique(x, **options)
 
@@ -296,7 +296,7 @@ def unique_counts(
     x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
-    """`unique` with the counts of the elements (jax.numpy.unique_counts)."""
+    """`unique`, padded as it is, with the counts of the elements (jax.numpy.unique_counts)."""
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
     return unique(x, return_counts=True, **options)
 
@@ -306,7 +306,7 @@ def unique_inverse(
     x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
-    """`unique` with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
+    """`unique`, padded as it is, with the number of every element of x, in x's shape (jax.numpy.unique_inverse)."""
     options = {"size": size, "fill_value": fill_value, "out": out, "stream": stream, "preference": preference}
     return unique(x, return_inverse=True, **options)
 
@@ -316,7 +316,7 @@ def unique_all(
     x: Array, *, size: int | None = None, fill_value: Array | None = None, out: Any = None, stream: Any = None,
     preference: Any = None,
 ) -> Any:  # fmt: skip
-    """The values of `unique`, their first places, the inverse in x's shape, counts, and how many there are.
+    """The values of `unique`, padded, first places, the inverse in x's shape, counts, and how many there are.
 
     In the order of jax.numpy.unique_all, which `out=` has, too.
     """
