@@ -22,6 +22,7 @@ from ..schedules.reduce import reduce_kernels, reduce_params, sum_to
 from . import plan as parts
 from .cpp import map_text, mapped_text
 from .derive import gradient, gradient_names
+from .in_torch import gradient_in_torch
 from .plan import FormulaPlan, evaluated, formula_kernels, inputs_of, made_plan, map_step, sources
 from .shape import ARRAY, Roles, Shape
 from .signature import Signature
@@ -63,7 +64,9 @@ def _made(forward: Shape, wrt: tuple[str, ...], outputs: tuple[str, ...]) -> typ
         elements=lambda kind: kind.elements[:1], prelude=lambda element, kind: _text(shape, kind),
         guarantee=Guarantee(lambda element, kind: _bound(shape, kind), batch_invariant=True),
     )  # fmt: skip
-    return made_plan(GradientPlan, shape, (gradient_plan_of, (forward, wrt, outputs)), row, _reference)
+    recipe = gradient_plan_of, (forward, wrt, outputs)
+    own = staticmethod(partial(gradient_in_torch, shape))
+    return made_plan(GradientPlan, shape, recipe, row, _reference, torch=own)
 
 
 def _sums(shape: Shape, j: int) -> list[Kernel]:

@@ -13,6 +13,7 @@ from .backward import FormulaVjp
 from .bounds import bound_of
 from .cpp import map_text
 from .formula import Formula
+from .in_torch import in_torch
 from .plan import FormulaPlan, evaluated, formula_kernels, made_plan, map_step, numbers, operands, pointers
 from .shape import Roles, Shape
 
@@ -35,7 +36,8 @@ def _made(shape: Shape) -> type[FormulaPlan]:
         guarantee=Guarantee(lambda element, kind: bound_of(shape.program(kind)), batch_invariant=True),
     )  # fmt: skip
     recipe = plan_of, (shape.formula, shape.roles)
-    return made_plan(FormulaPlan, shape, recipe, row, _reference, vjp=FormulaVjp(shape))
+    facts = {"vjp": FormulaVjp(shape), "torch": staticmethod(partial(in_torch, shape))}
+    return made_plan(FormulaPlan, shape, recipe, row, _reference, **facts)
 
 
 def _geometry(shape: Shape, p: Problem) -> Geometry | str:

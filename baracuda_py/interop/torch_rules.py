@@ -82,12 +82,19 @@ def requires_grad(values: Iterable[Any]) -> bool:
 
 
 def followed(values: Iterable[Any]) -> bool:
-    """Whether any of the arguments of a call is a torch tensor of which autograd wants a gradient, or a transformation
-    of torch.func, which may want one: what is outside of it is not seen inside."""
+    """Whether any of the arguments of a call is a torch tensor of which autograd wants a gradient or has a tangent, or
+    a transformation of torch.func, which may want one: what is outside of it is not seen inside."""
     torch = sys.modules.get("torch")
     return torch is not None and any(
-        isinstance(value, torch.Tensor) and (_grows(value) or transformed(value)) for value in values
+        isinstance(value, torch.Tensor) and (_grows(value) or transformed(value) or has_tangent(value))
+        for value in values
     )
+
+
+def has_tangent(tensor: Any) -> bool:
+    """Whether a tensor has a tangent of forward mode, outside of the transformations of torch.func."""
+    ad = sys.modules["torch"].autograd.forward_ad
+    return ad._current_level >= 0 and ad.unpack_dual(tensor).tangent is not None
 
 
 def _grows(tensor: Any) -> bool:

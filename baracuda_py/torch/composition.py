@@ -7,12 +7,13 @@ from typing import Any
 
 from ..calls.interpreters import Composed
 from ..core.errors import UnsupportedError
-from ..interop.torch_rules import transformed
+from ..interop.torch_rules import has_tangent, transformed
+from .batching import mapped
+from .decomposed import transposed_twice
 from .prepared import spread, undifferentiable
-from .recording import Once
-from .transforms import mapped, no_tangent
+from .transforms import no_tangent
 from .untyped import torch
-from .vjp import no_gradient
+from .vjp import Once, no_gradient
 
 
 def compose(call: Composed) -> Any:
@@ -20,10 +21,10 @@ def compose(call: Composed) -> Any:
     name, given, operands = call.function.__name__, call.given, call.operands
     tensors = {n: value for n, value in given.items() if isinstance(value, torch.Tensor)}
     grown = [n for n, value in tensors.items() if value.requires_grad] if torch.is_grad_enabled() else []
-    inside = any(map(transformed, tensors.values()))
+    inside = any(transformed(t) or has_tangent(t) for t in tensors.values())
     others = spread(value for n, value in given.items() if n not in tensors)
     apart = any(isinstance(value, torch.Tensor) and transformed(value) for value in others)
-    if apart or not (grown or inside) or (torch.autograd.forward_ad._current_level >= 0 and not inside):
+    if apart or not (grown or inside):
         return call.function(**given)
     for n in grown:
         if n not in operands:
@@ -64,6 +65,8 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
         kept = [t if n in job.seen else t.new_empty(0) for n, t in zip(names, tensors, strict=True)]
         ctx.job, ctx.names, ctx.shapes = job, names, [t.shape for t in tensors]
         ctx.save_for_backward(*kept, *((output,) if job.result else ()))
+        if torch.autograd.forward_ad._current_level >= 0:
+            ctx.save_for_forward(*tensors)
         ctx.mark_non_differentiable(*undifferentiable([output]))
 
     @staticmethod
@@ -80,12 +83,10 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
         facts = {n: value for n, value in job.facts.items() if n not in ("out", "stream")}
         facts |= {"y": saved[-1]} if job.result else {}
         dy = dy.resolve_conj().resolve_neg()
-        with torch.no_grad(), torch._C._DisableAutocast():
-            made = job.backward(dy, **given, **facts)
+        grown = [t for t in (dy, *saved) if t.requires_grad] if torch.is_grad_enabled() else []
+        with torch._C._DisableAutocast():
+            made = _recorded(job, dy, given, facts) if grown else job.backward(dy, **given, **facts)
         found = dict(zip(job.operands, made if isinstance(made, tuple) else (made,), strict=True))
-        if torch.is_grad_enabled() and (grown := [t for t in (dy, *saved) if t.requires_grad]):
-            once = f"{job.function.__name__}_backward"
-            found = {n: Once.apply(once, g, *grown) for n, g in found.items() if g is not None}
         return None, None, *[found.get(n) if need else None for n, need in needs.items()]
 
     @staticmethod
@@ -95,6 +96,32 @@ class Composition(torch.autograd.Function):  # type: ignore[misc]
         return made, 0
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        """Raises."""
-        raise no_tangent(ctx.job.function.__name__)
+    def jvp(ctx: Any, *moves: Any) -> Any:
+        """The change of the result."""
+        job, names, moves = ctx.job, ctx.names, moves[2:]
+        held = [torch.autograd.forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors]
+        places = [i for i, move in enumerate(moves) if move is not None]
+        for i in places:
+            if names[i] not in job.operands:
+                raise no_tangent(job.function.__name__, names[i])
+
+        def run(*leaves: Any) -> tuple[Any, ...]:
+            given = dict(zip(places, leaves, strict=True))
+            return (Composition.apply(job, names, *[given.get(i, t) for i, t in enumerate(held)]),)
+
+        with torch.autograd.forward_ad._set_fwd_grad_enabled(True):  # of transformations around this one
+            return transposed_twice(run, [held[i] for i in places], [moves[i] for i in places])[0]
+
+
+def _recorded(job: _Job, dy: Any, given: dict[str, Any], facts: dict[str, Any]) -> Any:
+    """The gradients, recorded themselves where the functions that make them can be, else to be used once."""
+    try:
+        return job.backward(dy, **given, **facts)
+    except UnsupportedError:
+        pass
+    with torch.no_grad():
+        made = job.backward(dy, **given, **facts)
+    grown = [t for t in (dy, *given.values()) if t.requires_grad]
+    once = f"{job.function.__name__}_backward"
+    each = [None if g is None else Once.apply(once, g, *grown) for g in (made if isinstance(made, tuple) else (made,))]
+    return tuple(each)

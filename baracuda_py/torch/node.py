@@ -20,7 +20,7 @@ from .operation import Operation
 from .prepared import Prepared, gathered, layout_of, spread, undifferentiable
 from .schema import OpCall
 from .untyped import torch
-from .vjp import Gradient, gradient_of, laid, lies_transposed, no_gradient
+from .vjp import Gradient, Once, gradient_of, laid, lies_transposed, no_gradient
 
 _grad, _modes = torch.is_grad_enabled, torch._C._len_torch_dispatch_stack
 _forward_mode, _level = torch.autograd.forward_ad, torch._C._functorch.maybe_current_level
@@ -167,10 +167,18 @@ class Job:
         scalars = dict(zip(self.forward.numbers, numbers, strict=True))
         inputs = {n: held[n] for n in held if n in self.places}
         outputs = {n: held[n] for n in held if n not in self.places}
+        if _grad():
+            outputs = self._apart(outputs, [t for t in (*saved, *cotangents) if t is not None and t.requires_grad])
         found = self.pulled(self.gradient, inputs, outputs, arrived, wanted, scalars, self.preference)
         found = self.layouts.views(found, self.turned) if self.turned else found
         each = zip(self.forward.inputs, self.layout, strict=True)
         return spread([found.get(n) or [None] * (c or 0) if self._many(n) else found.get(n) for n, c in each])
+
+    def _apart(self, outputs: dict[str, Any], grown: list[Any]) -> dict[str, Any]:
+        """Outputs that were saved; those that nobody was given, to which no gradient comes back, refuse one."""
+        name = self.gradient.forward.name
+        apart = [n for n in outputs if n not in self.names and outputs[n].is_floating_point()] if grown else []
+        return outputs | {n: Once.apply(f"{name}, of what it saves as {n},", outputs[n], *grown) for n in apart}
 
     def _many(self, name: str) -> bool:
         """Whether an operand is a list."""

@@ -87,19 +87,16 @@ def invoke(
     _, tensors = flattened(arrays)
     if inside(tensors):
         call = OpCall(arrays, scalars, dict(gradient.attributes), results, preference=preference)
-        return transform(pulled, registered(backward), call)
+        return transform(pulled, registered(backward), call, (gradient.forward.plan, gradient.desc))
     traced = is_traced(tensors)
     grown = [t for t in tensors if recorded(t)] if not traced and torch.is_grad_enabled() else []
     if traced or (grown and backward.plan.vjp is not None):
         call = OpCall(arrays, scalars, dict(gradient.attributes), results, preference=preference)
         return registered(backward).call(call) if traced else record(pulled, backward, call)
-    run = gradient.run(results, preference)
-    out = turned(gradient, results, arrays)
-    if not grown:
-        return run(arrays, scalars, out=out)
-    with torch.no_grad():
-        made = run(arrays, scalars, out=out)
-    return {n: Once.apply(backward.name, v, *grown) for n, v in made.items()}
+    if grown:
+        call = OpCall(arrays, scalars, dict(gradient.attributes), results, preference=preference)
+        return transform(pulled, registered(backward), call, (gradient.forward.plan, gradient.desc))
+    return gradient.run(results, preference)(arrays, scalars, out=turned(gradient, results, arrays))
 
 
 def turned(gradient: Gradient, results: frozenset[str], arrays: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -114,29 +111,6 @@ def no_way(name: str, output: str) -> UnsupportedError:
     return UnsupportedError(
         f"{name}: there is no gradient through its output {output}; give its .detach() to what uses it"
     )
-
-
-class Once(torch.autograd.Function):  # type: ignore[misc]
-    """Hands a gradient on, and refuses to be differentiated."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(name: str, value: Any, *tensors: Any) -> Any:
-        """A view of the gradient; `tensors` are what it depends on."""
-        return value.view_as(value)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Keep the name."""
-        ctx.name = inputs[0]
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Any) -> Any:
-        """Raises."""
-        raise UnsupportedError(
-            f"{ctx.name} has no gradient itself: what it is the gradient of can be differentiated once, not twice"
-        )
 
 
 class End(torch.autograd.Function):  # type: ignore[misc]

@@ -20,7 +20,7 @@ from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, RecordedError, UnsupportedError
 from ..core.intake import stream_pointer
 from ..core.memo import keep
-from ..interop.torch_rules import raw_stream_getter, requires_grad, settled, transformed
+from ..interop.torch_rules import has_tangent, raw_stream_getter, requires_grad, settled, transformed
 from .composition import compose
 from .node import job_of
 from .operation import Operation, operation
@@ -71,9 +71,6 @@ def _recorded(call: Call) -> Any:
     for where, value in held:
         if not isinstance(value, torch.Tensor):
             raise InvalidProblemError(f"{where} must be a torch tensor as others are, got a {type(value).__name__}")
-        if not transformed(value) and _has_tangent(value):
-            located(value, where)
-            raise error or RecordedError(f"{where}: the torch tensor has more to it than its memory")
     seen = call.seen
     plan, given = entry.chosen(seen, call.attributes)
     op = operation(plan)
@@ -85,8 +82,13 @@ def _recorded(call: Call) -> Any:
         if requires_grad([value]) and torch.is_grad_enabled():
             located(value, where)  # raises
     views = layouts.views(outputs, turned) if turned and outputs else outputs
-    if inside([value for _, value in held]):
-        writes = op.schema.mutates or outputs
+    dual = [where for where, value in held if not transformed(value) and has_tangent(value)]
+    writes = op.schema.mutates or outputs
+    if dual and writes:
+        raise error or RecordedError(
+            f"{dual[0]}: it has a tangent, which {entry.name} does not follow where it writes to an array"
+        )
+    if dual or inside([value for _, value in held]):
         made = written(op, entry.name, own, views, stream) if writes else transform(pulled, registered(op), own)
         made = {**layouts.views(made, turned), **(outputs or {})} if turned else made
         return _results(op, own, made, call.arrays)
@@ -121,11 +123,6 @@ def _own(op: Operation, scalars: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers that the op has: an overload of a function may have others, which are as by default then."""
     defaults = {f.name: f.default for f in dataclasses.fields(op.plan.args)}
     return {s.name: scalars.get(s.name, defaults[s.name]) for s in op.schema.scalars}
-
-
-def _has_tangent(tensor: Any) -> bool:
-    ad = torch.autograd.forward_ad
-    return ad._current_level >= 0 and ad.unpack_dual(tensor).tangent is not None
 
 
 def _wanted(op: Operation, arrays: Mapping[str, Any], returns: Mapping[str, Any]) -> frozenset[str]:

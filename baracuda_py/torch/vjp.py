@@ -184,7 +184,7 @@ def gradient_of(forward: Operation, desc: Any) -> Gradient | None:
             spared = None if spec.spared is None else partial(spec.spared, twin)
             kept = None if cotangent else output
             reads.append(Read(name, cotangent, kept, name in own, required, spec.layout, spared))
-    return Gradient(forward, desc, op, link.served(backward, twin), tuple(reads), _attributes(op, twin))
+    return Gradient(forward, desc, op, link.served(backward, twin), tuple(reads), attributes_of(op, twin))
 
 
 def open_gradient(forward: Operation, call: OpCall) -> Gradient | None:
@@ -202,7 +202,7 @@ def open_gradient(forward: Operation, call: OpCall) -> Gradient | None:
     return dataclasses.replace(found, attributes=known.sizes(attributes), shapes=shapes, _runs={})
 
 
-def _attributes(op: Operation, desc: Any) -> dict[str, Any]:
+def attributes_of(op: Operation, desc: Any) -> dict[str, Any]:
     """What the functional layer needs to solve for a descriptor again: little, as each costs time in every call."""
     every = shared_fields(desc, op.plan)
     needed = [s for s in op.inputs if s.required(desc) and not s.many]
@@ -227,3 +227,35 @@ def no_gradient(name: str, operand: str) -> UnsupportedError:
         f"{operand}: it requires grad, and {name} has no gradient for it; give its .detach(), or call under "
         "torch.no_grad()"
     )
+
+
+def once_only(name: str) -> UnsupportedError:
+    """The error of a second derivative that there is none of."""
+    return UnsupportedError(
+        f"{name} has no gradient itself here: what it is the gradient of can be differentiated once, not twice; "
+        "make the gradient without create_graph, or the value of torch's own operations"
+    )
+
+
+class Once(torch.autograd.Function):  # type: ignore[misc]
+    """Hands a value on that belongs to a gradient, and refuses to be differentiated."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(name: str, value: Any, *tensors: Any) -> Any:
+        """A view of the value; `tensors` are what it depends on."""
+        return value.view_as(value)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep the name."""
+        ctx.name, ctx.count = inputs[0], len(inputs)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        """Raises where there is a cotangent."""
+        if any(one is not None for one in cotangents):
+            raise once_only(ctx.name)
+        return (None,) * ctx.count

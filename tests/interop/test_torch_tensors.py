@@ -77,16 +77,16 @@ def test_subclasses() -> None:
 
 
 @pytest.mark.parametrize("function", [bt.exp, bc.exp], ids=["torch", "plain"])
-def test_tangents_are_refused(function: Any) -> None:
+def test_tangents_are_followed(function: Any) -> None:
     x = torch.ones(3)
-    with pytest.raises(bc.UnsupportedError, match="no forward-mode derivative"):
-        torch.func.jvp(function, (x,), (x,))
+    assert torch.equal(torch.func.jvp(function, (x,), (2 * x,))[1], 2 * function(x))
     with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(x, x)
-        with pytest.raises(bc.UnsupportedError, match=r"x: .*tangent"):
-            function(dual)
-        with pytest.raises(bc.UnsupportedError, match=r"x: .*detach"):
-            function(dual.requires_grad_())
+        dual = torch.autograd.forward_ad.make_dual(x, 2 * x)
+        for one in (dual, torch.autograd.forward_ad.make_dual(x.clone().requires_grad_(), 2 * x)):
+            y, change = torch.autograd.forward_ad.unpack_dual(function(one))
+            assert torch.equal(change, 2 * function(x)) and y.requires_grad == one.requires_grad
+        with pytest.raises(bc.UnsupportedError, match=r"x: .*tangent.*detach"):
+            function(dual, out=torch.empty(3))
 
 
 def test_lazy_bits_are_refused_and_lazy_cotangents_taken() -> None:

@@ -84,8 +84,8 @@ def _bound(kind: ElementKind, op: Any) -> ErrorBound:
 
 
 def in_torch(torch: Any, desc: ComplexPairDescriptor, *, a: Any, b: Any) -> Any:
-    """torch's function of the kind."""
-    return getattr(torch, desc.kind.value)(a, b)
+    """torch's function, and of polar, whose second derivative torch has wrong, the formula."""
+    return torch.complex(a, b) if desc.kind is ComplexPairKind.COMPLEX else torch.complex(a * b.cos(), a * b.sin())
 
 
 class ComplexPairPlan(Plan):

@@ -159,6 +159,8 @@ def in_torch(torch: Any, desc: ChannelNormDescriptor, *, x: Any, weight: Any, bi
         return NotImplemented
     made: dict[str, Any] = {}
     functions = torch.nn.functional
+    if weight is None and bias is not None:  # torch loses the second derivative for a bias that stands alone
+        weight = torch.ones_like(bias)
     if desc.over == "batch":
         made["y"] = functions.batch_norm(x, None, None, weight, bias, True, 0.1, desc.eps)
     elif desc.over == "group":

@@ -120,6 +120,7 @@ def linearised(name: str, slope: Callable[[Any, Any], Any]) -> Callable[..., Any
         y = getattr(torch.special, name)(at)
         return y + (x - at) * slope(torch.special, at) if x.requires_grad else y
 
+    function.once = True  # type: ignore[attr-defined]  # the slope is a number to torch
     return function
 
 
