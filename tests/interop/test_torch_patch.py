@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import pickle
 import subprocess
 import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -18,8 +20,9 @@ from transformers.models.llama import modeling_llama as llama  # noqa: E402
 
 from baracuda_py import InvalidProblemError  # noqa: E402
 from baracuda_py.torch import patch as frame  # noqa: E402
-from baracuda_py.torch.patch import patch, patch_classes, unpatch, unpatch_classes  # noqa: E402
+from baracuda_py.torch.patch import FAMILIES, patch, patch_classes, unpatch, unpatch_classes  # noqa: E402
 from baracuda_py.torch.patch.attention import attention_forward  # noqa: E402
+from baracuda_py.torch.patch.rotary import of_complex_table, of_one, of_patches  # noqa: E402
 
 BY_NAME = {tiny.architecture: tiny for tiny in MODELS}
 LLAMA = BY_NAME["LlamaForCausalLM"]
@@ -88,6 +91,18 @@ def test_an_activation_without_a_unit() -> None:
     report = patch(ours)
     assert {entry.reason for entry in report.kept} == {"its activation MishActivation has no unit here"}
     close(loss_of(ours), loss_of(model), "loss")
+
+
+def test_an_activation_that_comes_later() -> None:
+    model, ours = pair(LLAMA)
+    for one in (model, ours):
+        one.model.layers[0].mlp.act_fn = torch.nn.Mish()
+    close(loss_of(ours), loss_of(model), "loss")
+    patch_classes("llama")
+    made = LLAMA.make(hidden_act="mish")
+    found = loss_of(made)
+    unpatch_classes("llama")
+    close(found, loss_of(LLAMA.make(hidden_act="mish")), "loss")
 
 
 def test_a_subclass_stays() -> None:
@@ -184,6 +199,23 @@ def test_classes() -> None:
     assert llama.apply_rotary_pos_emb is not function  # the model has been patched since
     unpatch(made)
     assert llama.apply_rotary_pos_emb is function
+
+
+@pytest.mark.parametrize("tiny", MODELS, ids=lambda tiny: f"{tiny.family}-{tiny.architecture}")
+def test_classes_of_every_family(tiny: Tiny) -> None:
+    model = tiny.make()
+    wanted = loss_of(model, tiny)
+    wanted.backward()
+    report = patch_classes(tiny.family)
+    try:
+        assert {entry.kind for entry in report.kept} <= {"LayerNorm"}
+        ours = tiny.make(attn_implementation="baracuda")
+        found = loss_of(ours, tiny)
+        found.backward()
+    finally:
+        unpatch_classes(tiny.family)
+    close(found, wanted, "loss")
+    same_gradients(ours, model)
 
 
 def test_classes_of_torch_stay() -> None:
@@ -310,6 +342,54 @@ def test_what_else_is_done_to_logits_makes_them() -> None:
             close(found, wanted, str(more))
 
 
+# Rotary positions
+
+
+TURNING = [tiny for tiny in MODELS if FAMILIES[tiny.family].functions]
+
+
+@pytest.mark.parametrize("tiny", TURNING, ids=lambda tiny: f"{tiny.family}-{tiny.architecture}")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_functions_are_served(tiny: Tiny, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None goes to the original, which holds for what a model does not do."""
+
+    def original(*given: Any, **more: Any) -> Any:
+        raise AssertionError("the original was called")
+
+    modelling = import_module(f"transformers.models.{tiny.family}.modeling_{tiny.family}")
+    ours = tiny.make().to(dtype)
+    for name in FAMILIES[tiny.family].functions:
+        monkeypatch.setattr(modelling, name, original)
+    patch(ours)
+    batch = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tiny.batch().items()}
+    ours(**batch)
+    unpatch(ours)
+
+
+@pytest.mark.parametrize("tiny", TURNING, ids=lambda tiny: f"{tiny.family}-{tiny.architecture}")
+def test_functions_alone(tiny: Tiny) -> None:
+    """Results and their elements are the original's, whatever those of the table are."""
+    for name, rule in FAMILIES[tiny.family].functions.items():
+        original = getattr(import_module(f"transformers.models.{tiny.family}.modeling_{tiny.family}"), name)
+        ours = rule.make(original)
+        for element, table in itertools.product((torch.float32, torch.bfloat16), repeat=2):
+            q, k = torch.randn(2, 4, 6, 8).to(element), torch.randn(2, 2, 6, 8).to(element)
+            angles = torch.randn(2, 6, 4)
+            if rule.form is of_complex_table:
+                given: tuple[Any, ...] = (q, k, torch.polar(torch.ones_like(angles), angles))
+            elif rule.form is of_patches:
+                angles = torch.cat([angles[0], angles[0]], -1)
+                given = (q[0].transpose(0, 1), k[0].transpose(0, 1), angles.cos().to(table), angles.sin().to(table))
+            else:
+                both = {"first": torch.cat([angles, angles], -1), "even": angles.repeat_interleave(2, -1)}
+                angles = both.get(rule.columns, angles)
+                given = (q, *([] if rule.form is of_one else [k]), angles.cos().to(table), angles.sin().to(table))
+            found, wanted = ours(*given), original(*given)
+            for one, other in zip(*((y,) if torch.is_tensor(y) else y for y in (found, wanted)), strict=True):
+                assert one.dtype == other.dtype
+                torch.testing.assert_close(one, other, atol=1e-6 if one.dtype == torch.float32 else 6e-2, rtol=1e-5)
+
+
 # Attention
 
 
@@ -348,15 +428,17 @@ def test_bounds_keep_sequences_apart(terms: dict[str, bool], window: int | None,
     close(y, (scores.softmax(-1)[..., :6] @ v).transpose(1, 2), "y")
 
 
-@pytest.mark.parametrize("name", ["LlamaForCausalLM", "Gemma2ForCausalLM", "T5ForConditionalGeneration",
-                                  "WhisperForConditionalGeneration", "ViTForImageClassification"])  # fmt: skip
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "Gemma2ForCausalLM", "GptOssForCausalLM",
+                                  "T5ForConditionalGeneration", "WhisperForConditionalGeneration",
+                                  "ViTForImageClassification"])  # fmt: skip
 def test_attention_weights(name: str) -> None:
     tiny = BY_NAME[name]
     model, ours = pair(tiny)
     wanted, found = (one(**tiny.batch(), output_attentions=True) for one in (model, ours))
-    for part in ("attentions", "decoder_attentions", "cross_attentions", "encoder_attentions"):
-        weights = getattr(wanted, part, None)
-        for one, other in zip(weights or (), getattr(found, part, None) or (), strict=True):
+    parts = [name for name in wanted if name.endswith("attentions")]
+    assert parts
+    for part in parts:
+        for one, other in zip(found[part], wanted[part], strict=True):
             close(one, other, part)
 
 
@@ -423,6 +505,19 @@ logits = model(**torch.load({str(tmp_path / "batch")!r})).logits
 torch.testing.assert_close(logits, torch.load({str(tmp_path / "logits")!r}))
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_layer_that_is_kept_in_float32() -> None:
+    """T5's wo, by which its other layers are converted."""
+    for tiny in (tiny for tiny in MODELS if tiny.family == "t5"):
+        model, ours = (one.to(torch.bfloat16) for one in pair(tiny))
+        for one in (model, ours):
+            for name, module in one.named_modules():
+                if name.endswith(".wo"):
+                    module.float()
+        found, wanted = (one(**tiny.batch()).logits for one in (ours, model))
+        assert found.dtype == wanted.dtype
+        torch.testing.assert_close(found, wanted, atol=0.1 * float(wanted.detach().abs().max()), rtol=0)
 
 
 def test_autocast() -> None:

@@ -25,9 +25,9 @@ def attention_forward(
     those before dropout, and given where output_attentions asks for them.
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    lengths = (given.get("cu_seq_lens_q"), given.get("cu_seq_lens_k"))
+    lengths, weighed = (given.get("cu_seq_lens_q"), given.get("cu_seq_lens_k")), bool(given.get("output_attentions"))
     if lengths[0] is not None and query.shape[0] == 1:
-        if not dropout and not softcap and s_aux is None and position_bias is None:
+        if not (dropout or softcap or weighed) and s_aux is None and position_bias is None:
             return _packed(query, key, value, lengths, scaling, causal, sliding_window, given), None
         attention_mask = _apart(lengths, query, key, causal, sliding_window)
     causal = causal and attention_mask is None and query.shape[2] > 1
@@ -36,12 +36,22 @@ def attention_forward(
         position_bias = position_bias if position_bias is None else position_bias[..., : query.shape[2]]
     mask = _joined(attention_mask, position_bias, query)
     facts: dict[str, Any] = {"scale": scaling, "is_causal": causal, "softcap": softcap or 0.0, "dropout_p": dropout}
-    if given.get("output_attentions") and s_aux is None:
+    if weighed and s_aux is None:
         y, weights = bct.sdpa(query, key, value, mask, return_attn=True, **facts)
         return y.transpose(1, 2), weights
     sinks = None if s_aux is None else s_aux.to(torch.promote_types(query.dtype, torch.float32))
     q, k, v = (one.transpose(1, 2) for one in (query, key, value))
-    return bct.flash_sdpa(q, k, v, mask, sinks=sinks, layout="bshd", **facts), None
+    y = bct.flash_sdpa(q, k, v, mask, sinks=sinks, layout="bshd", **facts)
+    return y, _beside(sinks, query, key, value, mask, facts) if weighed else None
+
+
+def _beside(sinks: Any, query: Any, key: Any, value: Any, mask: Any, facts: dict[str, Any]) -> Any:
+    """The weights that keys have beside the sinks, without a gradient."""
+    with torch.no_grad():
+        _, weights, lse = bct.sdpa(
+            query, key, value, mask, return_attn=True, return_lse=True, **{**facts, "dropout_p": 0.0}
+        )
+        return weights * torch.sigmoid(lse - sinks[:, None])[..., None].to(weights.dtype)
 
 
 def _joined(mask: Any, bias: Any, query: Any) -> Any:
