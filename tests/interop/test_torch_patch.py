@@ -6,9 +6,11 @@ import copy
 import inspect
 import itertools
 import pickle
+import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,6 +126,14 @@ def test_a_second_call_changes_nothing() -> None:
     kinds, function = [type(m) for m in model.modules()], llama.apply_rotary_pos_emb
     assert patch(model) == first
     assert [type(m) for m in model.modules()] == kinds and llama.apply_rotary_pos_emb is function
+
+
+def test_the_page_names_every_family() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "cookbook" / "transformers.md").read_text()
+    rows = re.findall(r"^\| (`.*`) \|", page, re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(names) == len(set(names)) + 1 and set(names) == set(FAMILIES)  # siglip is Gemma 3's, too
+    assert f"```\n{patch(LLAMA.make())}\n```" in page
 
 
 # What it leaves
