@@ -57,6 +57,14 @@ def test_wrong_operands() -> None:
             one("lama")
         with pytest.raises(InvalidProblemError, match="family must be one of"):
             one([])
+    model = LLAMA.make()
+    with pytest.raises(InvalidProblemError, match="attention must be True or False, got 'sdpa'"):
+        patch(model, attention="sdpa")  # type: ignore[arg-type]
+    with pytest.raises(InvalidProblemError, match="loss must be True or False, got 1"):
+        patch(model, loss=1)  # type: ignore[arg-type]
+    patch(model)
+    with pytest.raises(InvalidProblemError, match="skip_logits must be None, True or False, got 'yes'"):
+        model(**LLAMA.batch(labels=True), skip_logits="yes")
 
 
 def test_nothing_known() -> None:
@@ -438,6 +446,16 @@ def test_bounds_keep_sequences_apart(terms: dict[str, bool], window: int | None,
     close(y, (scores.softmax(-1)[..., :6] @ v).transpose(1, 2), "y")
 
 
+@pytest.mark.parametrize("terms", [{}, {"sinks": True}])
+def test_bounds_of_queries_are_those_of_keys(terms: dict[str, bool]) -> None:
+    given, module, ends = _heads(**terms), torch.nn.Identity(), torch.tensor([0, 2, 6])
+    short = attention_forward(module, attention_mask=None, cu_seq_lens_q=ends, **given)[0]
+    whole = attention_forward(
+        module, attention_mask=None, cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=4, max_length_k=4, **given
+    )[0]
+    assert torch.equal(short, whole)
+
+
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "Gemma2ForCausalLM", "GptOssForCausalLM",
                                   "T5ForConditionalGeneration", "WhisperForConditionalGeneration",
                                   "ViTForImageClassification"])  # fmt: skip
@@ -626,3 +644,21 @@ def test_weights_of_other_kinds_are_left_to_their_packages() -> None:
             one._parameters[name] = parameter.detach().as_subclass(Shard)
     with torch.no_grad():
         close(ours(**LLAMA.batch()).logits.as_subclass(torch.Tensor), model(**LLAMA.batch()).logits, "logits")
+
+
+def test_trainer(tmp_path: Any) -> None:
+    """Its losses, those of its evaluation and the logits that it has there."""
+    pytest.importorskip("accelerate")
+    rows = [{"input_ids": row, "labels": row} for row in LLAMA.batch()["input_ids"].repeat(4, 1)]
+    found = []
+    for one in pair(LLAMA):
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+            logging_steps=1, report_to=[], save_strategy="no", use_cpu=True, seed=0, learning_rate=1e-3,
+        )  # fmt: skip
+        trainer = transformers.Trainer(model=one, args=arguments, train_dataset=rows, eval_dataset=rows)
+        trainer.train()
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        found.append([*losses, trainer.evaluate()["eval_loss"], trainer.predict(rows).predictions])
+    assert found[1][:-1] == pytest.approx(found[0][:-1], rel=1e-4)
+    assert found[1][-1] == pytest.approx(found[0][-1], abs=1e-3)

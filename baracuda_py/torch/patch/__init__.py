@@ -46,6 +46,9 @@ def patch(model: Any, *, attention: bool = True, loss: bool = True) -> Report:
     Returns a report of what was replaced and of what was not, and why. `unpatch` takes it all back.
     """
     _checked(model)
+    for name, flag in (("attention", attention), ("loss", loss)):
+        if not isinstance(flag, bool):
+            raise InvalidProblemError(f"{name} must be True or False, got {shown(flag)}")
     with _LOCK():
         entries = [_replace(path, module, piece, loss) for path, module, piece in _known(model)]
         for (file, family), modules in _files(model).items():
