@@ -124,8 +124,23 @@ def test_a_subclass_stays() -> None:
     model.model.norm = Norm(32)
     wanted = model(**LLAMA.batch()).logits
     report = patch(model)
-    assert "model.norm" not in [entry.path for entry in report.entries] and type(model.model.norm) is Norm
+    assert [(entry.path, entry.reason) for entry in report.kept] == [("model.norm", "a subclass of LlamaRMSNorm")]
+    assert type(model.model.norm) is Norm and "Norm stays: a subclass of LlamaRMSNorm" in str(report)
     close(model(**LLAMA.batch()).logits, wanted, "logits")
+
+
+def test_a_class_that_is_made_from_ours() -> None:
+    """As `fully_shard` makes one: it has our forward, and no way back."""
+    model = LLAMA.make()
+    patch(model)
+    norm = model.model.norm
+    norm.__class__ = type("FSDPLlamaRMSNorm", (type(norm),), {})
+    kind = type(norm)
+    assert not patch(model).kept and type(norm) is kind
+    with pytest.raises(InvalidProblemError, match=r"model\.norm has a class made from the patched one"):
+        unpatch(model)
+    norm.__class__ = kind.__base__
+    unpatch(model)
 
 
 def test_a_second_call_changes_nothing() -> None:

@@ -63,7 +63,7 @@ class _Logits:
         return self._then("float")
 
     def view(self, *shape: Any) -> Any:
-        return self._then("view", *shape) if shape == (-1, self.head.out_features) else self.whole().view(*shape)
+        return self._then("view", *shape) if shape == (-1, self._classes) else self.whole().view(*shape)
 
     def __mul__(self, factor: Any) -> Any:
         return self._then("__mul__", factor) if _number(factor) else self.whole() * factor
@@ -72,11 +72,15 @@ class _Logits:
         return self._then("__truediv__", divisor) if _number(divisor) else self.whole() / divisor
 
     def size(self, *axis: Any) -> Any:
-        return self.head.out_features if axis == (-1,) else self.whole().size(*axis)
+        return self._classes if axis == (-1,) else self.whole().size(*axis)
 
     @property
     def device(self) -> Any:
         return self.hidden.device
+
+    @property
+    def _classes(self) -> int:
+        return int(self.head.weight.shape[0])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.whole(), name)
