@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import pickle
+import re
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +22,9 @@ from transformers.models.llama import modeling_llama as llama  # noqa: E402
 
 from baracuda_py import InvalidProblemError  # noqa: E402
 from baracuda_py.torch import patch as frame  # noqa: E402
-from baracuda_py.torch.patch import patch, patch_classes, unpatch, unpatch_classes  # noqa: E402
+from baracuda_py.torch.patch import FAMILIES, patch, patch_classes, unpatch, unpatch_classes  # noqa: E402
 from baracuda_py.torch.patch.attention import attention_forward  # noqa: E402
+from baracuda_py.torch.patch.rotary import of_complex_table, of_one, of_patches  # noqa: E402
 
 BY_NAME = {tiny.architecture: tiny for tiny in MODELS}
 LLAMA = BY_NAME["LlamaForCausalLM"]
@@ -52,6 +57,14 @@ def test_wrong_operands() -> None:
             one("lama")
         with pytest.raises(InvalidProblemError, match="family must be one of"):
             one([])
+    model = LLAMA.make()
+    with pytest.raises(InvalidProblemError, match="attention must be True or False, got 'sdpa'"):
+        patch(model, attention="sdpa")  # type: ignore[arg-type]
+    with pytest.raises(InvalidProblemError, match="loss must be True or False, got 1"):
+        patch(model, loss=1)  # type: ignore[arg-type]
+    patch(model)
+    with pytest.raises(InvalidProblemError, match="skip_logits must be None, True or False, got 'yes'"):
+        model(**LLAMA.batch(labels=True), skip_logits="yes")
 
 
 def test_nothing_known() -> None:
@@ -90,6 +103,18 @@ def test_an_activation_without_a_unit() -> None:
     close(loss_of(ours), loss_of(model), "loss")
 
 
+def test_an_activation_that_comes_later() -> None:
+    model, ours = pair(LLAMA)
+    for one in (model, ours):
+        one.model.layers[0].mlp.act_fn = torch.nn.Mish()
+    close(loss_of(ours), loss_of(model), "loss")
+    patch_classes("llama")
+    made = LLAMA.make(hidden_act="mish")
+    found = loss_of(made)
+    unpatch_classes("llama")
+    close(found, loss_of(LLAMA.make(hidden_act="mish")), "loss")
+
+
 def test_a_subclass_stays() -> None:
     class Norm(llama.LlamaRMSNorm):  # type: ignore[misc]
         def forward(self, hidden_states: Any) -> Any:
@@ -99,8 +124,23 @@ def test_a_subclass_stays() -> None:
     model.model.norm = Norm(32)
     wanted = model(**LLAMA.batch()).logits
     report = patch(model)
-    assert "model.norm" not in [entry.path for entry in report.entries] and type(model.model.norm) is Norm
+    assert [(entry.path, entry.reason) for entry in report.kept] == [("model.norm", "a subclass of LlamaRMSNorm")]
+    assert type(model.model.norm) is Norm and "Norm stays: a subclass of LlamaRMSNorm" in str(report)
     close(model(**LLAMA.batch()).logits, wanted, "logits")
+
+
+def test_a_class_that_is_made_from_ours() -> None:
+    """As `fully_shard` makes one: it has our forward, and no way back."""
+    model = LLAMA.make()
+    patch(model)
+    norm = model.model.norm
+    norm.__class__ = type("FSDPLlamaRMSNorm", (type(norm),), {})
+    kind = type(norm)
+    assert not patch(model).kept and type(norm) is kind
+    with pytest.raises(InvalidProblemError, match=r"model\.norm has a class made from the patched one"):
+        unpatch(model)
+    norm.__class__ = kind.__base__
+    unpatch(model)
 
 
 def test_a_second_call_changes_nothing() -> None:
@@ -109,6 +149,14 @@ def test_a_second_call_changes_nothing() -> None:
     kinds, function = [type(m) for m in model.modules()], llama.apply_rotary_pos_emb
     assert patch(model) == first
     assert [type(m) for m in model.modules()] == kinds and llama.apply_rotary_pos_emb is function
+
+
+def test_the_page_names_every_family() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "cookbook" / "transformers.md").read_text()
+    rows = re.findall(r"^\| (`.*`) \|", page, re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(names) == len(set(names)) + 1 and set(names) == set(FAMILIES)  # siglip is Gemma 3's, too
+    assert f"```\n{patch(LLAMA.make())}\n```" in page
 
 
 # What it leaves
@@ -148,14 +196,19 @@ def test_parts_with_attentions_of_their_own() -> None:
     assert [model.config.text_config._attn_implementation, model.config.vision_config._attn_implementation] == before
 
 
-def test_a_part_that_asks_for_no_attention() -> None:
-    """Gemma 4 hears by an attention of its own, which reads another kind of mask."""
+def test_a_part_with_attention_of_its_own() -> None:
+    """Gemma 4 hears by attention that is not asked for by name: its masks are those that it reads."""
     tiny = BY_NAME["Gemma4ForConditionalGeneration"]
     sounds = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "output_proj_dims": 32}
-    model = tiny.make(audio_config=sounds)
-    report = patch(model)
-    assert [(e.path, e.reason) for e in report.kept] == [("model.audio_tower", "it asks for no attention by name")]
-    assert model.config.audio_config._attn_implementation == "eager"
+    model = tiny.make(audio_config=sounds, attn_implementation=None)
+    ours = copy.deepcopy(model)
+    reasons = {entry.path: entry.reason for entry in patch(ours).kept}
+    assert reasons in ({}, {"model.audio_tower": "it asks for no attention by name"})  # by the version of transformers
+    sound, heard = torch.randn(2, 40, 128), torch.arange(40) < torch.tensor([[40], [20]])
+    with torch.no_grad():
+        found, wanted = (one.model.audio_tower(sound, heard).last_hidden_state for one in (ours, model))
+    close(found[0], wanted[0], "whole")
+    close(found[1, :5], wanted[1, :5], "half")
 
 
 def test_classes() -> None:
@@ -179,6 +232,23 @@ def test_classes() -> None:
     assert llama.apply_rotary_pos_emb is not function  # the model has been patched since
     unpatch(made)
     assert llama.apply_rotary_pos_emb is function
+
+
+@pytest.mark.parametrize("tiny", MODELS, ids=lambda tiny: f"{tiny.family}-{tiny.architecture}")
+def test_classes_of_every_family(tiny: Tiny) -> None:
+    model = tiny.make()
+    wanted = loss_of(model, tiny)
+    wanted.backward()
+    report = patch_classes(tiny.family)
+    try:
+        assert {entry.kind for entry in report.kept} <= {"LayerNorm"}
+        ours = tiny.make(attn_implementation="baracuda")
+        found = loss_of(ours, tiny)
+        found.backward()
+    finally:
+        unpatch_classes(tiny.family)
+    close(found, wanted, "loss")
+    same_gradients(ours, model)
 
 
 def test_classes_of_torch_stay() -> None:
@@ -305,6 +375,54 @@ def test_what_else_is_done_to_logits_makes_them() -> None:
             close(found, wanted, str(more))
 
 
+# Rotary positions
+
+
+TURNING = [tiny for tiny in MODELS if FAMILIES[tiny.family].functions]
+
+
+@pytest.mark.parametrize("tiny", TURNING, ids=lambda tiny: f"{tiny.family}-{tiny.architecture}")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_functions_are_served(tiny: Tiny, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None goes to the original, which holds for what a model does not do."""
+
+    def original(*given: Any, **more: Any) -> Any:
+        raise AssertionError("the original was called")
+
+    modelling = import_module(f"transformers.models.{tiny.family}.modeling_{tiny.family}")
+    ours = tiny.make().to(dtype)
+    for name in FAMILIES[tiny.family].functions:
+        monkeypatch.setattr(modelling, name, original)
+    patch(ours)
+    batch = {k: v.to(dtype) if v.is_floating_point() else v for k, v in tiny.batch().items()}
+    ours(**batch)
+    unpatch(ours)
+
+
+@pytest.mark.parametrize("tiny", TURNING, ids=lambda tiny: f"{tiny.family}-{tiny.architecture}")
+def test_functions_alone(tiny: Tiny) -> None:
+    """Results and their elements are the original's, whatever those of the table are."""
+    for name, rule in FAMILIES[tiny.family].functions.items():
+        original = getattr(import_module(f"transformers.models.{tiny.family}.modeling_{tiny.family}"), name)
+        ours = rule.make(original)
+        for element, table in itertools.product((torch.float32, torch.bfloat16), repeat=2):
+            q, k = torch.randn(2, 4, 6, 8).to(element), torch.randn(2, 2, 6, 8).to(element)
+            angles = torch.randn(2, 6, 4)
+            if rule.form is of_complex_table:
+                given: tuple[Any, ...] = (q, k, torch.polar(torch.ones_like(angles), angles))
+            elif rule.form is of_patches:
+                angles = torch.cat([angles[0], angles[0]], -1)
+                given = (q[0].transpose(0, 1), k[0].transpose(0, 1), angles.cos().to(table), angles.sin().to(table))
+            else:
+                both = {"first": torch.cat([angles, angles], -1), "even": angles.repeat_interleave(2, -1)}
+                angles = both.get(rule.columns, angles)
+                given = (q, *([] if rule.form is of_one else [k]), angles.cos().to(table), angles.sin().to(table))
+            found, wanted = ours(*given), original(*given)
+            for one, other in zip(*((y,) if torch.is_tensor(y) else y for y in (found, wanted)), strict=True):
+                assert one.dtype == other.dtype
+                torch.testing.assert_close(one, other, atol=1e-6 if one.dtype == torch.float32 else 6e-2, rtol=1e-5)
+
+
 # Attention
 
 
@@ -343,15 +461,27 @@ def test_bounds_keep_sequences_apart(terms: dict[str, bool], window: int | None,
     close(y, (scores.softmax(-1)[..., :6] @ v).transpose(1, 2), "y")
 
 
-@pytest.mark.parametrize("name", ["LlamaForCausalLM", "Gemma2ForCausalLM", "T5ForConditionalGeneration",
-                                  "WhisperForConditionalGeneration", "ViTForImageClassification"])  # fmt: skip
+@pytest.mark.parametrize("terms", [{}, {"sinks": True}])
+def test_bounds_of_queries_are_those_of_keys(terms: dict[str, bool]) -> None:
+    given, module, ends = _heads(**terms), torch.nn.Identity(), torch.tensor([0, 2, 6])
+    short = attention_forward(module, attention_mask=None, cu_seq_lens_q=ends, **given)[0]
+    whole = attention_forward(
+        module, attention_mask=None, cu_seq_lens_q=ends, cu_seq_lens_k=ends, max_length_q=4, max_length_k=4, **given
+    )[0]
+    assert torch.equal(short, whole)
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "Gemma2ForCausalLM", "GptOssForCausalLM",
+                                  "T5ForConditionalGeneration", "WhisperForConditionalGeneration",
+                                  "ViTForImageClassification"])  # fmt: skip
 def test_attention_weights(name: str) -> None:
     tiny = BY_NAME[name]
     model, ours = pair(tiny)
     wanted, found = (one(**tiny.batch(), output_attentions=True) for one in (model, ours))
-    for part in ("attentions", "decoder_attentions", "cross_attentions", "encoder_attentions"):
-        weights = getattr(wanted, part, None)
-        for one, other in zip(weights or (), getattr(found, part, None) or (), strict=True):
+    parts = [name for name in wanted if name.endswith("attentions")]
+    assert parts
+    for part in parts:
+        for one, other in zip(found[part], wanted[part], strict=True):
             close(one, other, part)
 
 
@@ -418,6 +548,19 @@ logits = model(**torch.load({str(tmp_path / "batch")!r})).logits
 torch.testing.assert_close(logits, torch.load({str(tmp_path / "logits")!r}))
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_layer_that_is_kept_in_float32() -> None:
+    """T5's wo, by which its other layers are converted."""
+    for tiny in (tiny for tiny in MODELS if tiny.family == "t5"):
+        model, ours = (one.to(torch.bfloat16) for one in pair(tiny))
+        for one in (model, ours):
+            for name, module in one.named_modules():
+                if name.endswith(".wo"):
+                    module.float()
+        found, wanted = (one(**tiny.batch()).logits for one in (ours, model))
+        assert found.dtype == wanted.dtype
+        torch.testing.assert_close(found, wanted, atol=0.1 * float(wanted.detach().abs().max()), rtol=0)
 
 
 def test_autocast() -> None:
@@ -516,3 +659,21 @@ def test_weights_of_other_kinds_are_left_to_their_packages() -> None:
             one._parameters[name] = parameter.detach().as_subclass(Shard)
     with torch.no_grad():
         close(ours(**LLAMA.batch()).logits.as_subclass(torch.Tensor), model(**LLAMA.batch()).logits, "logits")
+
+
+def test_trainer(tmp_path: Any) -> None:
+    """Its losses, those of its evaluation and the logits that it has there."""
+    pytest.importorskip("accelerate")
+    rows = [{"input_ids": row, "labels": row} for row in LLAMA.batch()["input_ids"].repeat(4, 1)]
+    found = []
+    for one in pair(LLAMA):
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+            logging_steps=1, report_to=[], save_strategy="no", use_cpu=True, seed=0, learning_rate=1e-3,
+        )  # fmt: skip
+        trainer = transformers.Trainer(model=one, args=arguments, train_dataset=rows, eval_dataset=rows)
+        trainer.train()
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        found.append([*losses, trainer.evaluate()["eval_loss"], trainer.predict(rows).predictions])
+    assert found[1][:-1] == pytest.approx(found[0][:-1], rel=1e-4)
+    assert found[1][-1] == pytest.approx(found[0][-1], abs=1e-3)

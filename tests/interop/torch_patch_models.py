@@ -199,6 +199,8 @@ MODELS = (
     Tiny("vit", "ViTForImageClassification", {**_VISION, "image_size": 16, "patch_size": 4, "num_labels": 3,
                                               "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
          kind="classes"),
+    Tiny("siglip", "SiglipForImageClassification",
+         {"vision_config": {**_VISION, "image_size": 16, "patch_size": 4}, "num_labels": 3}, kind="classes"),
     Tiny("whisper", "WhisperForConditionalGeneration",
          {"vocab_size": VOCAB, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
           "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "num_mel_bins": 8,

@@ -46,8 +46,11 @@ def patch(model: Any, *, attention: bool = True, loss: bool = True) -> Report:
     Returns a report of what was replaced and of what was not, and why. `unpatch` takes it all back.
     """
     _checked(model)
+    for name, flag in (("attention", attention), ("loss", loss)):
+        if not isinstance(flag, bool):
+            raise InvalidProblemError(f"{name} must be True or False, got {shown(flag)}")
     with _LOCK():
-        entries = [_replace(path, module, piece, loss) for path, module, piece in _known(model)]
+        entries = [_replace(*known, loss) for known in _known(model)]
         for (file, family), modules in _files(model).items():
             entries += _turned(file, FAMILIES[family])
             _USERS.setdefault(file, weakref.WeakSet()).update(modules)
@@ -57,6 +60,11 @@ def patch(model: Any, *, attention: bool = True, loss: bool = True) -> Report:
 def unpatch(model: Any) -> None:
     """Give a model its own forwards, functions and attention back."""
     _checked(model)
+    for path, module in model.named_modules():
+        if hasattr(type(module), "replaced_class") and not replaced(module):  # as fully_shard and parametrizations do
+            raise InvalidProblemError(
+                f"{path or 'model'} has a class made from the patched one: unpatch it before that"
+            )
     with _LOCK():
         for module in model.modules():
             if replaced(module):
@@ -126,35 +134,39 @@ def _home(kind: type) -> str | None:
     return family if family in FAMILIES and kind.__module__ == _file(family) else None
 
 
-def _known(model: Any) -> Iterator[tuple[str, Any, Piece]]:
-    """Modules that have a piece, each once: their paths, and the piece."""
+def _known(model: Any) -> Iterator[tuple[str, Any, Piece, str | None]]:
+    """Modules whose class has a piece, or is a subclass of one that has, each once: their paths, and why they stay."""
     seen: set[Any] = set()
 
-    def walk(module: Any, path: str, family: str | None) -> Iterator[tuple[str, Any, Piece]]:
+    def walk(module: Any, path: str, family: str | None) -> Iterator[tuple[str, Any, Piece, str | None]]:
         if module in seen:
             return
         seen.add(module)
         kind = _kind(module)
-        home = _home(kind)
-        family = home or family
-        if family is not None and (home or kind is torch.nn.LayerNorm):
-            piece = FAMILIES[family].classes.get(kind.__name__)
+        family = _home(kind) or family
+        if kind is torch.nn.LayerNorm and family is not None and "LayerNorm" in FAMILIES[family].classes:
+            yield path, module, FAMILIES[family].classes["LayerNorm"], None
+        for base in kind.__mro__:
+            piece = FAMILIES[home].classes.get(base.__name__) if (home := _home(base)) is not None else None
             if piece is not None:
-                yield path, module, piece
+                served = base is kind or "replaced_class" in vars(base)
+                yield path, module, piece, None if served else f"a subclass of {base.__name__}"
+                break
         for name, child in module.named_children():
             yield from walk(child, f"{path}.{name}" if path else name, family)
 
     return walk(model, "", None)
 
 
-def _replace(path: str, module: Any, piece: Piece, loss: bool) -> Entry:
+def _replace(path: str, module: Any, piece: Piece, reason: str | None, loss: bool) -> Entry:
     kind = type(module)
-    reason = piece.refusal(module)
+    if reason is None:
+        reason = piece.refusal(module)
     if reason is None and piece.name.startswith("linear_cross_entropy") and not loss:
         reason = "loss=False"
     if reason is None and "forward" in module.__dict__:
         reason = "its forward was replaced by another package"
-    if reason is None and not replaced(module) and kind not in _CLASSES:
+    if reason is None and not hasattr(kind, "replaced_class") and kind not in _CLASSES:
         module.__class__ = given(kind, piece)
     return Entry(path, kind.__name__, piece.name, reason)
 

@@ -20,14 +20,15 @@ def attention_forward(
 
     Keys and values may have fewer heads. attention_mask broadcasts to [batch, heads, queries, keys], bool or added to
     the scores; without one a module that is causal sees the keys up to a query. s_aux: sinks [heads]; position_bias
-    is added to the scores. cu_seq_lens_q and cu_seq_lens_k, int32 [sequences + 1], in place of a mask: the sequences
-    of a batch of one, end to end. With dropout the seed comes from torch's generator of the device. The weights are
+    is added to the scores. cu_seq_lens_q and cu_seq_lens_k, [sequences + 1], in place of a mask: the sequences of a
+    batch of one, end to end. With dropout the seed comes from torch's generator of the device. The weights are
     those before dropout, and given where output_attentions asks for them.
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    lengths = (given.get("cu_seq_lens_q"), given.get("cu_seq_lens_k"))
-    if lengths[0] is not None and query.shape[0] == 1:
-        if not dropout and not softcap and s_aux is None and position_bias is None:
+    weighed, bounds = bool(given.get("output_attentions")), given.get("cu_seq_lens_q")
+    if bounds is not None and query.shape[0] == 1:
+        lengths = (bounds, bounds if given.get("cu_seq_lens_k") is None else given["cu_seq_lens_k"])
+        if not (dropout or softcap or weighed) and s_aux is None and position_bias is None:
             return _packed(query, key, value, lengths, scaling, causal, sliding_window, given), None
         attention_mask = _apart(lengths, query, key, causal, sliding_window)
     causal = causal and attention_mask is None and query.shape[2] > 1
@@ -36,7 +37,7 @@ def attention_forward(
         position_bias = position_bias if position_bias is None else position_bias[..., : query.shape[2]]
     mask = _joined(attention_mask, position_bias, query)
     facts: dict[str, Any] = {"scale": scaling, "is_causal": causal, "softcap": softcap or 0.0, "dropout_p": dropout}
-    if given.get("output_attentions") and s_aux is None:
+    if weighed and s_aux is None:
         y, weights = bct.sdpa(query, key, value, mask, return_attn=True, **facts)
         return y.transpose(1, 2), weights
     if query.shape[2] == 1 and mask is None and s_aux is None and not (softcap or dropout or torch.is_grad_enabled()):
@@ -44,7 +45,17 @@ def attention_forward(
         return bct.flash_decoding(query[:, :, 0], key, value, seen, scale=scaling)[:, None], None
     sinks = None if s_aux is None else s_aux.to(torch.promote_types(query.dtype, torch.float32))
     q, k, v = (one.transpose(1, 2) for one in (query, key, value))
-    return bct.flash_sdpa(q, k, v, mask, sinks=sinks, layout="bshd", **facts), None
+    y = bct.flash_sdpa(q, k, v, mask, sinks=sinks, layout="bshd", **facts)
+    return y, _beside(sinks, query, key, value, mask, facts) if weighed else None
+
+
+def _beside(sinks: Any, query: Any, key: Any, value: Any, mask: Any, facts: dict[str, Any]) -> Any:
+    """The weights that keys have beside the sinks, without a gradient."""
+    with torch.no_grad():
+        _, weights, lse = bct.sdpa(
+            query, key, value, mask, return_attn=True, return_lse=True, **{**facts, "dropout_p": 0.0}
+        )
+        return weights * torch.sigmoid(lse - sinks[:, None])[..., None].to(weights.dtype)
 
 
 def _joined(mask: Any, bias: Any, query: Any) -> Any:
@@ -64,7 +75,7 @@ def _joined(mask: Any, bias: Any, query: Any) -> Any:
 def _packed(q: Any, k: Any, v: Any, lengths: Any, scale: Any, causal: bool, window: Any, given: Any) -> Any:
     """y [1, tokens, heads, d_v] of the sequences of a batch of one."""
     rows = [one[0].transpose(0, 1) for one in (q, k, v)]
-    most = [int(given[name]) for name in ("max_length_q", "max_length_k")]
+    most = [None if given.get(name) is None else int(given[name]) for name in ("max_length_q", "max_length_k")]
     return bct.flash_sdpa_varlen(
         *rows, *(one.to(torch.int32) for one in lengths), max_seqlen_q=most[0], max_seqlen_k=most[1], scale=scale,
         is_causal=causal, window_left=None if window is None else window - 1,

@@ -54,7 +54,7 @@ def _text_of_images(prefix: str, **others: Piece) -> dict[str, Piece]:
 FAMILIES: dict[str, Family] = {
     "llama": _family(_like_llama("Llama")),
     "mistral": _family(_like_llama("Mistral")),
-    "mixtral": _family(_like_llama("Mixtral", Experts=EXPERTS)),
+    "mixtral": _family({"MixtralRMSNorm": RMS, "MixtralExperts": EXPERTS, "MixtralForCausalLM": HEAD}),
     "qwen2": _family(_like_llama("Qwen2")),
     "qwen2_moe": _family(_like_llama("Qwen2Moe", Experts=EXPERTS)),
     "qwen2_vl": _family(

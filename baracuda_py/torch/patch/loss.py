@@ -7,6 +7,8 @@ from typing import Any
 
 import baracuda_py.torch as bct
 
+from ...core.checked import shown
+from ...core.errors import InvalidProblemError
 from ..untyped import torch
 from .piece import Forward, Piece, plain
 
@@ -61,7 +63,7 @@ class _Logits:
         return self._then("float")
 
     def view(self, *shape: Any) -> Any:
-        return self._then("view", *shape) if shape == (-1, self.head.out_features) else self.whole().view(*shape)
+        return self._then("view", *shape) if shape == (-1, self._classes) else self.whole().view(*shape)
 
     def __mul__(self, factor: Any) -> Any:
         return self._then("__mul__", factor) if _number(factor) else self.whole() * factor
@@ -70,11 +72,15 @@ class _Logits:
         return self._then("__truediv__", divisor) if _number(divisor) else self.whole() / divisor
 
     def size(self, *axis: Any) -> Any:
-        return self.head.out_features if axis == (-1,) else self.whole().size(*axis)
+        return self._classes if axis == (-1,) else self.whole().size(*axis)
 
     @property
     def device(self) -> Any:
         return self.hidden.device
+
+    @property
+    def _classes(self) -> int:
+        return int(self.head.weight.shape[0])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.whole(), name)
@@ -168,6 +174,8 @@ def fused_head(head: str = "lm_head", *, before: str | None = None, named: bool 
         place = list(inspect.signature(original).parameters).index("labels") - 1
 
         def forward(self: Any, *args: Any, skip_logits: bool | None = None, **given: Any) -> Any:
+            if skip_logits is not None and not isinstance(skip_logits, bool):
+                raise InvalidProblemError(f"skip_logits must be None, True or False, got {shown(skip_logits)}")
             labels = args[place] if len(args) > place else given.get("labels")
             skips = self.training if skip_logits is None else skip_logits
             if labels is None or not skips or not _served(self, head, named):

@@ -42,7 +42,7 @@ def given(base: type, piece: Piece) -> type:
     """The class of `base` with the piece's forward."""
     if (base, piece.name) not in _MADE:
         body = {
-            "forward": _as(base.forward, piece.make(base.forward)),  # type: ignore[attr-defined]
+            "forward": _as(base.forward, piece),  # type: ignore[attr-defined]
             "__module__": base.__module__,
             "__qualname__": base.__qualname__,
             "__doc__": base.__doc__,
@@ -54,12 +54,18 @@ def given(base: type, piece: Piece) -> type:
     return _MADE[base, piece.name]
 
 
-def _as(original: Forward, forward: Forward) -> Forward:
-    """The forward under the name and signature of the original, which trainers read and callers name arguments by."""
+def _as(original: Forward, piece: Piece) -> Forward:
+    """The piece's forward under the original's name and signature, which trainers read and callers name arguments by.
+
+    A module that the piece has come to refuse, because it was made or changed later, has the original.
+    """
+    forward = piece.make(original)
     _, *names = inspect.signature(original).parameters
 
     @functools.wraps(original)
     def named(self: Any, *given: Any, **more: Any) -> Any:
+        if piece.refusal(self) is not None:
+            return original(self, *given, **more)
         for name in names[len(given) :]:
             if name not in more:
                 break
