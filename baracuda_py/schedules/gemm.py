@@ -24,6 +24,8 @@ Factors: TypeAlias = "tuple[float | str, float]"
 MATRICES = ("a", "b", "up", "c", "residual", "y", "pre", "up_pre")
 VECTORS = ("bias", "up_bias", "row_bias", "scale_a", "scale_b")
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu")
+EPILOGUE = {"Activation": ACTIVATIONS, "GemmMatrix": MATRICES, "GemmVector": VECTORS}
+"""The enumerations of kernels that include `kernels/gemm/epilogue.cuh`."""
 # A tile on tensor cores: threads of a block, rows that go out together, bytes of k in a slice, stages by its size.
 MMA_THREADS, MMA_SLAB, MMA_SLICE, MMA_STAGES = 128, 32, 64, {128: 3, 64: 4}
 MMA_TILE = {
@@ -43,7 +45,7 @@ def gemm_params(name: str, **more: str | int) -> Params:
     return Params(
         name, **fields, alpha="scalar", beta="scalar", m="i64", n="i64", k="i64", batch_shape=f"i64[{AXES}]",
         batch=f"i64[{len(MATRICES)}][{AXES}]", strides=f"i64[{len(MATRICES)}][2]", vectors=f"i64[{len(VECTORS)}]",
-        batch_rank="i32", activation="i32", wide="i32", Activation=ACTIVATIONS, **more,
+        batch_rank="i32", activation="i32", wide="i32", **EPILOGUE, **more,
     )  # fmt: skip
 
 

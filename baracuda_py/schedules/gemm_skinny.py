@@ -26,10 +26,26 @@ _ALONE = 16  # rows up to which each block loads all of a
 _LEAST = 38  # lines of operands that a block reads in the time that the tensor cores take for one step, however few
 _INT32 = 2**31
 
+
+def _beside(columns: int, accumulators: int) -> int:
+    """Bytes beside the ring: up to 1024 before it, the partials of four warps."""
+    return 1024 + _WARPS * accumulators * columns * _PITCH * 4
+
+
+def _stages(columns: int, accumulators: int) -> int:
+    """As many as fit, each with its barriers."""
+    return (_SHARED - _beside(columns, accumulators)) // _stage(columns, accumulators)
+
+
+def _stage(columns: int, accumulators: int) -> int:
+    return (accumulators * _SHARES[0] + columns) * _LINE + 16
+
+
 PARAMS = gemm_params(
     "GemmSkinnyParams", a_map="map", b_map="map", up_map="map", a_step="i32", b_step="i32", up_step="i32", share="i32",
     rows="i32", groups="i32", total="i32", cluster="i32", skinny_warps=_WARPS, skinny_line=_LINE,
-    skinny_share=_SHARES[0], skinny_shared=_SHARED, skinny_pitch=_PITCH,
+    skinny_share=_SHARES[0], skinny_pitch=_PITCH,
+    **{f"skinny_stages_{c}{'_gated' * gated}": _stages(c, 1 + gated) for c in _COLUMNS for gated in (False, True)},
 )  # fmt: skip
 
 
@@ -103,7 +119,5 @@ def _share(p: Problem, batch: int, accumulators: int, rows: int, cluster: int) -
 
 
 def _shared_memory(columns: int, accumulators: int) -> int:
-    """Bytes: up to 1024 before the ring, as many stages as fit, the partials of four warps, barriers."""
-    stage = (accumulators * _SHARES[0] + columns) * _LINE + 16
-    beside = 1024 + _WARPS * accumulators * columns * _PITCH * 4
-    return beside + (_SHARED - beside) // stage * stage
+    """Bytes of a block."""
+    return _beside(columns, accumulators) + _stages(columns, accumulators) * _stage(columns, accumulators)

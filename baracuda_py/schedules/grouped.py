@@ -13,7 +13,7 @@ from ..core.element import ElementKind
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Geometry, Kernel, Problem, Step
-from .gemm import ACTIVATIONS, MATRICES, MMA_TILE, VECTORS, dense, steps_of, transposed, wide_rows
+from .gemm import ACTIVATIONS, EPILOGUE, MATRICES, MMA_TILE, VECTORS, dense, steps_of, transposed, wide_rows
 
 THREADS = 256
 TILE = 64  # of the kernels without tensor cores
@@ -27,14 +27,14 @@ def rows_params(name: str, **more: str | int) -> Params:
     return Params(
         name, **dict.fromkeys(_POINTERS, "ptr"), **BOUNDS, n="i64", k="i64", strides=f"i64[{len(MATRICES)}][2]",
         vectors=f"i64[{len(VECTORS)}]", group_strides="i64[4]", activation="i32", wide="i32", from_zero="i32",
-        a_cols_dense="i32", b_cols_dense="i32", Activation=ACTIVATIONS, **more,
+        a_cols_dense="i32", b_cols_dense="i32", **EPILOGUE, **more,
     )  # fmt: skip
 
 
 ROWS = rows_params("GroupedGemmParams", piece="i32", **MMA_TILE)
 SUMMED = Params(
     "GroupedProductParams", a="ptr", b="ptr", y="ptr", **BOUNDS, m="i64", n="i64", strides="i64[3][2]",
-    group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32", Activation=ACTIVATIONS,
+    group_stride="i64", from_zero="i32", a_cols_dense="i32", b_cols_dense="i32", wide="i32", **EPILOGUE,
     **MMA_TILE,
 )  # fmt: skip
 

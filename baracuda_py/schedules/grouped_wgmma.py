@@ -13,7 +13,7 @@ from typing import Any
 from ..core.params import Params
 from ..core.tensor import View
 from ..core.variant import Kernel, Problem, Step
-from .gemm import ACTIVATIONS, transposed
+from .gemm import EPILOGUE, transposed
 from .gemm_wgmma import HALVES, SLOWER, THREADS, operand_map, shared_memory, stored_map
 from .grouped import BOUNDS, bound_values, most_tiles, rows_params, rows_values
 
@@ -24,7 +24,7 @@ ROWS_PARAMS = rows_params(
 SUMMED_PARAMS = Params(
     "GroupedProductWgmmaParams", **dict.fromkeys(("a_map", "b_map", "up_map", "y_map"), "map"), **BOUNDS, k="i64",
     **dict.fromkeys(("from_zero", "a_step", "b_step", "up_step", "tiles_m", "tiles_n", "band", "total"), "i32"),
-    Activation=ACTIVATIONS,
+    **EPILOGUE,
 )  # fmt: skip
 ELEMENTS = HALVES
 _SOURCE = "gemm/grouped_wgmma.cu"

@@ -28,7 +28,8 @@ _WARP, _THREADS = 32, 256
 SIZES = (128, 64)  # of tiles by mma.sync
 FEW, FEW_COLUMNS = 16, 8  # rows and columns of a block of the kernels for few rows
 _CONSTANTS: dict[str, Field] = {
-    "IntOut": tuple(kind.name.lower() for kind in OUTPUTS), **BYTE_TILE, "int_few_rows": FEW,
+    "IntOut": tuple(kind.name.lower() for kind in OUTPUTS), "IntMatrix": MATRICES,
+    "int_matrices": len(MATRICES), **BYTE_TILE, "int_few_rows": FEW,
     "int_few_columns": FEW_COLUMNS, "int_few_threads": _THREADS,
 }  # fmt: skip
 

@@ -15,7 +15,6 @@
 namespace baracuda::attention {
 
 constexpr int threads = 128;
-constexpr int tile_keys = 64;
 
 template <class A> constexpr int pad = 16 / static_cast<int>(sizeof(A));  // elements in 16 bytes
 template <class A, int D>

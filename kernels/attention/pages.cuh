@@ -12,7 +12,7 @@
 
 namespace baracuda {
 
-// Rows of P::table_strides and bits of P::wide_tables, numbered as TABLES of page_tables.py; an op's own tables follow.
+// Rows of P::table_strides and bits of P::wide_tables; an op's own tables follow.
 enum PagedTable { page_table, kv_indices, kv_indptr, kv_last_page_len, own_tables };
 
 // Element [i, j] of a table of i32 or i64; a one-dimensional table has index j. I is i32 where offsets lie below 2^31.

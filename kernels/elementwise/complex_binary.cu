@@ -1,12 +1,16 @@
-// complex_binary   y = f(a, b), f one functor of elementwise/complex_binary.cuh; schedule map, a and b broadcast by strides
-// of 0.
+// complex_binary   y = f(a, b), f the functor of a kind (elementwise/complex/); schedule map, a and b broadcast by strides of
+// 0.
 #include <baracuda/map.cuh>
 #include "elementwise/complex_binary.cuh"
 
 namespace baracuda {
 
+template <class F, class R, class = void> constexpr bool has_tolerance = true;
+template <class F, class R>
+constexpr bool has_tolerance<F, R, decltype(static_cast<void>(F::value(complex<R>(R(0)), complex<R>(R(0)))))> = false;
+
 template <class F, class T, class P> BARACUDA_D auto complex_value(const P& p, T a, T b) {
-  if constexpr (of_complex::has_tolerance<F, part_t<T>>) return F::value(a, b, p.rtol, p.atol, p.equal_nan != 0);
+  if constexpr (has_tolerance<F, part_t<T>>) return F::value(a, b, p.rtol, p.atol, p.equal_nan != 0);
   else return F::value(a, b);
 }
 

@@ -1,4 +1,4 @@
-// complex_binary_backward  dy conj(∂f/∂a) and dy conj(∂f/∂b), functors of elementwise/complex_binary.cuh, of operands of y's
+// complex_binary_backward  dy conj(∂f/∂a) and dy conj(∂f/∂b), functors of a kind (elementwise/complex/), of operands of y's
 // shape; schedule map. An operand that was broadcast has its gradient from complex_binary_backward_sum.cu.
 #include <baracuda/map.cuh>
 #include "elementwise/complex_binary.cuh"

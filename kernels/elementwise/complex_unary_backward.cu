@@ -1,7 +1,7 @@
-// complex_unary_backward   dx = dy conj(f'(z)), or the gradient of a real f, one functor of complex_gradients.cuh; schedule
-// map.
+// complex_unary_backward   dx = dy conj(f'(z)), or the gradient of a real f, the functor of a kind (elementwise/complex/);
+// schedule map.
+#include <baracuda/complex.cuh>
 #include <baracuda/map.cuh>
-#include "elementwise/complex_gradients.cuh"
 
 namespace baracuda {
 

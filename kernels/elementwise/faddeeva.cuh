@@ -5,7 +5,7 @@
 // is 1e-17 once the poles of exp(-z²) / (1 ± exp(-4πiz)) that the rule misses are added; of the two sets of nodes, at
 // multiples of 1/2 and between them, the one that stays away from z (Al Azah and Chandler-Wilde 2021). In the lower one
 // w(z) = 2 exp(-z²) - w(-z), whose zeros leave no relative bound there. Nodes are added from 0 on.
-#include "elementwise/complex_functions.cuh"
+#include "elementwise/complex/exponential.cuh"
 
 namespace baracuda::faddeeva {
 

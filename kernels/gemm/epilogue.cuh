@@ -23,6 +23,19 @@
 
 namespace baracuda {
 
+// Places of the operands in the parameters' arrays.
+namespace gemm_matrix {
+constexpr int at(GemmMatrix which) { return static_cast<int>(which); }
+constexpr int a = at(GemmMatrix::a), b = at(GemmMatrix::b), up = at(GemmMatrix::up), c = at(GemmMatrix::c);
+constexpr int residual = at(GemmMatrix::residual), y = at(GemmMatrix::y);
+constexpr int pre = at(GemmMatrix::pre), up_pre = at(GemmMatrix::up_pre);
+}  // namespace gemm_matrix
+namespace gemm_vector {
+constexpr int at(GemmVector which) { return static_cast<int>(which); }
+constexpr int bias = at(GemmVector::bias), up_bias = at(GemmVector::up_bias), row_bias = at(GemmVector::row_bias);
+constexpr int scale_a = at(GemmVector::scale_a), scale_b = at(GemmVector::scale_b);
+}  // namespace gemm_vector
+
 // Writes columns n … of row m of a matrix, rounded to U; in one access of 16 bytes where they lie so.
 template <class U, class P, class A, int N>
 BARACUDA_D void put_columns(const P& p, const BatchOffsets& begin, int which, void* matrix, i64 m, i64 n, i64 left,
@@ -69,6 +82,9 @@ template <class U, class V, class A, bool GATED, class P> struct Epilogue {
 
   // Whether a and b count: alpha 0 leaves them unread, so that a NaN there does not reach y.
   BARACUDA_D bool multiplies() const { return alpha != A(0); }
+
+  // Whether neighbours in memory are those along a column of y.
+  BARACUDA_D bool down() const { return p.strides[gemm_matrix::y][1] != 1; }
 
   // Finishes columns n … n + N - 1 of row m, of which those before `left` exist: `sum` and `up` are the sums of products.
   template <int N> BARACUDA_D void row(i64 m, i64 n, i64 left, const Vec<A, N>& sum, const Vec<A, N>& up) const {

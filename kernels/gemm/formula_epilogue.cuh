@@ -47,6 +47,7 @@ template <class U, class A, class P, class F = ProductFormula> struct FormulaEpi
   }
 
   BARACUDA_D bool multiplies() const { return alpha != A(0); }
+  BARACUDA_D bool down() const { return p.strides[gemm_matrix::y][1] != 1; }
 
   template <int N> BARACUDA_D void row(i64 m, i64 n, i64 left, const Vec<A, N>& sum, const Vec<A, N>&) const {
     Vec<A, N> x;

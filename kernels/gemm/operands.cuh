@@ -1,16 +1,8 @@
 #pragma once
-// operands   where the operands of a matrix product are among its parameters, and where those of a batch index begin.
+// operands   where the operands of a matrix product begin for a batch index.
 #include <baracuda/index.cuh>
 
 namespace baracuda {
-
-// Places of the matrices in the parameters' arrays.
-namespace gemm_matrix {
-enum { a, b, up, c, residual, y, pre, up_pre };
-}
-namespace gemm_vector {
-enum { bias, up_bias, row_bias, scale_a, scale_b };
-}
 
 // Where the matrices of a batch index begin, in elements.
 struct BatchOffsets {

@@ -20,10 +20,9 @@
 
 namespace baracuda::gemm {
 
-constexpr int skinny_staging(int rights, int columns) { return skinny_warps * rights * columns * skinny_pitch * 4; }
-constexpr int skinny_stages(int rights, int columns) {
-  return (skinny_shared - 1024 - skinny_staging(rights, columns)) /
-         ((rights * skinny_share + columns) * skinny_line + 16);
+constexpr int skinny_stages(int columns, bool gated) {
+  return columns == 32 ? (gated ? skinny_stages_32_gated : skinny_stages_32)
+                       : (gated ? skinny_stages_64_gated : skinny_stages_64);
 }
 
 template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struct Skinny {
@@ -31,7 +30,7 @@ template <class T, int COLUMNS, bool ACROSS, bool GATED, class P, class E> struc
   static constexpr int LINE = skinny_line, DEPTH = LINE / 2;  // bytes and elements of k in a stage
   static constexpr int RIGHTS = 1 + GATED, WARPS = skinny_warps;
   static constexpr int B_BYTES = skinny_share * LINE, STAGE_BYTES = RIGHTS * B_BYTES + COLUMNS * LINE;
-  static constexpr int STAGES = skinny_stages(RIGHTS, COLUMNS);
+  static constexpr int STAGES = skinny_stages(COLUMNS, GATED);
   static constexpr int PITCH = skinny_pitch;
   static constexpr int STAGING = RIGHTS * COLUMNS * PITCH;
   const P& p;

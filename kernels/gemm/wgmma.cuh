@@ -402,10 +402,10 @@ struct Product {
   // q: the parameters that the epilogue reads.
   template <class Q> BARACUDA_D void finish(Accumulator& acc, const Q& q, int m, int n, int batch, int consumer) const {
     const E epilogue(q, BatchOffsets(q, batch));
-    const bool down = q.strides[gemm_matrix::y][1] != 1;
-    each_octet(acc, m, n, q.m, q.n, down, consumer, [&](i64 row, i64 column, const auto& sum, const auto& up) {
-      epilogue.row(row, column, q.n - column, sum, up);
-    });
+    each_octet(acc, m, n, q.m, q.n, epilogue.down(), consumer,
+               [&](i64 row, i64 column, const auto& sum, const auto& up) {
+                 epilogue.row(row, column, q.n - column, sum, up);
+               });
   }
 
   BARACUDA_D void consume(float alpha, int consumer) const {

@@ -23,15 +23,18 @@
 namespace baracuda {
 
 namespace int_matrix {
-enum { a, b, y, scale_a, scale_b, zero_a, zero_b, bias, scale_y, zero_y, count };
-}
+constexpr int at(IntMatrix which) { return static_cast<int>(which); }
+constexpr int a = at(IntMatrix::a), b = at(IntMatrix::b), y = at(IntMatrix::y), bias = at(IntMatrix::bias);
+constexpr int scale_a = at(IntMatrix::scale_a), scale_b = at(IntMatrix::scale_b), scale_y = at(IntMatrix::scale_y);
+constexpr int zero_a = at(IntMatrix::zero_a), zero_b = at(IntMatrix::zero_b), zero_y = at(IntMatrix::zero_y);
+}  // namespace int_matrix
 enum class IntGemm { sums, scaled, requantized, grouped };
 
 // Where the matrices of a batch index begin, in elements.
 struct IntOffsets {
-  i64 batch, at[int_matrix::count];
+  i64 batch, at[int_matrices];
   template <class P> BARACUDA_D IntOffsets(const P& p, i64 batch) : batch(batch) {
-    offsets<i64, int_matrix::count>(batch, p.batch_rank, p.batch_shape, p.batch, at);
+    offsets<i64, int_matrices>(batch, p.batch_rank, p.batch_shape, p.batch, at);
   }
 };
 

@@ -4,7 +4,10 @@
 // beside it; lanes follow from the number of features. dx[i, f] adds what each pair with row i hands back, in the order of
 // the other rows. Differences and sums are in double, results rounded once.
 #include <baracuda/reduce_axes.cuh>
-#include "reduce/kinds.cuh"
+#include "reduce/counts.cuh"
+#include "reduce/extremes.cuh"
+#include "reduce/norms.cuh"
+#include "reduce/sums.cuh"
 
 namespace baracuda {
 

@@ -6,7 +6,7 @@
 // neighbours belong to as many rows, a thread goes down these and keeps what it knows of them.
 #include <baracuda/map.cuh>
 #include <baracuda/math.cuh>
-#include "reduce/complex_gradients.cuh"
+#include "reduce/gradients.cuh"
 
 namespace baracuda {
 

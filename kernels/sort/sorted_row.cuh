@@ -33,4 +33,11 @@ template <class U> struct SortedRow {
   }
 };
 
+template <class U> BARACUDA_D i64 numbers_of(const SortedRow<U>& row) {  // elements before the first NaN
+  return row.before(static_cast<U>(~U(0)), false);
+}
+template <class U, class P> BARACUDA_D SortedRow<U> row_at(const P& p, const void* x, i64 at) {
+  return {static_cast<const U*>(x) + at, nullptr, p.extent, p.step, 0, false, KeyOrder<U>(p.order)};
+}
+
 }  // namespace baracuda

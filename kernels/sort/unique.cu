@@ -7,14 +7,14 @@
 
 namespace baracuda {
 
-enum UniqueSteps { unique_x, unique_indices, unique_keep, unique_values, unique_inverse, unique_counts, unique_first };
+template <class P> BARACUDA_D i64 unique_step(const P& p, UniqueStep of) { return p.step[static_cast<int>(of)]; }
 
 // Indices need not name every entry of inverse.
 template <class P> BARACUDA_D void unique_clear(const P& p) {
   for (i64 i = thread_index(); i < p.tiles; i += thread_count()) static_cast<u64*>(p.states)[i] = 0;
   if (p.inverse == nullptr || p.indices == nullptr) return;
   for (i64 i = thread_index(); i < p.n; i += thread_count()) {
-    static_cast<i64*>(p.inverse)[i * p.step[unique_inverse]] = -1;
+    static_cast<i64*>(p.inverse)[i * unique_step(p, UniqueStep::inverse)] = -1;
   }
 }
 
@@ -30,17 +30,18 @@ template <class U> struct Runs {
 // Where element i of the row stood before a sort, or stands.
 BARACUDA_D i64 unique_place(const UniqueParams& p, i64 i) {
   if (p.indices == nullptr) return i;
-  const i64 at = i * p.step[unique_indices];
+  const i64 at = i * unique_step(p, UniqueStep::indices);
   return p.wide ? static_cast<const i64*>(p.indices)[at] : static_cast<const i32*>(p.indices)[at];
 }
 
 template <class U, int THREADS, int ITEMS, class P> BARACUDA_D void unique_mark(const P& p) {
   __shared__ u32 scratch[THREADS / warp_size];
   __shared__ u32 ahead;
-  const Runs<U> runs{static_cast<const U*>(p.x), p.n, p.step[unique_x], p.nan_alone != 0, KeyOrder<U>(p.order)};
+  const Runs<U> runs{static_cast<const U*>(p.x), p.n, unique_step(p, UniqueStep::x), p.nan_alone != 0,
+                     KeyOrder<U>(p.order)};
   const i64 tile = blockIdx.x, first = tile * (THREADS * ITEMS) + threadIdx.x * ITEMS;
   const auto kept = [&](i64 i) {
-    return p.keep == nullptr || static_cast<const u8*>(p.keep)[i * p.step[unique_keep]] != 0;
+    return p.keep == nullptr || static_cast<const u8*>(p.keep)[i * unique_step(p, UniqueStep::keep)] != 0;
   };
   u32 begins = 0, ends = 0, keeps = 0;  // a bit for each item
   U before = first > 0 && first < p.n ? runs.rank(first - 1) : U(0), here = first < p.n ? runs.rank(first) : U(0);
@@ -76,13 +77,15 @@ template <class U, int THREADS, int ITEMS, class P> BARACUDA_D void unique_mark(
     const u32 r = run - 1;
     const i64 place = unique_place(p, i);
     if ((begins >> k & 1) && r < p.size) {
-      if (p.values != nullptr) static_cast<U*>(p.values)[r * p.step[unique_values]] = runs.x[i * runs.step];
-      if (p.first != nullptr) static_cast<i64*>(p.first)[r * p.step[unique_first]] = place;
+      if (p.values != nullptr)
+        static_cast<U*>(p.values)[r * unique_step(p, UniqueStep::values)] = runs.x[i * runs.step];
+      if (p.first != nullptr) static_cast<i64*>(p.first)[r * unique_step(p, UniqueStep::first)] = place;
       static_cast<u32*>(p.starts)[r] = static_cast<u32>(i);
     }
     if ((ends >> k & 1) && r < p.size) static_cast<u32*>(p.ends)[r] = static_cast<u32>(i + 1);
     if (p.inverse != nullptr && place >= 0 && place < p.n) {
-      static_cast<i64*>(p.inverse)[place * p.step[unique_inverse]] = keeps >> k & 1 ? static_cast<i64>(r) : i64(-1);
+      static_cast<i64*>(p.inverse)[place * unique_step(p, UniqueStep::inverse)] =
+          keeps >> k & 1 ? static_cast<i64>(r) : i64(-1);
     }
   }
 }
@@ -95,7 +98,7 @@ template <class U, class P> BARACUDA_D void unique_finish(const P& p) {
   const u32* const starts = static_cast<const u32*>(p.starts);
   if (r < total) {
     const i64 count = static_cast<i64>(static_cast<const u32*>(p.ends)[r]) - starts[r];
-    if (p.counts != nullptr) static_cast<i64*>(p.counts)[r * p.step[unique_counts]] = count;
+    if (p.counts != nullptr) static_cast<i64*>(p.counts)[r * unique_step(p, UniqueStep::counts)] = count;
     return;
   }
   // Of what is left over, values are `fill` or, without one, what the first run has.
@@ -103,11 +106,11 @@ template <class U, class P> BARACUDA_D void unique_finish(const P& p) {
   U fill = U(0);
   i64 first = 0;
   if (p.fill != nullptr) fill = *static_cast<const U*>(p.fill);
-  else if (total > 0) fill = static_cast<const U*>(p.x)[at * p.step[unique_x]];
+  else if (total > 0) fill = static_cast<const U*>(p.x)[at * unique_step(p, UniqueStep::x)];
   if (total > 0) first = unique_place(p, at);
-  if (p.values != nullptr) static_cast<U*>(p.values)[r * p.step[unique_values]] = fill;
-  if (p.counts != nullptr) static_cast<i64*>(p.counts)[r * p.step[unique_counts]] = 0;
-  if (p.first != nullptr) static_cast<i64*>(p.first)[r * p.step[unique_first]] = first;
+  if (p.values != nullptr) static_cast<U*>(p.values)[r * unique_step(p, UniqueStep::values)] = fill;
+  if (p.counts != nullptr) static_cast<i64*>(p.counts)[r * unique_step(p, UniqueStep::counts)] = 0;
+  if (p.first != nullptr) static_cast<i64*>(p.first)[r * unique_step(p, UniqueStep::first)] = first;
 }
 
 }  // namespace baracuda

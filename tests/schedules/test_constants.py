@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from baracuda_py.core import Params, registry
 from baracuda_py.core.params import constants
 from baracuda_py.core.warm import jobs
 from baracuda_py.jit import source
+from baracuda_py.ops.attention.paged.page_tables import PAGE_TABLES, READ_TABLES, TABLES
+from baracuda_py.ops.elementwise.cast import CODES
 
 ROOT = Path(__file__).resolve().parents[2]
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -65,13 +69,70 @@ def test_units_have_the_constants_they_name() -> None:
     assert used == known, "some constants are in no kernel"
 
 
+# -- numbers that stand twice ---------------------------------------------------------------------------------------
+
+# Enumerations of a kernel's file that most units hold and few ops name: printed, ElementCode would stand in 2790 units,
+# and PagedTable in those of attention without pages. Their pages' order is theirs: (file, enumeration) → names.
+_SHARED = {
+    ("include/baracuda/convert.cuh", "ElementCode"): [
+        *(f"code_{kind.name.lower().removeprefix('fp8').removeprefix('fp4')}" for kind in CODES), "element_codes",
+    ],
+    ("attention/pages.cuh", "PagedTable"): [*PAGE_TABLES, "own_tables"],
+    ("attention/cache/paged_append.cuh", "OwnTable"): [*TABLES[len(PAGE_TABLES) :]],
+    ("attention/paged.cuh", "PrefillTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
+    ("attention/paged/batch_paged_decode.cu", "OwnTable"): [*READ_TABLES[len(PAGE_TABLES) :]],
+}  # fmt: skip
+_ENUMERATION = re.compile(r"\benum (?:class )?(\w*) *(?:: *\w+ *)?\{([^}]*)\}")
+
+
+def _enumerations(file: Path) -> dict[str, list[str]]:
+    """Those that stand in a file of kernels, and their names."""
+    found = _ENUMERATION.findall(_NO_CODE.sub("", file.read_text()))
+    return {name: [part.partition("=")[0].strip() for part in names.split(",")] for name, names in found}
+
+
+@pytest.mark.parametrize(("file", "name"), _SHARED)
+def test_an_enumeration_of_a_file_has_the_order_of_its_page(file: str, name: str) -> None:
+    assert _enumerations(ROOT / "kernels" / file)[name] == _SHARED[file, name]
+
+
+def test_no_other_enumeration_stands_on_a_page_too() -> None:
+    """Such a one is an enumeration of a struct: `Mode=("constant", "reflect")`."""
+    modules = [path for folder in ("schedules", "ops") for path in (ROOT / "baracuda_py" / folder).rglob("*.py")]
+    tuples = {names for path in modules for names in _tuples_of_names(ast.parse(path.read_text()))}
+    twice = [
+        (str(file.relative_to(ROOT)), name, names)
+        for file in sorted((ROOT / "kernels").rglob("*.cu*"))
+        for name, names in _enumerations(file).items()
+        if (str(file.relative_to(ROOT / "kernels")), name) not in _SHARED
+        and any(_same(names, other) for other in tuples)
+    ]
+    assert twice == []
+
+
+def _tuples_of_names(tree: ast.AST) -> Iterator[tuple[str, ...]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Tuple) and len(node.elts) > 2:
+            names = [one.value for one in node.elts if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            if len(names) == len(node.elts):
+                yield tuple(names)
+
+
+def _same(names: list[str], of_page: tuple[str, ...]) -> bool:
+    """Whether the names begin with those of a page, as they are or without the word that all begin with."""
+    word = names[0].partition("_")[0] + "_"
+    bare = [one.removeprefix(word) for one in names] if all(one.startswith(word) for one in names) else names
+    return [*of_page] in (names[: len(of_page)], bare[: len(of_page)])
+
+
 _MIRRORED = re.compile(
     r"\bas (?:in|there\b|the kernel)[^.;]*(?:kernels?\b|\.cuh?\b)|\bas there\b|\bas [`\w/<>]+ (?:in|of) [\w/]+\.cuh?\b"
     r"|\bas [`\w/]+\.cuh? has\b|\.cuh? has (?:it|them|these numbers),? too|^#? ?`?\w+`? in the kernel$"
-    r"|\bin the order of [\w/]+\.cuh?\b"
+    r"|\bin the order of `?[\w/]+(?:\.cuh?\b|`? (?:in|of) [\w/]+\.cuh?\b)"
 )
 _OTHER_SIDE = re.compile(
     r"\.py ha(?:s|ve) (?:it|them|this number|these numbers)\b|^\W*`?[A-Z_]+`?(?: and `?[A-Z_]+`?)? of [\w/]+\.py"
+    r"|\b(?:order of|[Nn]umbered as) `?[A-Z_]+`? (?:in|of) [\w/]+\.py\b"
 )
 
 
@@ -86,7 +147,13 @@ def test_mirrored_numbers_are_found(comment: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "comment", ["// schedules/w4a8.py has these numbers too.", "// `IN_FLIGHT` of ops/block_diag.py"]
+    "comment",
+    [
+        "// schedules/w4a8.py has these numbers too.",
+        "// `IN_FLIGHT` of ops/block_diag.py",
+        "// The order of `CODES` in baracuda_py/ops/elementwise/cast.py.",
+        "// Numbered as TABLES of page_tables.py",
+    ],
 )
 def test_mirrored_numbers_are_found_in_kernels(comment: str) -> None:
     assert _OTHER_SIDE.search(comment.removeprefix("//"))

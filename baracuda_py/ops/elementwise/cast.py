@@ -31,7 +31,7 @@ CODES = (
     K.F16, K.BF16, K.F32, K.F64, K.I8, K.I16, K.I32, K.I64, K.U8, K.U16, K.U32, K.U64, K.BOOL, K.FP8E4M3, K.FP8E5M2,
     K.E8M0, *PACKED,
 )  # fmt: skip
-"""The elements in the order of `ElementCode` in kernels/include/baracuda/convert.cuh."""
+"""The elements by their codes: `ElementCode` of kernels/include/baracuda/convert.cuh, which a test compares."""
 
 
 @dataclass(frozen=True, kw_only=True)

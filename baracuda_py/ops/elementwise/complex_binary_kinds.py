@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from ...core import ElementKind, Exact, Ulp
 from ...core.error_bound import ErrorBound, Relative
-from ...core.kinds import TableKind
+from ...core.kinds import TableKind, WithFunctor
 from .complex_formulas import divide, multiply, power
 
 Gradient: TypeAlias = Callable[[Any, Any, Any], Any]
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity
-class ComplexOperation:
+class ComplexOperation(WithFunctor):
     """A row: y = f(a, b), element by element.
 
-    cpp: the functor of kernels/elementwise/complex_binary.cuh, with value(a, b), and da(dy, a, b) and db(dy, a, b)
-    where there is a gradient. formula: NumPy in the dtype of a and b. gradient: dy times the conjugates of ∂f/∂a and
+    functor: its file and its name, a template over the parts, with value(a, b), and da(dy, a, b) and db(dy, a, b) where
+    there is a gradient. formula: NumPy in the dtype of a and b. gradient: dy times the conjugates of ∂f/∂a and
     ∂f/∂b. bound, slope: of the errors. predicate: y is bool. everywhere: the bound holds for operands of any size; a
     power's does not, as the logarithm's error is multiplied.
     """
 
-    cpp: str
+    folder: ClassVar[str] = "elementwise/complex"
+
+    functor: str
     formula: Callable[..., Any]
     gradient: tuple[Gradient, Gradient] | None = None
     bound: ErrorBound = Exact()
@@ -82,12 +84,12 @@ def _isclose(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> Any:
 class ComplexBinaryKind(TableKind):
     """y = f(a, b), by PyTorch's names."""
 
-    ADD = "add", ComplexOperation("Add", _once(np.add), (lambda dy, a, b: dy, lambda dy, a, b: dy))
-    SUB = "sub", ComplexOperation("Sub", _once(np.subtract), (lambda dy, a, b: dy, lambda dy, a, b: -dy))
+    ADD = "add", ComplexOperation("arithmetic/Add", _once(np.add), (lambda dy, a, b: dy, lambda dy, a, b: dy))
+    SUB = "sub", ComplexOperation("arithmetic/Sub", _once(np.subtract), (lambda dy, a, b: dy, lambda dy, a, b: -dy))
     MUL = (
         "mul",
         ComplexOperation(
-            "Mul", multiply,
+            "arithmetic/Mul", multiply,
             (lambda dy, a, b: multiply(dy, np.conj(b)), lambda dy, a, b: multiply(dy, np.conj(a))),
             Ulp(2.5), Ulp(2.5),
         ),
@@ -95,16 +97,16 @@ class ComplexBinaryKind(TableKind):
     DIV = (
         "div",
         ComplexOperation(
-            "Div", divide, (_over, lambda dy, a, b: -divide(multiply(dy, np.conj(divide(a, b))), np.conj(b))), Ulp(3),
-            Ulp(7),
+            "arithmetic/Div", divide,
+            (_over, lambda dy, a, b: -divide(multiply(dy, np.conj(divide(a, b))), np.conj(b))), Ulp(3), Ulp(7),
         ),
     )  # fmt: skip
-    POW = "pow", ComplexOperation("Pow", power, (_pow_a, _pow_b), Relative(2), Relative(2), everywhere=False)
-    EQ = "eq", ComplexOperation("Eq", np.equal, predicate=True)
-    NE = "ne", ComplexOperation("Ne", np.not_equal, predicate=True)
+    POW = "pow", ComplexOperation("pow/Pow", power, (_pow_a, _pow_b), Relative(2), Relative(2), everywhere=False)
+    EQ = "eq", ComplexOperation("comparison/Eq", np.equal, predicate=True)
+    NE = "ne", ComplexOperation("comparison/Ne", np.not_equal, predicate=True)
     ISCLOSE = (
         "isclose",
-        ComplexOperation("Isclose", _isclose, predicate=True, coefficients=("rtol", "atol", "equal_nan")),
+        ComplexOperation("isclose/Isclose", _isclose, predicate=True, coefficients=("rtol", "atol", "equal_nan")),
     )
 
     row: ComplexOperation

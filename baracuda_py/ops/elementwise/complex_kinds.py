@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from ...core import ElementKind, Exact, Relative, Ulp
 from ...core.error_bound import ErrorBound
-from ...core.kinds import TableKind
+from ...core.kinds import TableKind, WithFunctor
 from . import complex_faddeeva
 from . import complex_formulas as f
 from . import complex_gradients as g
@@ -27,18 +27,20 @@ POINTS = (
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity
-class ComplexFunction:
+class ComplexFunction(WithFunctor):
     """A row: y = f(z), element by element.
 
-    cpp: the functor of kernels/elementwise/complex_unary.cu; gradient::<cpp> of complex_gradients.cuh where there is a
-    gradient. formula: NumPy in the dtype of z. gradient(dy, z): dy times the conjugate of f', PyTorch's gradient of a
-    holomorphic f; else what PyTorch has. bound, slope: ulp of |f(z)| and of the gradient's magnitude, half as much
-    again as was measured over the whole range; where there is no bound, each part is one of an operand. real: y has
-    the element of z's parts. predicate: y is bool. zeros: |f(z)| falls to 0 where its
-    terms cancel, around which double keeps no bound relative to it. torch: torch's function.
+    functor: its file and its name, a template over z's parts; gradient::of_complex::<cpp> stands beside it where there
+    is a gradient. formula: NumPy in the dtype of z. gradient(dy, z): dy times the conjugate of f', PyTorch's gradient
+    of a holomorphic f; else what PyTorch has. bound, slope: ulp of |f(z)| and of the gradient's magnitude, half as much
+    again as was measured over the whole range; where there is no bound, each part is one of an operand. real: y has the
+    element of z's parts. predicate: y is bool. zeros: |f(z)| falls to 0 where its terms cancel, around which double
+    keeps no bound relative to it. torch: torch's function.
     """
 
-    cpp: str
+    folder: ClassVar[str] = "elementwise/complex"
+
+    functor: str
     formula: Callable[[Any], Any]
     gradient: Callable[[Any, Any], Any] | None = None
     bound: float | None = None
@@ -82,46 +84,49 @@ def _numpy(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 class ComplexUnaryKind(TableKind):
     """y = f(z), by PyTorch's names."""
 
-    NEG = "neg", ComplexFunction("Neg", np.negative, g.neg, torch="neg")
-    CONJ = "conj", ComplexFunction("Conj", np.conj, g.conj, torch="conj_physical")
-    RECIPROCAL = "reciprocal", ComplexFunction("Reciprocal", lambda z: f.divide(np.ones_like(z), z), g.reciprocal, 2.5)
-    SQUARE = "square", ComplexFunction("Square", lambda z: f.multiply(z, z), g.square, 2.5)
-    SQRT = "sqrt", ComplexFunction("Sqrt", _numpy(np.sqrt), g.sqrt, 2.5)
-    EXP = "exp", ComplexFunction("Exp", _numpy(np.exp), g.exp, 3)
-    EXPM1 = "expm1", ComplexFunction("Expm1", f.expm1, g.exp, 5)
-    LOG = "log", ComplexFunction("Log", _numpy(np.log), g.log, 4)
-    LOG2 = "log2", ComplexFunction("Log2", _numpy(np.log2), g.log2, 4)
-    LOG10 = "log10", ComplexFunction("Log10", _numpy(np.log10), g.log10, 4.5)
-    LOG1P = "log1p", ComplexFunction("Log1p", f.log1p, g.log1p, 5)
-    SIN = "sin", ComplexFunction("Sin", f.sin, g.sin, 3.5)
-    COS = "cos", ComplexFunction("Cos", _numpy(np.cos), g.cos, 3.5)
-    TAN = "tan", ComplexFunction("Tan", _numpy(np.tan), g.tan, 6, slope=10)
-    ASIN = "asin", ComplexFunction("Asin", _numpy(np.arcsin), g.asin, 4)
-    ACOS = "acos", ComplexFunction("Acos", _numpy(np.arccos), g.acos, 4)
-    ATAN = "atan", ComplexFunction("Atan", _numpy(np.arctan), g.atan, 4)
-    SINH = "sinh", ComplexFunction("Sinh", f.sinh, g.sinh, 3.5)
-    COSH = "cosh", ComplexFunction("Cosh", _numpy(np.cosh), g.cosh, 3.5)
-    TANH = "tanh", ComplexFunction("Tanh", _numpy(np.tanh), g.tanh, 6, slope=10)
-    ASINH = "asinh", ComplexFunction("Asinh", _numpy(np.arcsinh), g.asinh, 4)
-    ACOSH = "acosh", ComplexFunction("Acosh", _numpy(np.arccosh), g.acosh, 4)
-    ATANH = "atanh", ComplexFunction("Atanh", _numpy(np.arctanh), g.atanh, 4)
-    SIGMOID = "sigmoid", ComplexFunction("Sigmoid", f.sigmoid, g.sigmoid, 6, slope=11)
+    NEG = "neg", ComplexFunction("linear/Neg", np.negative, g.neg, torch="neg")
+    CONJ = "conj", ComplexFunction("linear/Conj", np.conj, g.conj, torch="conj_physical")
+    RECIPROCAL = (
+        "reciprocal",
+        ComplexFunction("power/Reciprocal", lambda z: f.divide(np.ones_like(z), z), g.reciprocal, 2.5),
+    )
+    SQUARE = "square", ComplexFunction("power/Square", lambda z: f.multiply(z, z), g.square, 2.5)
+    SQRT = "sqrt", ComplexFunction("root/Sqrt", _numpy(np.sqrt), g.sqrt, 2.5)
+    EXP = "exp", ComplexFunction("exponential/Exp", _numpy(np.exp), g.exp, 3)
+    EXPM1 = "expm1", ComplexFunction("exponential/Expm1", f.expm1, g.exp, 5)
+    LOG = "log", ComplexFunction("logarithm/Log", _numpy(np.log), g.log, 4)
+    LOG2 = "log2", ComplexFunction("logarithm/Log2", _numpy(np.log2), g.log2, 4)
+    LOG10 = "log10", ComplexFunction("logarithm/Log10", _numpy(np.log10), g.log10, 4.5)
+    LOG1P = "log1p", ComplexFunction("logarithm/Log1p", f.log1p, g.log1p, 5)
+    SIN = "sin", ComplexFunction("hyperbolic/Sin", f.sin, g.sin, 3.5)
+    COS = "cos", ComplexFunction("hyperbolic/Cos", _numpy(np.cos), g.cos, 3.5)
+    TAN = "tan", ComplexFunction("hyperbolic/Tan", _numpy(np.tan), g.tan, 6, slope=10)
+    ASIN = "asin", ComplexFunction("inverse/Asin", _numpy(np.arcsin), g.asin, 4)
+    ACOS = "acos", ComplexFunction("inverse/Acos", _numpy(np.arccos), g.acos, 4)
+    ATAN = "atan", ComplexFunction("inverse/Atan", _numpy(np.arctan), g.atan, 4)
+    SINH = "sinh", ComplexFunction("hyperbolic/Sinh", f.sinh, g.sinh, 3.5)
+    COSH = "cosh", ComplexFunction("hyperbolic/Cosh", _numpy(np.cosh), g.cosh, 3.5)
+    TANH = "tanh", ComplexFunction("hyperbolic/Tanh", _numpy(np.tanh), g.tanh, 6, slope=10)
+    ASINH = "asinh", ComplexFunction("inverse/Asinh", _numpy(np.arcsinh), g.asinh, 4)
+    ACOSH = "acosh", ComplexFunction("inverse/Acosh", _numpy(np.arccosh), g.acosh, 4)
+    ATANH = "atanh", ComplexFunction("inverse/Atanh", _numpy(np.arctanh), g.atanh, 4)
+    SIGMOID = "sigmoid", ComplexFunction("sigmoid/Sigmoid", f.sigmoid, g.sigmoid, 6, slope=11)
     WOFZ = (
         "wofz",
-        ComplexFunction("Wofz", complex_faddeeva.wofz, g.wofz, 12, torch=in_torch.wofz, slope=32, zeros=True),
+        ComplexFunction("wofz/Wofz", complex_faddeeva.wofz, g.wofz, 12, torch=in_torch.wofz, slope=32, zeros=True),
     )
-    SGN = "sgn", ComplexFunction("Sgn", f.sgn, g.sgn, 3)
-    ABS = "abs", ComplexFunction("Abs", lambda z: np.hypot(z.real, z.imag), g.abs, 3.5, real=True)
-    ANGLE = "angle", ComplexFunction("Angle", lambda z: np.arctan2(z.imag, z.real), g.angle, 3.5, real=True)
-    REAL = "real", ComplexFunction("Real", lambda z: z.real.copy(), g.real, real=True)
-    IMAG = "imag", ComplexFunction("Imag", lambda z: z.imag.copy(), g.imag, real=True)
-    ISNAN = "isnan", ComplexFunction("Isnan", np.isnan, predicate=True)
-    ISINF = "isinf", ComplexFunction("Isinf", np.isinf, predicate=True)
-    ISFINITE = "isfinite", ComplexFunction("Isfinite", np.isfinite, predicate=True)
-    ISREAL = "isreal", ComplexFunction("Isreal", np.isreal, predicate=True)
+    SGN = "sgn", ComplexFunction("magnitude/Sgn", f.sgn, g.sgn, 3)
+    ABS = "abs", ComplexFunction("magnitude/Abs", lambda z: np.hypot(z.real, z.imag), g.abs, 3.5, real=True)
+    ANGLE = "angle", ComplexFunction("magnitude/Angle", lambda z: np.arctan2(z.imag, z.real), g.angle, 3.5, real=True)
+    REAL = "real", ComplexFunction("linear/Real", lambda z: z.real.copy(), g.real, real=True)
+    IMAG = "imag", ComplexFunction("linear/Imag", lambda z: z.imag.copy(), g.imag, real=True)
+    ISNAN = "isnan", ComplexFunction("predicates/Isnan", np.isnan, predicate=True)
+    ISINF = "isinf", ComplexFunction("predicates/Isinf", np.isinf, predicate=True)
+    ISFINITE = "isfinite", ComplexFunction("predicates/Isfinite", np.isfinite, predicate=True)
+    ISREAL = "isreal", ComplexFunction("predicates/Isreal", np.isreal, predicate=True)
     ISCOMPLEX = (
         "iscomplex",
-        ComplexFunction("Iscomplex", np.iscomplex, predicate=True, torch=lambda torch, z: ~torch.isreal(z)),
+        ComplexFunction("predicates/Iscomplex", np.iscomplex, predicate=True, torch=lambda torch, z: ~torch.isreal(z)),
     )
 
     row: ComplexFunction

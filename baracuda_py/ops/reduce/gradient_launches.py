@@ -23,6 +23,11 @@ SLOPES = Params(
 )  # fmt: skip
 
 
+def gradient_header(element: ElementKind, kind: Any) -> str:
+    """The prelude of a unit: the gradient of its kind, in a file of the name that the functor's has."""
+    return f'#include "{kind.row.folder}/gradients/{kind.header.rpartition("/")[2]}"'
+
+
 def gradient_kernels(kind: str, statistics: bool, powers: bool = False) -> tuple[Kernel, ...]:
     """The kernels of a gradient, with those that find the statistics of rows; `kind` is the C++ type of the functor.
 

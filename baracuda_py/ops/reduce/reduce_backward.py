@@ -18,7 +18,7 @@ from ...core.element import cast, decode, joined
 from ...core.error_bound import ErrorBound
 from ...core.errors import InvalidProblemError
 from ...core.tensor import Shape
-from .gradient_launches import gradient_geometry, gradient_kernels
+from .gradient_launches import gradient_geometry, gradient_header, gradient_kernels
 from .reduce import OPTIONS, AlongAxes, ReduceDescriptor, drawn, in_torch
 from .reduce import reference as forward
 from .reduce_gradients import GRADIENT
@@ -93,7 +93,7 @@ def _row(name: str, kinds: tuple[ReduceKind, ...]) -> Variant:
         return gradient_geometry(p, p.desc.axis, statistics, {"dz": None, "index": None}, option, powers)
 
     return Variant(
-        name, geometry, source="reduce/reduce_backward.cu", elements=_elements, kinds=kinds,
+        name, geometry, source="reduce/reduce_backward.cu", prelude=gradient_header, elements=_elements, kinds=kinds,
         kernels=gradient_kernels("{KIND}<{T}>", statistics, powers), guarantee=Guarantee(_bound, batch_invariant=True),
         may_spill=True,
     )  # fmt: skip

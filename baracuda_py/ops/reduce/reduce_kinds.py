@@ -1,4 +1,4 @@
-"""The reductions: a kind is a row of this table and a functor that kernels/reduce/kinds.cuh includes."""
+"""The reductions: a kind is a row of this table and a functor, whose gradient stands under reduce/gradients."""
 
 from __future__ import annotations
 

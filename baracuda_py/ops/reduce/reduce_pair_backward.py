@@ -17,7 +17,7 @@ from ...core.benchmark import Benchmark
 from ...core.element import cast, decode
 from ...core.error_bound import ErrorBound
 from ...core.tensor import Shape
-from .gradient_launches import gradient_geometry, gradient_kernels
+from .gradient_launches import gradient_geometry, gradient_header, gradient_kernels
 from .reduce import AlongAxes, drawn
 from .reduce_gradients import both, deviations, under_root
 from .reduce_pair import ReducePairDescriptor, ReducePairKind, in_torch
@@ -86,7 +86,7 @@ def _row(name: str, kinds: tuple[ReducePairKind, ...], names: Mapping[str, str |
         return gradient_geometry(p, p.desc.axis, statistics, names, p.desc.correction)
 
     return Variant(
-        name, geometry, source="reduce/reduce_backward.cu", kinds=kinds, elements=FLOATS,
+        name, geometry, source="reduce/reduce_backward.cu", prelude=gradient_header, kinds=kinds, elements=FLOATS,
         kernels=gradient_kernels("{KIND}<{T}>", statistics), guarantee=Guarantee(_bound, batch_invariant=True),
     )  # fmt: skip
 

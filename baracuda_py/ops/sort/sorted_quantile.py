@@ -16,6 +16,7 @@ from ...core import (
 from ...calls.functional import functional
 from ...core.benchmark import Benchmark
 from ...core.element import decode
+from ...core.params import Field
 from ...core.tensor import Shape, View
 from ...schedules.map import THREADS, map_params
 from ...schedules.radix_sort import key_order
@@ -121,9 +122,9 @@ def reference(desc: SortedQuantileDescriptor, *, x: Any, q: Any, level: Any) -> 
     return {"y": np.where(known, y, np.nan).astype(x.dtype).reshape(desc.out_shape)}
 
 
-_FIELDS = {
+_FIELDS: dict[str, Field] = {
     "level": "scalar", "extent": "i64", "step": "i64", "order": "u64[7]", "alpha": "f64", "beta": "f64",
-    "method": "i32", "percent": "i32", "pass_nan": "i32", "q_wide": "i32",
+    "method": "i32", "QuantileMethod": (*_STEPS, "between"), "percent": "i32", "pass_nan": "i32", "q_wide": "i32",
 }  # fmt: skip
 PARAMS = Params("SortedQuantileParams", y="ptr", x="ptr", q="ptr", **_FIELDS, **map_params(3))
 
@@ -175,7 +176,7 @@ class SortedQuantilePlan(Plan):
     value_policy = "a level outside [0, 1], or NaN, gives NaN"
     variants = (
         Variant(
-            "between", _geometry, source="sort/statistics.cu",
+            "between", _geometry, source="sort/quantile.cu",
             kernels=(Kernel("quantile", "quantile<{T}>", PARAMS, threads=THREADS),),
             guarantee=Guarantee(Relative(2), math="float64", batch_invariant=True),
         ),
@@ -291,7 +292,7 @@ class SortedQuantileBackwardPlan(Plan):
     value_policy = "a level outside [0, 1], or NaN, hands nothing back"
     variants = (
         Variant(
-            "between", _backward_geometry, source="sort/statistics.cu",
+            "between", _backward_geometry, source="sort/quantile.cu",
             kernels=(Kernel("backward", "quantile_backward<{T}>", BACKWARD, threads=THREADS),),
             guarantee=Guarantee(Relative(2), math="float64", batch_invariant=True),
         ),

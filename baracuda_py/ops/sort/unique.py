@@ -107,12 +107,12 @@ def reference(
     }  # fmt: skip
 
 
+_STEPS = ("x", "indices", "keep", "values", "inverse", "counts", "first")
 PARAMS = Params(
     "UniqueParams", x="ptr", indices="ptr", keep="ptr", fill="ptr", values="ptr", inverse="ptr", counts="ptr",
     first="ptr", number="ptr", states="workspace", starts="workspace", ends="workspace", total="workspace", n="i64",
-    size="i64", tiles="i64", step="i64[7]", order="u64[7]", nan_alone="i32", wide="i32",
+    size="i64", tiles="i64", step=f"i64[{len(_STEPS)}]", order="u64[7]", nan_alone="i32", wide="i32", UniqueStep=_STEPS,
 )  # fmt: skip
-_STEPS = ("x", "indices", "keep", "values", "inverse", "counts", "first")
 
 
 def _geometry(p: Problem) -> Geometry | str:

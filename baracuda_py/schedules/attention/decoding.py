@@ -26,6 +26,7 @@ THREADS = 256
 HEADS = (1, 4, 8)  # query heads of a block
 MMA_THREADS = 128
 MMA_HEADS = 16
+MMA_KEYS = 16  # of a tile
 WEIGHT_KEYS = 128  # keys of a block of flash_decoding_weights
 _LIMIT = 99 << 10  # bytes of shared memory that every device gives a block
 
@@ -38,7 +39,7 @@ class Walk:
     values: the parameters that the class reads, and their values for a problem. k, v: names of the caches' operands.
     refuse: why a problem cannot be walked. scales: the class of the kernel that merges, if not `cache`. axes,
     axis_values: template axes of `cache` for kernels that read keys, and their values for a problem. bytes: of a cached
-    element. tiles: 16-key tiles a warp takes at once. split: keys of a split. heads: query heads of a block; it takes
+    element. tiles: of keys, that a warp takes at once. split: keys of a split. heads: query heads of a block; it takes
     the fewest that hold a group. walks: kernels keep look-ups in shared memory.
     weights: whether the op has the outputs `weights` and `mean_weights`: kernels named "…_keep" keep what they need.
     """
@@ -70,7 +71,7 @@ class Walk:
                 **(kept if keep else {}),
                 **self.fields, "parts": "workspace", "stats": "workspace", "scale": "f64", "splits": "i64",
                 "run": "i64", "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32", "group": "i32",
-                "split_keys": SPLIT, "most_splits": MOST, "folded_splits": FOLD,
+                "decoding_keys": MMA_KEYS, "split_keys": SPLIT, "most_splits": MOST, "folded_splits": FOLD,
             }  # fmt: skip
             self.params["split", keep] = Params(
                 f"{name}Params", q="ptr", k="ptr", v="ptr", status="status", q_stride="i64[2]", k_stride="i64[3]",
@@ -188,7 +189,7 @@ def mma_shared_bytes(d: int, group: int, run: int, walk: Walk) -> int:
     outs = min(8, group) * 4 * (width + 4)
     queries = 2 * heads * (-(-d // 32) * 32)
     ahead = (ring.units - 1) // (2 * width // columns // ring.pages * walk.tiles) + 2
-    way = 16 * walk.tiles * (16 + 8 * ahead) if walk.walks else 0
+    way = MMA_KEYS * walk.tiles * (16 + 8 * ahead) if walk.walks else 0
     each = ring.units * ring.pages * 2048 + 16 * heads + outs + way
     return warps * each + 16 * heads + queries + kept
 

@@ -11,8 +11,9 @@ from ...core import ElementKind, Problem
 from ...core.params import Field
 
 UNBOUNDED = 2**40  # a side of a window without a bound
-WINDOW: dict[str, Field] = {"unbounded_side": UNBOUNDED}
-"""The constant of kernels that read `left` and `right` (kernels/attention/attention.cuh)."""
+TILE_KEYS = 64  # of a tile of scores without tensor cores
+WINDOW: dict[str, Field] = {"unbounded_side": UNBOUNDED, "tile_keys": TILE_KEYS}
+"""The constants of kernels that read `left` and `right` (kernels/attention/attention.cuh)."""
 
 KINDS = {ElementKind.BOOL: 0, ElementKind.F16: 1, ElementKind.BF16: 2, ElementKind.F32: 3, ElementKind.F64: 4}
 

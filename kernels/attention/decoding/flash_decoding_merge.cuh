@@ -8,13 +8,12 @@ namespace baracuda {
 namespace decoding {
 
 constexpr int warps = 4;  // of a block
-constexpr int tile_keys = 16;
 constexpr int fold = folded_splits;
 
 // Keys of one split of a sequence of `length`: a multiple of the block's tiles, so that every warp has as many tiles.
 // Where no sequence can be long the length is not waited for.
 template <class Cache, class P> BARACUDA_D i64 keys_of(const P& p, i64 length) {
-  constexpr int step = warps * Cache::tiles * tile_keys;
+  constexpr int step = warps * Cache::tiles * decoding_keys;
   if constexpr (Cache::holes) {
     if (p.max_len <= most_splits * Cache::split) return Cache::split;
     __syncwarp();  // makes this a branch; a choice between two values would wait for both

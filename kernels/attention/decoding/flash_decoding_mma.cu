@@ -44,7 +44,7 @@ template <int SUBS, int EIGHTS, class F> BARACUDA_D void each_score(float (&scor
   for (int sub = 0; sub < SUBS; ++sub) {
 #pragma unroll
     for (int n = 0; n < 4 * EIGHTS; ++n) {
-      f(scores[sub][n / 4][n % 4], sub * tile_keys + n % 4 / 2 * 8 + lane_row, n / 4 * 8 + n % 2);
+      f(scores[sub][n / 4][n % 4], sub * decoding_keys + n % 4 / 2 * 8 + lane_row, n / 4 * 8 + n % 2);
     }
   }
 }

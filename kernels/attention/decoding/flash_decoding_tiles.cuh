@@ -8,7 +8,7 @@
 namespace baracuda {
 namespace decoding {
 
-constexpr int page_bytes = tile_keys * 64 * 2;
+constexpr int page_bytes = decoding_keys * 64 * 2;
 
 // Writes the elements of 16 bytes at `from` to memory, those from `left` on as zeros.
 template <class C> BARACUDA_D void piece_narrow(void* to, const C* from, int left) {
@@ -94,7 +94,7 @@ template <class T, class Cache, int WIDTH, int MOST_HEADS, int UNIT_PAGES, int R
   // units of a tile of keys or values
   static constexpr int DV = round_up(D, COLUMNS), COLS = COLUMNS * PAGES, UNITS = DV / COLS;
   static constexpr int UNIT = PAGES * page_bytes, RING = STAGES * UNIT, PITCH = DV + 4;
-  static constexpr int SUBS = Cache::tiles, TILE = SUBS * tile_keys;       // tiles that a warp takes at once
+  static constexpr int SUBS = Cache::tiles, TILE = SUBS * decoding_keys;   // tiles that a warp takes at once
   static constexpr int PAIRS = round_up(D, 32) / 32, EACH = COLUMNS / 32;  // pairs of k-steps, in all and of a page
   // eights of heads and 16-column tiles: N and M of the second product
   static constexpr int EIGHTS = HEADS / 8, ACCS = div_up(D, 16);

@@ -11,7 +11,7 @@
 
 namespace baracuda {
 
-// The order of `CODES` in baracuda_py/ops/elementwise/cast.py.
+// An element's code.
 // clang-format off
 enum ElementCode {
   code_f16, code_bf16, code_f32, code_f64, code_i8, code_i16, code_i32, code_i64, code_u8, code_u16, code_u32, code_u64,

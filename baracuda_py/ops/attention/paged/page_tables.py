@@ -11,7 +11,7 @@ from ....core import ElementKind, InvalidProblemError, Problem, derived, integer
 from ....core.element import INDICES
 from ....schedules.map import divider
 
-PAGE_TABLES = ("page_table", "kv_indices", "kv_indptr", "kv_last_page_len")  # in the order of `pages.cuh`
+PAGE_TABLES = ("page_table", "kv_indices", "kv_indptr", "kv_last_page_len")  # `PagedTable`
 TABLES = (*PAGE_TABLES, "cache_offsets", "token_indptr")  # of tokens that are written
 READ_TABLES = (*PAGE_TABLES, "lengths")
 CACHE = "num_pages num_kv_heads page_size"  # and the columns

@@ -1,8 +1,9 @@
-"""The tiles of the backward without tensor cores (`BackwardTile` of flash_sdpa_backward_simt.cuh), 64 keys each."""
+"""The tiles of the backward without tensor cores: `BackwardTile` of flash_sdpa_backward_simt.cuh."""
 
 from __future__ import annotations
 
 from ....core.params import Field
+from ..score_terms import TILE_KEYS
 
 _SINGLE, _DOUBLE = (64, 128), (32, 64)  # rows, and columns beyond which a block has half of them
 _STAGED = 32768  # bytes of rows of values
@@ -23,5 +24,5 @@ def shared_bytes(d: int, size: int) -> int:
     """Bytes: the two chunks of a score product, or the rows of values, and two tiles of scores."""
     stage, pad = (64 if d % 64 == 0 else 32, 4) if size == 4 else (32, 2)
     rows = block_rows(d, size)
-    chunks = max((rows + 64) * (stage + pad), min(64, 1 << ((_STAGED // (d * size)).bit_length() - 1)) * d)
-    return size * (chunks + 2 * rows * (64 + pad))
+    chunks = max((rows + TILE_KEYS) * (stage + pad), min(64, 1 << ((_STAGED // (d * size)).bit_length() - 1)) * d)
+    return size * (chunks + 2 * rows * (TILE_KEYS + pad))

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....core import ElementKind, Kernel, Params, Problem, Step, View
 from ....core.variant import aligned
-from ..score_terms import KINDS, RESTS, TERMS, WINDOW, terms, window
+from ..score_terms import KINDS, RESTS, TERMS, TILE_KEYS, WINDOW, terms, window
 from .backward_tile import BACKWARD_TILE, block_rows
 from .forward import THREADS, split_scale, strides, wide
 
@@ -43,7 +43,6 @@ SINKS = Params(
 )
 DELTA_THREADS = 256
 SINK_THREADS = 1024
-_KEYS = 64
 _BLOCKS = 1024  # a gradient with fewer tiles has several blocks for each
 _SPLITS = 64  # of them at most, as their partials are added one after another
 
@@ -60,9 +59,9 @@ class _Block:
 def block(kind: ElementKind) -> _Block:
     """With tensor cores two chunks of both operands of a product, else one (`BackwardTile` of 32 columns)."""
     if kind.itemsize == 2:
-        return _Block(128, 256, 2 * 2 * (128 + _KEYS) * 64)
+        return _Block(128, 256, 2 * 2 * (128 + TILE_KEYS) * 64)
     rows, pitch = block_rows(32, kind.itemsize), 68 if kind.itemsize == 4 else 34
-    return _Block(rows, THREADS, kind.itemsize * (rows + _KEYS) * pitch)
+    return _Block(rows, THREADS, kind.itemsize * (rows + TILE_KEYS) * pitch)
 
 
 def _kernels(name: str, call: str, threads: int) -> tuple[Kernel, ...]:
@@ -134,7 +133,7 @@ def _gradient(
     shape, pitches = (view.shape, view.strides) if name == "dmask" else ((*view.shape, 1, 1), (*view.strides, 0, 0))
     shape, pitches = (1,) * (4 - len(shape)) + shape, (0,) * (4 - len(shape)) + pitches
     full = [n == extent for n, extent in zip(shape, extents, strict=True)]
-    tiles = (*extents[:2], -(-desc.query_len // b.rows), -(-desc.key_len // _KEYS))
+    tiles = (*extents[:2], -(-desc.query_len // b.rows), -(-desc.key_len // TILE_KEYS))
     own = [n if whole else 1 for n, whole in zip(tiles, full, strict=True)]
     loops = [1 if whole else n for n, whole in zip(tiles, full, strict=True)]
     count = math.prod(loops)
@@ -158,5 +157,5 @@ def _gradient(
         return steps, parts
     steps.append(Step("bias_sum", (-(-view.size // 256), 1, 1), common | {"elements": view.size}, {"ROWS": b.rows}))
     return steps, parts + aligned(
-        math.prod(own) * splits * (b.rows if full[2] else 1) * (_KEYS if full[3] else 1) * size
+        math.prod(own) * splits * (b.rows if full[2] else 1) * (TILE_KEYS if full[3] else 1) * size
     )

@@ -14,7 +14,7 @@ from typing import Any
 from ....core import ArchSku, ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Step, Variant, View
 from ....core.error_bound import Chained, Relative
 from ....core.variant import aligned
-from ..score_terms import LEVELS, TERMS, WINDOW, bounded, level, refuse_terms, single, terms, window
+from ..score_terms import LEVELS, TERMS, TILE_KEYS, WINDOW, bounded, level, refuse_terms, single, terms, window
 
 HEAD_DIMS = (32, 64, 96, 128, 192, 256)
 FORWARD_DIMS = (*HEAD_DIMS, 512)
@@ -365,7 +365,7 @@ def simt_row(form: Form) -> Variant:
         rows //= 2 if d > COLUMNS else 1
         size, pad = (8, 2) if double else (4, 4)
         values = rows_of_values(columns, size)
-        smem = size * (rows * (d + pad) + max(64 * (stage + pad), rows * (64 + pad)) + values * columns)
+        smem = size * (rows * (d + pad) + max(TILE_KEYS * (stage + pad), rows * (TILE_KEYS + pad)) + values * columns)
         name = "simt" if _three(d, desc.element) else "simt_wide"
         return form.launch(p, name, {"D": d}, rows, THREADS, smem)
 

@@ -14,7 +14,7 @@ from typing import Any
 from ....core import ElementKind, Kernel, Params, Problem, Step
 from ....core.params import Field
 from ....core.variant import aligned
-from ..score_terms import TERMS, WINDOW, terms, window
+from ..score_terms import TERMS, TILE_KEYS, WINDOW, terms, window
 from .backward_tile import BACKWARD_TILE
 from .bias_gradients import block
 from .forward import THREADS, split_scale, strides, wide
@@ -26,7 +26,6 @@ _FIELDS: dict[str, Field] = {
     "scale": "f64", "sign": "f64", "signed_scale": "f64", **WINDOW, **BACKWARD_TILE,
     **dict.fromkeys(("num_heads", "group", "d_k", "wide"), "i32"),
 }  # fmt: skip
-_KEYS = 64
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Rests:
         given = {"rests": workspace, "resummed": 1}
         tile = block(desc.element.acc)
         own = (desc.batch_size, desc.num_heads, -(-desc.query_len // tile.rows), 1)
-        count = -(-desc.key_len // _KEYS)
+        count = -(-desc.key_len // TILE_KEYS)
         params = {
             "rests": workspace, "own": own, "stride": strides(p.q, p.k), "loops": (1, 1, 1, count), "steps": count,
             "each": count, "splits": 1, "query_len": desc.query_len, "key_len": desc.key_len, "shift": desc.shift,

@@ -10,7 +10,7 @@ from typing import Any
 from ....core import ElementKind, Kernel, Params, Problem, Step
 from ....core.params import Field
 from ....core.variant import aligned
-from ..score_terms import KINDS, RESTS, TERMS, WINDOW, terms, window
+from ..score_terms import KINDS, RESTS, TERMS, TILE_KEYS, WINDOW, terms, window
 from .backward_tile import BACKWARD_TILE
 from .bias_gradients import DELTA, DELTA_THREADS, block, delta_step
 from .forward import THREADS, split_scale, strides, wide
@@ -30,7 +30,6 @@ _FINISH = Params(
     "FlashTableFinishParams", out="ptr", sums="workspace", shape="i64[4]", out_stride="i64[4]", elements="i64",
     out_kind="i32",
 )  # fmt: skip
-_KEYS = 64
 _BLOCKS = 1024  # that fill a device: the keys of a tile of queries are shared by several where there are fewer tiles
 
 
@@ -93,7 +92,7 @@ class Tables:
         desc, views = p.desc, (p.q, p.k, p.v, p.dy)
         tile = block(ElementKind.F64 if desc.element is ElementKind.F64 else ElementKind.F32)
         own = (desc.batch_size, desc.num_heads, -(-desc.query_len // tile.rows), 1)
-        count = -(-desc.key_len // _KEYS)
+        count = -(-desc.key_len // TILE_KEYS)
         each = max(1, -(-count // max(1, _BLOCKS // math.prod(own))))
         params = {
             "delta": delta, "stride": strides(*views), "own": own, "loops": (1, 1, 1, count), "steps": count,
