@@ -149,10 +149,6 @@ template <class Terms, int ROWS> struct Staged {
   }
 };
 
-struct Unbiased {  // in place of Staged in a kernel without terms
-  template <class Terms> BARACUDA_D Unbiased(const Terms&, void*) {}
-};
-
 // Whether any packed element is infinite or NaN.
 template <class T, int N> BARACUDA_D bool any_nonfinite(const u32 (&a)[N][4]) {
   using Pair = conditional<is_same<T, f16>, __half2, __nv_bfloat162>;
