@@ -375,6 +375,20 @@ def test_what_else_is_done_to_logits_makes_them() -> None:
             close(found, wanted, str(more))
 
 
+def test_a_scaled_loss_in_float16() -> None:
+    """Gradients below float16's range, which the scale lifts, are not lost before it does."""
+    from baracuda_py.torch.patch.loss import _Logits
+
+    torch.manual_seed(0)
+    head, hidden, labels = torch.nn.Linear(8, 16, bias=False), torch.randn(4096, 8) * 1e-4, torch.randint(16, (4096,))
+    torch.nn.functional.cross_entropy(head(hidden), labels).backward()
+    half = copy.deepcopy(head).half()
+    half.weight.grad = None
+    (torch.nn.functional.cross_entropy(_Logits(hidden.half(), half), labels) * 2.0**14).backward()
+    wanted = head.weight.grad
+    assert float((half.weight.grad.float() / 2.0**14 - wanted).abs().max()) < 2e-2 * float(wanted.abs().max())
+
+
 # Rotary positions
 
 
