@@ -230,3 +230,12 @@ def same_gradients(ours: Any, model: Any) -> None:
         assert (parameter.grad is None) == (theirs[name].grad is None), name
         if parameter.grad is not None:
             close(parameter.grad, theirs[name].grad, name)
+
+
+BY_NAME = {tiny.architecture: tiny for tiny in MODELS}
+LLAMA = BY_NAME["LlamaForCausalLM"]
+MIXTURES = [BY_NAME[name] for name in ("MixtralForCausalLM", "Qwen3MoeForCausalLM", "GptOssForCausalLM")]
+
+
+def loss_of(model: Any, tiny: Tiny = LLAMA, **more: Any) -> Any:
+    return model.train()(**tiny.batch(labels=True), **more).loss
