@@ -145,7 +145,7 @@ MODELS = (
     _text("qwen2", "Qwen2ForCausalLM"),
     _text("qwen2_moe", "Qwen2MoeForCausalLM", **EXPERTS, shared_expert_intermediate_size=40),
     _of_qwen("qwen2_vl", "Qwen2VLForConditionalGeneration", _qwen_vision(embed_dim=16, hidden_size=32, mlp_ratio=2,
-                                                                        hidden_act="gelu")),
+                                                                        hidden_act="quick_gelu")),
     _of_qwen("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration",
              _qwen_vision(hidden_size=16, out_hidden_size=32, intermediate_size=24, window_size=8,
                           fullatt_block_indexes=[1])),
@@ -230,3 +230,12 @@ def same_gradients(ours: Any, model: Any) -> None:
         assert (parameter.grad is None) == (theirs[name].grad is None), name
         if parameter.grad is not None:
             close(parameter.grad, theirs[name].grad, name)
+
+
+BY_NAME = {tiny.architecture: tiny for tiny in MODELS}
+LLAMA = BY_NAME["LlamaForCausalLM"]
+MIXTURES = [BY_NAME[name] for name in ("MixtralForCausalLM", "Qwen3MoeForCausalLM", "GptOssForCausalLM")]
+
+
+def loss_of(model: Any, tiny: Tiny = LLAMA, **more: Any) -> Any:
+    return model.train()(**tiny.batch(labels=True), **more).loss

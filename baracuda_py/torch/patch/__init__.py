@@ -23,8 +23,9 @@ from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
 from .attention import NAME, register, takes
+from .classes import given, replaced
 from .families import FAMILIES, Family
-from .piece import Piece, given, replaced
+from .piece import Piece
 from .report import Entry, Report
 
 __all__ = ["FAMILIES", "Entry", "Report", "patch", "patch_classes", "register", "unpatch", "unpatch_classes"]

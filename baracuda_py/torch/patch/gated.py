@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import baracuda_py.torch as bct
@@ -12,7 +13,7 @@ from .piece import Forward, Piece, plain
 # Classes of transformers.activations, and of torch.nn where it has one → our names.
 ACTIVATIONS = {
     "SiLU": "silu", "SiLUActivation": "silu", "GELU": "gelu", "GELUActivation": "gelu", "GELUTanh": "gelu_tanh",
-    "NewGELUActivation": "gelu_tanh", "ReLU": "relu",
+    "NewGELUActivation": "gelu_tanh", "ReLU": "relu", "QuickGELUActivation": "quick_gelu",
 }  # fmt: skip
 GATES = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
 
@@ -25,12 +26,12 @@ def activation_of(function: Any) -> str | None:
     return name
 
 
-def known_activation(attribute: str) -> Any:
-    """The refusal of a module whose activation, the attribute of that name, has no unit here."""
+def known_activation(attribute: str, units: Collection[str] = GATES) -> Any:
+    """The refusal of a module whose activation, the attribute of that name, is none of these units."""
 
     def refusal(module: Any) -> str | None:
         function = getattr(module, attribute, None)
-        if activation_of(function) is None:
+        if activation_of(function) not in units:
             return f"its activation {type(function).__name__} has no unit here"
         return None
 
@@ -89,7 +90,7 @@ def packed(gate_up: str = "gate_up_proj", then: str = "down_proj", act: str = "a
 
 
 def dense(first: str, then: str, act: str, *, turned: bool = False) -> Piece:
-    """act(first x), the activation where the product is made, and what comes after it (GPT-NeoX, Phi, BERT).
+    """act(first x), and what comes after it; most activations are made with the product (GPT-NeoX, Phi, BERT).
 
     turned: the layer is transformers' Conv1D, whose weight is [in, out] (GPT-2).
     """
@@ -101,7 +102,7 @@ def dense(first: str, then: str, act: str, *, turned: bool = False) -> Piece:
 
         def forward(self: Any, x: Any) -> Any:
             layer, name = getattr(self, first), activation_of(getattr(self, act))
-            if plain(layer, kind):
+            if plain(layer, kind) and name in GATES:
                 y = bct.linear(x, layer.weight.t() if turned else layer.weight, layer.bias, activation=name)
             else:
                 y = getattr(bct, str(name))(layer(x))
@@ -110,7 +111,7 @@ def dense(first: str, then: str, act: str, *, turned: bool = False) -> Piece:
         return forward
 
     parts = [part for part in (first, then, act, "turned" if turned else "") if part]
-    return Piece(f"dense({', '.join(parts)})", make, known_activation(act))
+    return Piece(f"dense({', '.join(parts)})", make, known_activation(act, (*GATES, "quick_gelu")))
 
 
 def _onwards(self: Any, then: str, y: Any) -> Any:
