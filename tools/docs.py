@@ -1,8 +1,9 @@
 """Writes what documents say that code and results know; `--check` fails when it is stale.
 
 README.md: the headline figures. docs/ops.md: the index of all ops, from the registry; the pages that it leads to are
-made with the site (tools/site.py). docs/performance.md: those, and every table of `benchmarks/results`. docs/reference-names.md:
-where baracuda's plans are. What stands outside `<!-- name -->` … `<!-- /name -->` is written by hand.
+made with the site (tools/site.py). docs/performance.md: those, and every table of `benchmarks/results`.
+docs/reference-names.md: where baracuda's plans are. What stands outside `<!-- name -->` … `<!-- /name -->` is written
+by hand.
 """
 
 from __future__ import annotations
