@@ -122,6 +122,17 @@ def check_links(path: Path, text: str, made: Mapping[Path, str]) -> None:
             assert not there or anchor in anchors(there), link
 
 
+def test_torchs_names_lead_to_functions(pages: dict[str, str]) -> None:
+    """Those of a same name that means something else are left out."""
+    path = ROOT / "docs" / "torch-names.md"
+    text = path.read_text()
+    check_links(path, text, {ROOT / "docs" / name: one for name, one in pages.items()})
+    assert text.count("](functions/") > 500 and "`torch.nn.ReLU`" in text and "`torch.nn.Identity`" not in text
+    spaces = dict(part.split("\n", 1) for part in text.split("\n### ")[1:])
+    assert "[`norm`]" not in spaces["torch.linalg"] and "`exponential`" not in spaces["torch.signal.windows"]
+    assert "[`select`]" not in spaces["torch"] and "[`rms_norm`]" in spaces["torch.nn.functional"]
+
+
 @functools.cache
 def anchors(text: str) -> frozenset[str]:
     """Of a document's headings."""

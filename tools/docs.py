@@ -2,8 +2,8 @@
 
 README.md: the headline figures. docs/ops.md: the index of all ops, from the registry; the pages that it leads to are
 made with the site (tools/site.py). docs/performance.md: those, and every table of `benchmarks/results`.
-docs/reference-names.md: where baracuda's plans are. What stands outside `<!-- name -->` … `<!-- /name -->` is written
-by hand.
+docs/reference-names.md: where baracuda's plans are. docs/torch-names.md: where torch's functions are, written with the
+torch that tools/torch_names.py names. What stands outside `<!-- name -->` … `<!-- /name -->` is written by hand.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 from measured import headline, measured  # noqa: E402
 from ops_reference import index  # noqa: E402
 from reference_names import absent, elsewhere, same, table  # noqa: E402
+from torch_names import functions, modules, usable  # noqa: E402
 
 SECTIONS = {
     "README.md": {"headline": headline},
@@ -26,6 +27,8 @@ SECTIONS = {
     "docs/performance.md": {"headline": headline, "measured": measured},
     "docs/reference-names.md": {"named": table, "same": same, "elsewhere": elsewhere, "absent": absent},
 }
+if usable():
+    SECTIONS["docs/torch-names.md"] = {"functions": functions, "modules": modules}
 
 
 def render() -> dict[Path, str]:
