@@ -149,8 +149,11 @@ def up_gradient(kind: Any, dy: Any, up: Any, gate: Any, *coefficients: Any) -> A
 
 
 def gate_gradient(kind: Any, dy: Any, up: Any, gate: Any, *coefficients: Any, element: ElementKind) -> Any:
-    """dy up act'(gate) in the dtype of gate. Where dy up may overflow and the slope not, numbers of `element` float64 are
-    taken in longdouble; those of narrower elements that are given in float64 cannot."""
+    """dy up act'(gate) in the dtype of gate.
+
+    dy up may overflow where the slope does not, so numbers of `element` float64 are taken in longdouble. Those of
+    narrower elements, which are given in float64, cannot.
+    """
     if isinstance(kind.row, Unit):
         return _widely(kind.row.dgate, dy, gate, up, *coefficients)
     wide = np.dtype(np.longdouble) if gate.dtype == np.float64 and element is ElementKind.F64 else gate.dtype
