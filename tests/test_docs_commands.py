@@ -37,7 +37,7 @@ NOT_RUN = {
     r"python benchmarks/first_call\.py .*--arch": "compiles every problem of an op; tests/test_compile.py does so",
     r"python benchmarks/cub_compile\.py": "wants a download of CCCL; tests/test_cub_compile.py runs it on a stand-in",
     r"python examples/quantize_gpt\.py": "quantises for minutes; tests/test_quantize_example.py runs a smaller model",
-    r"python -m baracuda_py warm ": "compiles ops whole, or a model; tests/test_cli.py and test_cli_warm.py run a little",
+    r"python -m baracuda_py warm ": "compiles ops whole, or a model; tests/test_cli(_warm).py run a little",
     r"python -m baracuda_py cache --(export|import) ": "of the user's own cache; tests/jit/test_archive.py runs both",
     r"python -m baracuda_py tune ": "measures a GPU",
     r"python -m baracuda_py (env \||ops OP$)": "stands for several commands",
