@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -22,10 +25,10 @@ ATTENTION = "direction,head_dim,length,mask,heads,variant,us,tflops,flash,cudnn,
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    """The pages of the ops, which are made with the site, by their place below `docs/`."""
+    """The pages of ops and functions, which are made with the site, by their place below `docs/`."""
     tool("docs")  # whose folder the other tools are found in
     made: dict[str, str] = tool("ops_reference").pages()
-    return made
+    return made | tool("function_reference").pages()
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def test_a_stale_one_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_reference_has_every_op(pages: dict[str, str]) -> None:
     """Its rows, and its gradient in either direction."""
-    texts = [text for name, text in pages.items() if name != "ops/formulas.md"]
+    texts = [text for name, text in pages.items() if name.startswith("ops/") and name != "ops/formulas.md"]
     entries = {part.split("`")[1]: part for text in texts for part in text.split("\n## ")[1:]}
     assert set(entries) == set(registry.plans())
     for name, plan in registry.plans().items():
@@ -96,17 +99,18 @@ def test_the_readme_is_short() -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     families = {plan.op.partition(".")[0] for plan in registry.plans().values()}
-    check_links(path, path.read_text(), {ROOT / f"docs/ops/{name}.md" for name in (*families, "formulas")})
+    made = {f"docs/ops/{name}.md" for name in (*families, "formulas")} | {f"docs/functions/{n}.md" for n in families}
+    check_links(path, path.read_text(), dict.fromkeys(map(ROOT.joinpath, made), ""))
 
 
 def test_links_of_the_reference_lead_somewhere(pages: dict[str, str]) -> None:
     made = {ROOT / "docs" / name: text for name, text in pages.items()}
     for path, text in made.items():
-        check_links(path, text, set(made))
+        check_links(path, text, made)
 
 
-def check_links(path: Path, text: str, made: set[Path]) -> None:
-    """Those of a document's text, to files that exist or are made with the site."""
+def check_links(path: Path, text: str, made: Mapping[Path, str]) -> None:
+    """Those of a document's text, to files that exist or are made with the site, and to their headings."""
     for link in re.findall(r"(?<!\\)\]\(([^)\s]+)\)", text):
         target, _, anchor = link.partition("#")
         if target.startswith("http"):
@@ -114,8 +118,44 @@ def check_links(path: Path, text: str, made: set[Path]) -> None:
         to = Path(os.path.normpath(path.parent / target))
         assert to.exists() or to in made, link
         if anchor:
-            headings = re.findall(r"^#+ (.*)$", to.read_text() if target and to.exists() else text, re.MULTILINE)
-            assert anchor in {heading.lower().replace(" ", "-").replace(".", "") for heading in headings}, link
+            there = text if not target else made[to] if to in made else to.read_text()
+            assert not there or anchor in anchors(there), link
+
+
+def test_torchs_names_lead_to_functions(pages: dict[str, str]) -> None:
+    """Those of a same name that means something else are left out."""
+    path = ROOT / "docs" / "torch-names.md"
+    text = path.read_text()
+    check_links(path, text, {ROOT / "docs" / name: one for name, one in pages.items()})
+    assert text.count("](functions/") > 500 and "`torch.nn.ReLU`" in text and "`torch.nn.Identity`" not in text
+    spaces = dict(part.split("\n", 1) for part in text.split("\n### ")[1:])
+    assert "[`norm`]" not in spaces["torch.linalg"] and "`exponential`" not in spaces["torch.signal.windows"]
+    assert "[`select`]" not in spaces["torch"] and "[`rms_norm`]" in spaces["torch.nn.functional"]
+
+
+@functools.cache
+def anchors(text: str) -> frozenset[str]:
+    """Of a document's headings."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return frozenset(heading.lower().replace(" ", "-").replace(".", "") for heading in headings)
+
+
+def test_every_function_has_an_entry_with_an_example_and_its_plan(pages: dict[str, str]) -> None:
+    """And the plan's entry leads back."""
+    texts = [text for page, text in pages.items() if page.startswith("functions/")]
+    entries = dict(part.split("\n", 1) for text in texts for part in text.split("\n## ")[1:])
+    functions = {name: getattr(baracuda_py, name) for name in EXPORTS}
+    assert entries.keys() == {name for name, value in functions.items() if not inspect.isclass(value)}
+    for name in entries:
+        plan = getattr(functions[name], "plan", None)
+        if isinstance(plan, type):
+            assert "For example\n\n```python\n" in entries[name] and f"[`{plan.op}`]" in entries[name], name
+            assert f"[`{name}`](../functions/" in pages[f"ops/{plan.op.partition('.')[0]}.md"]
+
+
+def test_the_site_has_every_page_that_is_made(pages: dict[str, str]) -> None:
+    named = re.findall(r"^ +- ((?:ops|functions)/\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(pages)
 
 
 # -- figures --------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Writes what documents say that code and results know; `--check` fails when it is stale.
 
 README.md: the headline figures, and those of patched models. docs/ops.md: the index of all ops, from the registry; its
-pages are made with the site (tools/site.py). docs/performance.md: those, and all tables of `benchmarks/results`.
-docs/reference-names.md: where baracuda's plans are. What stands outside `<!-- name -->` … `<!-- /name -->` is written
-by hand.
+pages are made with the site (tools/site.py). docs/performance.md: the headline, and all tables of `benchmarks/results`.
+docs/reference-names.md: where baracuda's plans are. docs/torch-names.md: where torch's functions are, written with the
+torch that tools/torch_names.py names. What stands outside `<!-- name -->` … `<!-- /name -->` is written by hand.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 from measured import headline, measured, models  # noqa: E402
 from ops_reference import index  # noqa: E402
 from reference_names import absent, elsewhere, same, table  # noqa: E402
+from torch_names import functions, modules, usable  # noqa: E402
 
 SECTIONS = {
     "README.md": {"headline": headline, "models": models},
@@ -26,6 +27,8 @@ SECTIONS = {
     "docs/performance.md": {"headline": headline, "measured": measured},
     "docs/reference-names.md": {"named": table, "same": same, "elsewhere": elsewhere, "absent": absent},
 }
+if usable():
+    SECTIONS["docs/torch-names.md"] = {"functions": functions, "modules": modules}
 
 
 def render() -> dict[Path, str]:

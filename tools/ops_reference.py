@@ -30,7 +30,8 @@ def index() -> str:
     lines = ["| family | plans | functions |", "| --- | --- | --- |"]
     for family, plans in _families().items():
         named = sorted({name for plan in plans for name in functions.get(plan, {})})
-        lines.append(f"| [{family}](ops/{family}.md) | {len(plans)} | {', '.join(f'`{name}`' for name in named)} |")
+        to = f"[{family}](ops/{family}.md), [functions](functions/{family}.md)"
+        lines.append(f"| {to} | {len(plans)} | {', '.join(f'`{name}`' for name in named)} |")
     formulas = ", ".join(f"`{name}`" for name in _formulas())
     return "\n".join([*lines, f"| [named formulas](ops/formulas.md) | | {formulas} |"])
 
@@ -70,7 +71,7 @@ def _formula(name: str, formula: Expression) -> str:
     """An entry: what it is, how it is called, what it computes."""
     given = [f"{n}={formula.defaults[n]!r}" if n in formula.defaults else n for n in formula.inputs]
     call = f"{name}({', '.join((*given, '*', 'out=None', 'stream=None', 'preference=None'))})"
-    lines = [f"## {name}", "", _markdown(inspect.cleandoc(formula.__doc__ or "")), "", "```python", call, "```", ""]
+    lines = [f"## {name}", "", markdown(inspect.cleandoc(formula.__doc__ or "")), "", "```python", call, "```", ""]
     lines += [f"* Formula: `{formula.text}`.", f"* Outputs: {', '.join(formula.outputs)}."]
     return "\n".join([*lines, f"* Gradient: {'`vjp`' if formula.differentiable else 'none is known'}."])
 
@@ -88,8 +89,10 @@ def _functions() -> dict[type[Plan], dict[str, Function]]:
 def _entry(plan: type[Plan], functions: dict[str, Function], forwards: list[type[Plan]]) -> str:
     (facts,) = [fact for fact in operations([plan.__name__]) if fact["plan"] == plan.__name__]
     lines = [f"## {plan.op}", "", f"`{plan.__name__}` · `{plan.descriptor.__name__}` · `{plan.args.__name__}`", ""]
-    lines += [_markdown(inspect.cleandoc(plan.__doc__ or "")), ""]
+    lines += [markdown(inspect.cleandoc(plan.__doc__ or "")), ""]
     lines += [*_signatures(functions), ""] if functions else []
+    if functions:
+        lines.append(f"* Functions: {', '.join(_function_link(name) for name in sorted(functions))}.")
     if facts["kinds"]:
         lines.append(f"* Kinds: {', '.join(facts['kinds'])}.")
     lines.append(f"* Elements: {', '.join(facts['elements'])}.")
@@ -98,14 +101,25 @@ def _entry(plan: type[Plan], functions: dict[str, Function], forwards: list[type
     elif forwards:
         lines.append(f"* The gradient of {' and '.join(f'`{forward.__name__}`' for forward in forwards)}.")
     if plan.value_policy:
-        lines.append(f"* Values: {_markdown(plan.value_policy)}.")
+        lines.append(f"* Values: {markdown(plan.value_policy)}.")
     lines += ["", "| operand | role | shape and element |", "| --- | --- | --- |"]
     roles = {"in": "input", "out": "output", "inout": "in place", "scalar": "number"}
-    lines += [f"| {o.name} | {roles[o.role]} | {_markdown(operand(o))} |" for o in operands_of(plan.args)]
+    lines += [f"| {o.name} | {roles[o.role]} | {markdown(operand(o))} |" for o in operands_of(plan.args)]
     lines += ["", "| row | design | backend | elements | error | deterministic | batch-invariant |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
     lines += [_row(plan, row, facts["elements"]) for row in plan.table()]
     return "\n".join([*lines, *_measured(plan.op)])
+
+
+def _function_link(name: str) -> str:
+    """Of a plan's entry to that of a function."""
+    return f"[`{name}`](../functions/{folder(name)}.md#{name.lower()})"
+
+
+def folder(name: str) -> str:
+    """The family whose page a function stands on: its module's folder, or the others."""
+    words = EXPORTS[name].split(".")
+    return words[1] if words[0] == "ops" else "others"
 
 
 def _measured(op: str) -> list[str]:
@@ -134,7 +148,7 @@ def _row(plan: type[Plan], row: Variant, every: list[str]) -> str:
     return f"| {' | '.join([row.name, row.design.value, row.backend.value, elements, error, *flags])} |"
 
 
-def _markdown(text: str) -> str:
+def markdown(text: str) -> str:
     """A docstring with what Markdown would read as its own escaped, but within backticks."""
     parts = text.split("`")
     return "`".join(_escaped(part) if i % 2 == 0 else part for i, part in enumerate(parts))
@@ -148,17 +162,17 @@ def _signatures(functions: dict[str, Function]) -> list[str]:
     """The functions' signatures in one block; functions of equal ones, a table op's kinds, share it."""
     groups: dict[str, list[str]] = {}
     for name, function in functions.items():
-        groups.setdefault(_signature(function), []).append(name)
+        groups.setdefault(signature(function), []).append(name)
     blocks = []
-    for signature, names in groups.items():
+    for given, names in groups.items():
         name = names[0] if len(names) == 1 else "f"
-        call = textwrap.fill(f"{name}({signature})", 116, subsequent_indent=" " * 4, break_on_hyphens=False)
+        call = textwrap.fill(f"{name}({given})", 116, subsequent_indent=" " * 4, break_on_hyphens=False)
         more = textwrap.wrap(f"f is one of {', '.join(names)}", 112, initial_indent="# ", subsequent_indent="# ")
         blocks.append("\n".join([*(more if len(names) > 1 else []), call]))
     return ["```python", *blocks, "```"]
 
 
-def _signature(function: Function) -> str:
+def signature(function: Function) -> str:
     """Parameters and defaults; attributes that follow from the arrays' shapes are left out."""
     shown, starred = [], False
     for parameter in inspect.signature(function).parameters.values():

@@ -1,4 +1,4 @@
-"""What the site has besides `docs/`: the pages of the ops, the plots, how to contribute, and the changelog.
+"""What the site has besides `docs/`: the pages of ops and functions, the plots, how to contribute, and the changelog.
 
 mkdocs calls these functions (`hooks` in mkdocs.yml). Links are written so that they hold in the repository; here they
 are turned into the site's own.
@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import changelog  # noqa: E402
+import function_reference  # noqa: E402
 import ops_reference  # noqa: E402
 
 ADDED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
@@ -26,7 +27,7 @@ PLOTS = "benchmarks/results"
 def on_files(files: Any, config: Any) -> Any:
     """Pages that stand at the root of the repository, those that are made, and the plots of what was measured."""
     made = {name: (ROOT / source).read_text() for name, source in ADDED.items()} | {"changelog.md": changelog.current()}
-    for name, text in (made | ops_reference.pages()).items():
+    for name, text in (made | ops_reference.pages() | function_reference.pages()).items():
         files.append(File.generated(config, name, content=text))
     for plot in sorted((ROOT / PLOTS).glob("*.png")):
         files.append(File.generated(config, f"results/{plot.name}", abs_src_path=str(plot)))
