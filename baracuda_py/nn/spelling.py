@@ -204,7 +204,9 @@ class _Spelling:
                 continue
             if key not in self.shown:
                 raise unknown_keywords(self.name, [word], dict.fromkeys([*self.words, *self.shown]))
-            passed[key] = value
+            if key in passed and key != "right":  # which two words may say
+                raise InvalidProblemError(f"{self.name}() has {key} twice, by {word}, too")
+            passed[key] = value or passed[key] if key in passed else value
         return passed
 
     def _known(self, word: str) -> str:
