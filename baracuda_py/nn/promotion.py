@@ -8,7 +8,7 @@ float32 of float16 and bfloat16. So int64 + 2.5 is float32, float16 + 2.5 is flo
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ..core.arrays import read
@@ -62,6 +62,8 @@ def brought_together(name: str, passed: Mapping[str, Any]) -> Mapping[str, Any]:
     how, *operands = rule
     each = operands[0] == "each"
     held = {n: passed[n] for n in operands if passed.get(n) is not None}
+    if _settled(how, held.values()):
+        return passed
     items = [one for v in held.values() for one in (v if isinstance(v, (list, tuple)) else (v,))]
     kind = common_kind(items, each)
     if kind is None:
@@ -73,6 +75,14 @@ def brought_together(name: str, passed: Mapping[str, Any]) -> Mapping[str, Any]:
     if how == "whole" and kind is ElementKind.BOOL:
         kind = ElementKind.I64
     return {**passed, **{n: _cast(value, kind) for n, value in held.items()}}
+
+
+def _settled(how: str, values: Collection[Any]) -> bool:
+    """Whether operands have one dtype already, as nearly all do, and it is one to compute in."""
+    dtypes = {getattr(value, "dtype", None) for value in values}
+    if len(dtypes) != 1 or None in dtypes:
+        return False
+    return how == "common" or (how == "float" and ElementKind.of(dtypes.pop()).is_inexact)
 
 
 def common_kind(values: Iterable[Any], each: bool = False) -> ElementKind | None:
