@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.arrays import read
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..core.views import broadcast, shape_of
 from ..ops.layout.creation import full
 from ..ops.layout.views import contiguous
 from .arguments import host_array
+from .promotion import kind_of
 from .spelling import bc, own, spelled
 
 
@@ -164,6 +164,6 @@ def where(condition: Any, input: Any = None, other: Any = None, **more: Any) -> 
     input, other = (
         full((), one, "complex64", like=condition) if isinstance(one, complex) else one for one in (input, other)
     )
-    if read(condition, "condition").element is ElementKind.U8:
+    if kind_of(condition) is ElementKind.U8:
         condition = bc("cast")(condition, "bool")
     return spelled("where")(condition, input, other, **more)

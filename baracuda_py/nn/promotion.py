@@ -108,6 +108,14 @@ def common_kind(values: Iterable[Any], each: bool = False) -> ElementKind | None
     return _outranked(found[0], _outranked(found[1], found[2]))
 
 
+def kind_of(x: Any) -> ElementKind | None:
+    """The element of an array; None of a symbol of a formula, and of what the function itself refuses."""
+    try:
+        return read(x).element
+    except BaracudaError:
+        return None
+
+
 def default_float(values: Iterable[Any]) -> ElementKind:
     """The float dtype of what is no float: torch's default dtype for its tensors, else float32."""
     of_torch = any(package_name(type(value)) == "torch" for value in values)

@@ -9,7 +9,7 @@ from ..core.arrays import read
 from ..core.element import ElementKind
 from ..core.views import shape_of
 from ..ops.elementwise.binary_numbers import NUMBERS
-from .promotion import brought_together, common_kind, default_float
+from .promotion import brought_together, common_kind, default_float, kind_of
 from .spelling import bc, own, spelled
 
 # ---- the extremes --------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def min(input: Any, dim: Any = None, keepdim: bool = False, **more: Any) -> Any:
 def _truth(name: str, args: Any, given: Any) -> Any:
     made = spelled(name)(*args, **given)
     source = args[0] if args else given.get("input", given.get("x"))
-    return bc("cast")(made, "uint8") if read(source, "input").element is ElementKind.U8 else made
+    return bc("cast")(made, "uint8") if kind_of(source) is ElementKind.U8 else made
 
 
 @own
@@ -60,12 +60,14 @@ def any(*args: Any, **given: Any) -> Any:
 @own
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, **more: Any) -> Any:
     """The sum of the elements that are not NaN (torch.nansum)."""
-    name = "nansum" if read(input, "input").element.is_inexact or more.get("dtype") is not None else "sum"
+    kind = kind_of(input)
+    name = "nansum" if kind is None or kind.is_inexact or more.get("dtype") is not None else "sum"
     return spelled(name)(input, dim, keepdim, **more)
 
 
 def _of_reals(name: str, input: Any, more: dict[str, Any], real: Any) -> Any:
-    return (bc(name) if read(input, "input").element.is_complex else real)(input, **more)
+    kind = kind_of(input)
+    return (bc(name) if kind is None or kind.is_complex else real)(input, **more)
 
 
 def _itself(x: Any, **more: Any) -> Any:
@@ -104,7 +106,7 @@ def angle(input: Any, **more: Any) -> Any:
 
 
 def _sign(name: str, input: Any, more: dict[str, Any]) -> Any:
-    return bc("clone" if read(input, "input").element is ElementKind.BOOL else name)(input, **more)
+    return bc("clone" if kind_of(input) is ElementKind.BOOL else name)(input, **more)
 
 
 @own
@@ -219,7 +221,8 @@ def inner(input: Any, other: Any, **more: Any) -> Any:
 
 def _product(name: str, product: str, input: Any, a: Any, b: Any, beta: Any, alpha: Any, more: dict[str, Any]) -> Any:
     """beta · input + alpha · a b, of integers by functions of theirs; product "" sums those of a batch."""
-    if read(input, "input").element.is_inexact:
+    kind = kind_of(input)
+    if kind is None or kind.is_inexact:
         return bc(name)(input, a, b, beta=beta, alpha=alpha, **more)
     made = bc("sum")(bc("matmul")(a, b), axis=0) if product == "" else bc(product)(a, b)
     made = made if alpha == 1 else bc("mul")(made, alpha)

@@ -225,3 +225,8 @@ def test_gradients_of_views_and_casts_to_complex() -> None:
         own, theirs = (torch.autograd.grad(y.square().sum(), leaf)[0] for y in (made, wanted))
         assert own.dtype == theirs.dtype
         torch.testing.assert_close(own, theirs)
+
+
+def test_symbols_of_formulas() -> None:
+    formula = bc.elementwise(lambda x, y: NF.where(x > 0, NF.add(x, 1.0), NF.sign(y)) * NF.sin(x))
+    torch.testing.assert_close(formula(F32, F32), torch.where(F32 > 0, F32 + 1, F32.sign()) * F32.sin())
