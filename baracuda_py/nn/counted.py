@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.arrays import read
 from ..core.element import ElementKind
 from ..core.errors import InvalidProblemError, UnsupportedError
 from ..core.views import broadcast, shape_of
 from ..ops.layout.creation import full
 from ..ops.layout.views import contiguous
 from .arguments import host_array
+from .promotion import kind_of
 from .spelling import bc, own, spelled
 
 
@@ -72,8 +72,6 @@ def masked_select(input: Any, mask: Any, *, out: Any = None, **more: Any) -> Any
 
 def _different(name: str, input: Any, inverse: bool, counts: bool, dim: Any, more: dict[str, Any]) -> Any:
     """The different elements; the inverse, which is as long as the input, is not cut."""
-    if "axis" in more:
-        dim = more.pop("axis")
     input = contiguous(input) if dim is None else input  # which is seen as a row
     made = bc(name)(input, return_inverse=inverse, return_counts=counts, axis=dim, **more)
     if more:
@@ -142,7 +140,6 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *, outpu
     if repeats is None:
         steps = bc("arange")(shape_of(input, "repeats")[0], element="int64", like=input)
         return repeat_interleave(steps, input, 0, output_size=output_size, **more)
-    dim, output_size = more.pop("axis", dim), more.pop("total", output_size)
     if isinstance(repeats, (list, tuple)):
         repeats = host_array(repeats, input)
     if not isinstance(repeats, int):
@@ -162,12 +159,11 @@ def where(condition: Any, input: Any = None, other: Any = None, **more: Any) -> 
 
     For these the host waits.
     """
-    input, other = more.pop("a", input), more.pop("b", other)
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
     input, other = (
         full((), one, "complex64", like=condition) if isinstance(one, complex) else one for one in (input, other)
     )
-    if read(condition, "condition").element is ElementKind.U8:
+    if kind_of(condition) is ElementKind.U8:
         condition = bc("cast")(condition, "bool")
     return spelled("where")(condition, input, other, **more)

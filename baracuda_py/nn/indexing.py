@@ -61,8 +61,8 @@ def scatter(
     reduce: "add" or "multiply" combines them with what is there.
     """
     src = value if src is None else src
-    if src is None or "axis" in more:
-        return bc("scatter")(input, *(one for one in (index, src) if one is not None), **more)
+    if src is None:
+        return spelled("scatter")(input, dim, index, **more)
     if reduce is None:
         return _scattered("scatter", input, dim, index, src, more)
     if reduce not in _REDUCE:
@@ -73,8 +73,6 @@ def scatter(
 @own
 def scatter_add(input: Any, dim: Any = None, index: Any = None, src: Any = None, **more: Any) -> Any:
     """The input with elements of src added where an index says along an axis (torch.scatter_add)."""
-    if "axis" in more:
-        return bc("scatter_add")(input, index, src, **more)
     return _scattered("scatter_add", input, dim, index, src, more)
 
 
@@ -83,8 +81,6 @@ def scatter_reduce(
     input: Any, dim: Any = None, index: Any = None, src: Any = None, reduce: str = "sum", **more: Any
 ) -> Any:
     """The input combined with elements of src where an index says along an axis (torch.scatter_reduce)."""
-    if "axis" in more:
-        return bc("scatter_reduce")(input, index, src, reduce, **more)
     return _scattered("scatter_reduce", input, dim, index, src, {"reduce": reduce, **more})
 
 

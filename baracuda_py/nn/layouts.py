@@ -43,7 +43,7 @@ def broadcast_to(input: Any, size: Any = None, *, shape: Any = None) -> Any:
 def view_copy(input: Any, size: Any = None, *, dtype: Any = None, shape: Any = None, **more: Any) -> Any:
     """The elements in another shape, or their bits as another dtype, in memory of their own (torch.view_copy)."""
     if any(word not in ("out", "stream", "preference") for word in more):  # a plan's own problem
-        return bc("view_copy")(input, shape=shape, **more)
+        return bc("view_copy")(input, **more, **({} if shape is None else {"shape": shape}))
     size = shape if size is None else size
     if dtype is None and not isinstance(size, (int, list, tuple)):
         dtype, size = size, None
@@ -68,7 +68,7 @@ def _bits(input: Any, dtype: Any) -> Any:
 
 
 @own
-def select(input: Any, dim: Any = None, index: Any = None, **more: Any) -> Any:
+def select(input: Any = None, dim: Any = None, index: Any = None, **more: Any) -> Any:
     """A slice along an axis, without it (torch.select); of lists, `baracuda_py.select`, which is numpy.select."""
     if index is None:
         return bc("select")(more.pop("conditions", input), more.pop("choices", dim), **more)
@@ -113,10 +113,13 @@ def fill(input: Any, value: Any) -> Any:
 
 
 @own
-def unravel_index(indices: Any, shape: Any, **more: Any) -> Any:
+def unravel_index(indices: Any, shape: Any = None, *, dims: Any = None, **more: Any) -> Any:
     """The positions along every axis that positions in a flattened array stand for (torch.unravel_index)."""
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    return tuple(bc("unbind")(bc("unravel_index")(indices, shape, **more), 0))
+    if dims is None:
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    elif shape is not None:
+        more["shape"] = shape
+    return tuple(bc("unbind")(bc("unravel_index")(indices, dims, **more), 0))
 
 
 @own
@@ -125,4 +128,4 @@ def tensor_split(input: Any, indices_or_sections: Any = None, dim: int = 0, **mo
     held = [more.pop(word, None) for word in ("sections", "indices", "tensor_indices_or_sections")]
     parts = next((one for one in (indices_or_sections, *held) if one is not None), None)
     parts = parts if isinstance(parts, (int, list, tuple)) or parts is None else parts.tolist()
-    return bc("tensor_split")(input, parts, more.pop("axis", dim), **more)
+    return bc("tensor_split")(input, parts, dim, **more)

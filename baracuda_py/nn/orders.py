@@ -23,7 +23,7 @@ cdist: x1 x2 p compute_mode
 pdist: input p
 trapezoid trapz cumulative_trapezoid: y x dx dim
 cov: input correction fweights aweights
-cross: input other dim
+cross: input:a other:b dim
 renorm: input p dim maxnorm
 diff: input n dim prepend append
 trace: input

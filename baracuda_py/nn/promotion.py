@@ -8,7 +8,7 @@ float32 of float16 and bfloat16. So int64 + 2.5 is float32, float16 + 2.5 is flo
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ..core.arrays import read
@@ -20,22 +20,25 @@ from ..ops.elementwise.cast import cast
 
 # "rule our operands: functions". common: all operands, or all items of a list, have the dtype that is found as said
 # above; float: and where that is of integers or bool, the default float dtype; whole: and where that is bool, int64;
-# first: all have the dtype of the first.
+# first: all have the dtype of the first. each: arrays without axes count as those with, to which they are broadcast.
 _RULES = """
 float x: acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh corrcoef cos cosh cov deg2rad \
 digamma erf erfc erfinv exp exp2 expm1 gradient i0 lgamma log log10 log1p log2 logit logsumexp mvlgamma polygamma \
 rad2deg reciprocal rsqrt sigmoid sin sinc sinh softsign sqrt tan tanh tanhshrink
 float a b: arctan2 atan2 copysign div divide ldexp true_divide xlogy
-float x1 x2: cosine_similarity pairwise_distance
+float x1 x2: pairwise_distance
+float each x1 x2: cosine_similarity
 float y x: cumulative_trapezoid trapezoid trapz
 float x target: hinge_embedding_loss kl_div poisson_nll_loss soft_margin_loss
 common a b: add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor dist eq floor_divide fmax \
-fmin fmod gcd ge greater greater_equal gt hypot igamma igammac kron lcm le less less_equal logaddexp logaddexp2 \
-logical_and logical_or logical_xor lt maximum minimum mul multiply ne nextafter not_equal pow remainder rsub sub \
+fmin fmod gcd ge greater greater_equal gt hypot igamma igammac lcm le less less_equal logaddexp logaddexp2 logical_and \
+logical_or logical_xor lt maximum minimum mul multiply ne nextafter not_equal pow remainder rsub sub \
 subtract where
+common each a b: kron
 common a b c: addcdiv addcmul
 common x min max: clamp clamp_max clamp_min clip
-common x target: binary_cross_entropy_with_logits l1_loss mse_loss smooth_l1_loss
+common x target: binary_cross_entropy_with_logits
+common each x target: l1_loss mse_loss smooth_l1_loss
 common xs: block_diag cat column_stack concat concatenate dstack hstack row_stack stack vstack
 common sorted_sequence values: searchsorted
 common x boundaries: bucketize
@@ -45,7 +48,7 @@ first x value: index_fill masked_fill
 whole x: square
 """
 RULES = {
-    name: (words.split()[0], tuple(words.split()[1:]))
+    name: tuple(words.split())
     for words, _, names in (line.partition(":") for line in _RULES.strip().splitlines())
     for name in names.split()
 }
@@ -56,22 +59,37 @@ def brought_together(name: str, passed: Mapping[str, Any]) -> Mapping[str, Any]:
     rule = RULES.get(name)
     if rule is None:
         return passed
-    how, operands = rule
+    how, *operands = rule
+    each = operands[0] == "each"
     held = {n: passed[n] for n in operands if passed.get(n) is not None}
-    kind = common_kind(one for v in held.values() for one in (v if isinstance(v, (list, tuple)) else (v,)))
+    if _settled(how, held.values()):
+        return passed
+    items = [one for v in held.values() for one in (v if isinstance(v, (list, tuple)) else (v,))]
+    kind = common_kind(items, each)
     if kind is None:
         return passed
     if how == "float" and not kind.is_inexact and passed.get("rounding_mode") is None:
         kind = default_float(held.values())
     if how == "first":
-        kind = read(held[operands[0]]).element
+        kind = read(items[0]).element
     if how == "whole" and kind is ElementKind.BOOL:
         kind = ElementKind.I64
     return {**passed, **{n: _cast(value, kind) for n, value in held.items()}}
 
 
-def common_kind(values: Iterable[Any]) -> ElementKind | None:
-    """The element that torch gives the result of these operands (torch.result_type); None where one has none."""
+def _settled(how: str, values: Collection[Any]) -> bool:
+    """Whether operands have one dtype already, as nearly all do, and it is one to compute in."""
+    dtypes = {getattr(value, "dtype", None) for value in values}
+    if len(dtypes) != 1 or None in dtypes:
+        return False
+    return how == "common" or (how == "float" and ElementKind.of(dtypes.pop()).is_inexact)
+
+
+def common_kind(values: Iterable[Any], each: bool = False) -> ElementKind | None:
+    """The element that torch gives the result of these operands (torch.result_type); None where one has none.
+
+    each: arrays without axes count as others do.
+    """
     found: list[ElementKind | None] = [None, None, None]  # of arrays with axes, of those without, of numbers
     values = list(values)
     for value in values:
@@ -82,12 +100,20 @@ def common_kind(values: Iterable[Any]) -> ElementKind | None:
                 reading = read(value)
             except BaracudaError:  # a symbol of a formula, or what the function itself refuses
                 return None
-            place, kind = 0 if reading.shape else 1, reading.element
+            place, kind = 0 if reading.shape or each else 1, reading.element
         if kind not in ALL:
             return None
         before = found[place]
         found[place] = kind if before in (None, kind) else promoted(before, kind)
     return _outranked(found[0], _outranked(found[1], found[2]))
+
+
+def kind_of(x: Any) -> ElementKind | None:
+    """The element of an array; None of a symbol of a formula, and of what the function itself refuses."""
+    try:
+        return read(x).element
+    except BaracudaError:
+        return None
 
 
 def default_float(values: Iterable[Any]) -> ElementKind:

@@ -9,7 +9,7 @@ from ..core.arrays import read
 from ..core.element import ElementKind
 from ..core.views import shape_of
 from ..ops.elementwise.binary_numbers import NUMBERS
-from .promotion import brought_together, common_kind, default_float
+from .promotion import brought_together, common_kind, default_float, kind_of
 from .spelling import bc, own, spelled
 
 # ---- the extremes --------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def min(input: Any, dim: Any = None, keepdim: bool = False, **more: Any) -> Any:
 def _truth(name: str, args: Any, given: Any) -> Any:
     made = spelled(name)(*args, **given)
     source = args[0] if args else given.get("input", given.get("x"))
-    return bc("cast")(made, "uint8") if read(source, "input").element is ElementKind.U8 else made
+    return bc("cast")(made, "uint8") if kind_of(source) is ElementKind.U8 else made
 
 
 @own
@@ -60,18 +60,24 @@ def any(*args: Any, **given: Any) -> Any:
 @own
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, **more: Any) -> Any:
     """The sum of the elements that are not NaN (torch.nansum)."""
-    name = "nansum" if read(input, "input").element.is_inexact or more.get("dtype") is not None else "sum"
+    kind = kind_of(input)
+    name = "nansum" if kind is None or kind.is_inexact or more.get("dtype") is not None else "sum"
     return spelled(name)(input, dim, keepdim, **more)
 
 
 def _of_reals(name: str, input: Any, more: dict[str, Any], real: Any) -> Any:
-    return bc(name)(input, **more) if read(input, "input").element.is_complex or more else real(input)
+    kind = kind_of(input)
+    return (bc(name) if kind is None or kind.is_complex else real)(input, **more)
+
+
+def _itself(x: Any, **more: Any) -> Any:
+    return bc("clone")(x, **more) if more else x
 
 
 @own
 def conj(input: Any, **more: Any) -> Any:
     """The conjugate (torch.conj); of real numbers they themselves."""
-    return _of_reals("conj", input, more, lambda x: x)
+    return _of_reals("conj", input, more, _itself)
 
 
 @own
@@ -83,23 +89,24 @@ def conj_physical(input: Any, **more: Any) -> Any:
 @own
 def real(input: Any, **more: Any) -> Any:
     """The real parts (torch.real); of real numbers they themselves."""
-    return _of_reals("real", input, more, lambda x: x)
+    return _of_reals("real", input, more, _itself)
 
 
 @own
 def angle(input: Any, **more: Any) -> Any:
     """The angle of a complex number (torch.angle); of real ones 0, π of negative ones, and NaN of NaN."""
 
-    def of_real(x: Any) -> Any:
+    def of_real(x: Any, **more: Any) -> Any:
         kind = read(x, "input").element
         x = x if kind.is_inexact else bc("cast")(x, default_float((x,)))
-        return bc("where")(bc("isnan")(x), x, bc("mul")(bc("cast")(bc("lt")(x, 0.0), x.dtype), 3.141592653589793))
+        half = bc("mul")(bc("cast")(bc("lt")(x, 0.0), x.dtype), math.pi)
+        return bc("where")(bc("isnan")(x), x, half, **more)
 
     return _of_reals("angle", input, more, of_real)
 
 
 def _sign(name: str, input: Any, more: dict[str, Any]) -> Any:
-    return bc("clone" if read(input, "input").element is ElementKind.BOOL else name)(input, **more)
+    return bc("clone" if kind_of(input) is ElementKind.BOOL else name)(input, **more)
 
 
 @own
@@ -128,7 +135,6 @@ def float_power(input: Any, exponent: Any, **more: Any) -> Any:
 
 
 def _spread(name: str) -> Any:
-    @own
     def spread(input: Any, *args: Any, **given: Any) -> Any:
         correction = given.get("correction")
         if not isinstance(correction, float):
@@ -144,7 +150,7 @@ def _spread(name: str) -> Any:
 
     spread.__name__ = spread.__qualname__ = name
     spread.__doc__ = f"{spelled(name).__doc__}\n\nA correction may be any number."
-    return spread
+    return own(spread)
 
 
 var, std, var_mean, std_mean = (_spread(name) for name in ("var", "std", "var_mean", "std_mean"))
@@ -185,11 +191,12 @@ def histogramdd(*args: Any, **given: Any) -> Any:
 
 
 def _in_dtype(name: str, args: Any, given: Any) -> Any:
+    to, to_edges = (name == "histogram" and given.pop("out", None)) or (None, None)
     hist, edges = spelled(name)(*args, **given)
     kind = read(args[0] if args else given.get("input", given.get("x")), "input").element
     if isinstance(edges, (list, tuple)):
         return bc("cast")(hist, kind), tuple([bc("cast")(one, kind) for one in edges])
-    return bc("cast")(hist, kind), bc("cast")(edges, kind)
+    return bc("cast")(hist, kind, out=to), bc("cast")(edges, kind, out=to_edges)
 
 
 # ---- products ------------------------------------------------------------------------------------------------------
@@ -198,7 +205,7 @@ def _in_dtype(name: str, args: Any, given: Any) -> Any:
 @own
 def cross(input: Any, other: Any, dim: Any = None, **more: Any) -> Any:
     """The cross products along an axis of 3 (torch.cross), by default the first such axis."""
-    axis = more.pop("axis", dim)
+    axis = dim
     if axis is None:
         shapes = [shape_of(input, "input"), shape_of(other, "other")]
         axis = next((-i for i in range(len(shapes[0]), 0, -1) if {s[-i] for s in shapes if len(s) >= i} == {3}), -1)
@@ -214,7 +221,8 @@ def inner(input: Any, other: Any, **more: Any) -> Any:
 
 def _product(name: str, product: str, input: Any, a: Any, b: Any, beta: Any, alpha: Any, more: dict[str, Any]) -> Any:
     """beta · input + alpha · a b, of integers by functions of theirs; product "" sums those of a batch."""
-    if read(input, "input").element.is_inexact:
+    kind = kind_of(input)
+    if kind is None or kind.is_inexact:
         return bc(name)(input, a, b, beta=beta, alpha=alpha, **more)
     made = bc("sum")(bc("matmul")(a, b), axis=0) if product == "" else bc(product)(a, b)
     made = made if alpha == 1 else bc("mul")(made, alpha)
@@ -256,7 +264,6 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 
 @own
 def tensordot(a: Any, b: Any, dims: Any = 2, **more: Any) -> Any:
     """The product over axes of both (torch.tensordot); axes that an array names are read from it."""
-    dims = more.pop("axes", dims)
     return bc("tensordot")(a, b, dims.tolist() if hasattr(dims, "tolist") else dims, **more)
 
 

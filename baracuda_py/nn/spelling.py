@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, wraps
 from importlib import import_module
 from typing import Any, TypeVar
@@ -87,15 +88,28 @@ F = TypeVar("F", bound=Callable[..., Any])
 def own(function: F) -> F:
     """Marks a function written by hand as PyTorch calls it: NumPy's numbers are plain ones, results have names.
 
-    torch.compile has each call in its graph as it is.
+    It takes our words beside PyTorch's. torch.compile has each call in its graph as it is.
     """
+    name, shown = function.__name__, inspect.signature(function).parameters
 
     @wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        made = function(*[_plain(one) for one in args], **{word: _plain(one) for word, one in given.items()})
-        return results(function.__name__, made)
+        named: dict[str, Any] = {}
+        for word, value in given.items():
+            word = word if word in shown else _torchs_words(name).get(word, word)
+            if word in named:
+                raise InvalidProblemError(f"{name}() has {word} twice")
+            named[word] = _plain(value)
+        return results(name, function(*[_plain(one) for one in args], **named))
 
     return opaque(call)  # type: ignore[return-value]
+
+
+@cache
+def _torchs_words(name: str) -> dict[str, str]:
+    """Our words for parameters of a function → PyTorch's."""
+    ours = _Spelling(name, bc(name)).ours if name in EXPORTS else {}
+    return {"x": "input"} | {own: word for word, own in ours.items() if own != word}
 
 
 def _variadic(function: Callable[..., Any]) -> bool:
@@ -129,7 +143,8 @@ class _Spelling:
             reduction_of(named)
         passed = {**DEFAULTS.get(self.name, {}), **self._ours(named)}
         if mend := MENDED.get(self.name):
-            mend(passed)
+            with suppress(KeyError):  # of an operand that is not given, which the function misses
+                mend(passed)
         over = passed.get(self.lead)
         if dtype is not None and self.name not in MADE:
             passed[self.lead] = cast(passed[self.lead], dtype)
@@ -204,7 +219,9 @@ class _Spelling:
                 continue
             if key not in self.shown:
                 raise unknown_keywords(self.name, [word], dict.fromkeys([*self.words, *self.shown]))
-            passed[key] = value
+            if key in passed and key != "right":  # which two words may say
+                raise InvalidProblemError(f"{self.name}() has {key} twice: by {word}=, and by another word or position")
+            passed[key] = value or passed[key] if key in passed else value
         return passed
 
     def _known(self, word: str) -> str:
