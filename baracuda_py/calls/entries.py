@@ -19,7 +19,7 @@ from ..interop.torch_rules import autocasting
 from .interpreters import Symbols, arriving, autocast_function, interpreting, symbol_of
 from .misfits import raise_explained
 from .rehearsal import rehearse
-from .streams import keyed
+from .streams import is_key, keyed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,6 +54,8 @@ def entry(plan: Any, **fixed: Any) -> Callable[[F], F]:
                 with interpreting(interpreter):
                     return call(*args, **given)
             try:
+                if draws and is_key(given.get("seed")):
+                    given["key"] = given.pop("seed")
                 if draws and "key" in given:
                     unknown = {word: given.pop(word) for word in set(given) - set(shown.parameters)}
                     pair = keyed(named, unexpected, unknown, given.get("seed"), given.get("offset", 0))

@@ -27,7 +27,7 @@ from ..interop.torch_rules import autocasting
 from .call import UNSET, Call, Entry, Overload
 from .entries import marked
 from .interpreters import autocast, claimed, innermost, recorded, serve
-from .streams import keyed, stream_of
+from .streams import is_key, keyed, stream_of
 
 _OPTIONS = ("out", "stream", "preference")
 _EVERY = ("element", *_OPTIONS)
@@ -151,7 +151,7 @@ def functional(
         **NAMES, "AUTOCASTING": autocasting, "AUTOCAST": autocast,
         "RAW": raw, "CHECK": check, "ENTRY": entry, "CACHE": entry.cache, "CALL": Call, "CLAIMED": claimed,
         "SERVE": serve, "RECORD": recorded, "RECORDED": RecordedError, "INNERMOST": innermost, "STAGED": staged,
-        "KEYED": keyed, "STREAM": stream_of, "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET,
+        "KEYED": keyed, "IS_KEY": is_key, "STREAM": stream_of, "DEFAULTS": defaults, "SCALARS": scalars, "UNSET": UNSET,
         "ORDINAL": ordinal, "MISS": MISS, "TYPES": _types, "LAST": channels_last, "UNEXPECTED": unexpected,
         "NO_OUT": InvalidProblemError(f"{name} works in place and takes no out="),
     }  # fmt: skip
@@ -185,6 +185,7 @@ def _seeding(plan: type[Plan], name: str, operands: Sequence[str]) -> list[str]:
     return [
         "    if unknown: seed, offset = KEYED(SELF, UNEXPECTED, unknown, seed, offset)",
         f"    if seed is None: seed = STREAM({drawn})",
+        "    elif IS_KEY(seed): seed, offset = KEYED(SELF, UNEXPECTED, {'key': seed}, None, offset)",
     ]
 
 

@@ -56,6 +56,14 @@ def _torch_seed(name: str, tensor: Any, stream: Any) -> Any:
         ) from error
 
 
+def is_key(seed: Any) -> bool:
+    """Whether a seed is a key of JAX, new or old, which stands for a stream and an offset in it."""
+    jax = sys.modules.get("jax")
+    if jax is None or not isinstance(seed, jax.Array):
+        return False
+    return bool(jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key) or (seed.dtype == "uint32" and seed.ndim == 1))
+
+
 def keyed(
     function: Any, refuse: Callable[[Any, Mapping[str, Any]], Exception], unknown: Mapping[str, Any], seed: Any,
     offset: Any,

@@ -6,8 +6,8 @@ What a page declares: `args`, `descriptor`, `checked`, `kinds`, `named`, `params
 What describes an array: `element`, `numbers`, `tensor`, `arrays`, `exchange`, `host_memory`, `unreadable`, `ordinals`,
 `one_device`, `views`, `outputs`, `memory`.
 
-How a plan is chosen and run: `plan`, `preference`, `registry`, `outside`, `solving`, `dispatch`, `device`, `execution`,
-`intake`, `tuned`, `warm`, `unit`, `graph`, `finite`, `watch`, `dump`, `renamed`.
+How a plan is chosen and run: `plan`, `preference`, `registry`, `outside`, `solving`, `batching`, `dispatch`, `device`,
+`execution`, `intake`, `tuned`, `warm`, `unit`, `graph`, `finite`, `watch`, `dump`, `renamed`.
 
 The process that all are in: `errors`, `config`, `memo`, `storage`, `lock`.
 """

@@ -32,10 +32,10 @@ class Spec:
     name, v): v as a change of an input that the gradient is for, Hermitian of a Hermitian one. bytes(desc),
     flops(desc): the least work. value_policy: what happens to bad values on the device. benchmarks: the problems to
     time. torch(torch, desc, **operands): the op in torch on tensors, called as `reference` is and returning a dict of
-    outputs, one output, or several in their order; tests compare it with the reference and benchmarks time it. It
-    returns NotImplemented for descriptors that it does not serve. A backward op without one is differentiated: autograd
-    of the forward's. autocast: what torch.autocast does to the operands, "lower", "float32" or "widest" (see
-    `baracuda_py.torch.autocast`); "" is what the family says.
+    outputs, one output, or several in their order; tests compare it with the reference, benchmarks time it, and
+    derivatives that no kernel makes are made of it. It returns NotImplemented for descriptors that it does not serve. A
+    backward op without one is differentiated: autograd of the forward's. autocast: what torch.autocast does to the
+    operands, "lower", "float32" or "widest" (see `baracuda_py.torch.autocast`); "" is what the family says.
 
     `class ReluPlan(UnaryPlan, kind=UnaryKind.RELU)` is a name for one kind (or a tuple of kinds) of a table op: its
     descriptor and args, its kernels, no other kind. made: whether the class was made at run time, and so is in no

@@ -52,4 +52,4 @@ def compose(call: Composed) -> Any:
 
     recorded = jax.custom_vjp(made)
     recorded.defvjp(forward, pull, symbolic_zeros=True)
-    return recorded(*(jnp.asarray(given[name]) for name in names))
+    return jax.jit(recorded, inline=True)(*(jnp.asarray(given[name]) for name in names))

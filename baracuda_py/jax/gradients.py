@@ -64,7 +64,7 @@ def function(problem: Problem) -> Function:
 
     call = jax.custom_vjp(lambda *arrays: run(*arrays))
     call.defvjp(forward, backward, symbolic_zeros=True)
-    return call  # type: ignore[no-any-return]
+    return jax.jit(call, inline=True)  # type: ignore[no-any-return]  # `shard_map`, run at once, takes no such call
 
 
 def _flags(wanted: Sequence[bool]) -> list[Any]:

@@ -75,7 +75,7 @@ def laid_out(value: Any, like: Any) -> Any:
     if not hasattr(jax, "typeof"):  # nor are there explicit axes
         return value
     own, wanted = (getattr(jax.typeof(one), "sharding", None) for one in (value, like))
-    if wanted is None or own == wanted:
+    if wanted is None or own == wanted or wanted.mesh.empty:  # an array that is on no mesh
         return value
     return jax.sharding.reshard(value, wanted)
 

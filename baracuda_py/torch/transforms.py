@@ -335,9 +335,10 @@ def _of(job: _Job, flat: Sequence[Any], others: Mapping[int, Any]) -> Any:
 
 @contextlib.contextmanager
 def _by_torch(refusal: UnsupportedError) -> Iterator[None]:
-    """A block in which torch differentiates, where `refusal` is raised of what it does not."""
+    """A block in which torch differentiates, in the dtypes given; `refusal` is raised of what it does not."""
     try:
-        yield
+        with torch._C._DisableAutocast():
+            yield
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError as error:

@@ -228,7 +228,7 @@ def test_the_examples_of_the_page_run() -> None:
     space: dict[str, Any] = {}
     for one in blocks:
         exec(one, space)
-    assert len(blocks) == 4 and equal(space["y"], bc.silu(bc.rms_norm(np.ones((4, 64)), np.ones(64))))
+    assert len(blocks) == 5 and equal(space["y"], bc.silu(bc.rms_norm(np.ones((4, 64)), np.ones(64))))
     assert float(space["cache"][0].sum()) == 128
 
 

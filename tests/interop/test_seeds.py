@@ -245,3 +245,35 @@ def test_every_function_takes_a_key(name: str) -> None:
 
     calls = [keyed(jax.random.key(i)) for i in (0, 0, 1, 2, 3, 4)]
     assert same(calls[0], calls[1]) and any(not same(calls[0], other) for other in calls[2:])
+
+
+@pytest.mark.parametrize("make", ["key", "PRNGKey"])
+def test_a_key_of_jax_in_the_place_of_a_seed(make: str) -> None:
+    """seed= takes keys, new and old, as key= does: at once, compiled, mapped, and in a loop of the plain layer."""
+    jax = pytest.importorskip("jax")
+    import baracuda_py.jax as bj
+
+    key, x = getattr(jax.random, make)(3), jax.numpy.ones((4, 16))
+    keys = jax.random.split(key, 4)
+    for draw in (
+        lambda x, **given: bj.dropout(x, 0.5, **given),
+        lambda x, **given: x + bj.normal(shape=x.shape, like=x, **given),
+    ):
+        one = draw(x, key=key)
+        assert np.array_equal(one, draw(x, seed=key)) and not np.array_equal(one, draw(x, seed=keys[1]))
+        each = np.stack([draw(row, key=k) for row, k in zip(x, keys, strict=True)])
+        for word in ("key", "seed"):
+            mapped = jax.jit(jax.vmap(lambda row, k, draw=draw, word=word: draw(row, **{word: k})))
+            assert np.array_equal(each, mapped(x, keys))
+            shared = jax.vmap(lambda k, draw=draw, word=word: draw(x, **{word: k}))(keys)
+            assert np.array_equal(shared[1], draw(x, key=keys[1]))
+    assert np.array_equal(bc.dropout(x, 0.5, seed=key), bj.dropout(x, 0.5, key=key))
+    looped = jax.lax.scan(lambda c, k: (c, bc.dropout(x[0], 0.5, seed=k)), 0, keys)[1]
+    assert np.array_equal(looped[0], bj.dropout(x[0], 0.5, key=keys[0]))
+    for call, message in (
+        (lambda: bj.dropout(x, 0.5, seed=keys), "key must be one key|seed must be a number or a 0-d"),
+        (lambda: bj.dropout(x, 0.5, seed=key, offset=1), "stands for seed and offset"),
+        (lambda: bj.dropout(x, 0.5, seed=jax.numpy.ones(2)), "seed must be a number or a 0-d"),
+    ):
+        with pytest.raises(bc.BaracudaError, match=message):
+            call()

@@ -209,6 +209,17 @@ def test_a_backward_pass_inside_is_that_outside() -> None:
     assert same(*grads)
 
 
+def test_a_second_derivative_inside_is_that_outside() -> None:
+    """What it is composed of is in the dtypes of the operands, whatever autocast would make of them."""
+    ends = []
+    for inside in (True, False):
+        x = leaf(4, 4)
+        (slope,) = torch.autograd.grad(bc.matmul(bc.softmax(x), x).square().sum(), x, create_graph=True)
+        with torch.autocast("cpu", HALF, enabled=inside):
+            ends.append(torch.autograd.grad(slope, x, slope.detach())[0])
+    assert same(ends[:1], ends[1:])
+
+
 def test_formulas_arrays_of_others_and_ops_of_the_dispatcher() -> None:
     x, y = made(4, 8), made(4, 8, dtype=HALF)
     with torch.autocast("cpu", HALF):
