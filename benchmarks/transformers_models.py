@@ -58,21 +58,22 @@ def nothing(model: Any) -> None:
 def in_turns(
     script: str, names: list[str], options: argparse.Namespace, words: tuple[str, ...]
 ) -> dict[str, list[Any]]:
-    """What `script --alone NAME` prints last, as JSON, for each candidate; two passes over all of them.
+    """What `script --alone NAME` prints last, as JSON, for each candidate; a pass over all of them, then another.
 
-    words: options that are handed on. A candidate that does not run is left out, and said.
+    words: options that are handed on. Those that are compiled for a minute run in the first pass alone. A candidate
+    that does not run is left out, and said.
     """
     found: dict[str, list[Any]] = {name: [] for name in names}
-    for _ in range(2):
-        for name in names:
-            command = [sys.executable, script, "--alone", name]
-            for word in words:
-                command += [f"--{word}", str(getattr(options, word))]
-            ran = subprocess.run(command, capture_output=True, text=True)
-            if ran.returncode:
-                print(f"{name} left out: {(ran.stderr.strip().splitlines() or ['?'])[-1]}", file=sys.stderr, flush=True)
-                continue
-            found[name].append(json.loads(ran.stdout.splitlines()[-1]))
+    for name in (*names, *(name for name in names if "compile" not in name)):
+        command = [sys.executable, script, "--alone", name]
+        for word in words:
+            command += [f"--{word}", str(getattr(options, word))]
+        ran = subprocess.run(command, capture_output=True, text=True)
+        if ran.returncode:
+            print(f"{name} left out: {(ran.stderr.strip().splitlines() or ['?'])[-1]}", file=sys.stderr, flush=True)
+            continue
+        found[name].append(json.loads(ran.stdout.splitlines()[-1]))
+        print(f"{name}: ran", file=sys.stderr, flush=True)
     return {name: runs for name, runs in found.items() if runs}
 
 
