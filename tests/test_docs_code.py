@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scripts import tool
 
 from baracuda_py.core import registry
 from baracuda_py.core.device import driver_device_count
@@ -58,4 +59,6 @@ def test_pages_of_the_site_are_those_that_exist() -> None:
     """The navigation names every page, also those that are made with the site, and none that is not there."""
     named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text())) - {"contributing.md", "changelog.md"}
     families = {plan.op.partition(".")[0] for plan in registry.plans().values()}
-    assert named == {*PAGES, "ops.md", *(f"ops/{name}.md" for name in (*families, "formulas"))}
+    made = {"ops.md", *(f"ops/{name}.md" for name in (*families, "formulas"))}
+    made |= {f"functions/{family}.md" for family in tool("function_reference").families()}
+    assert named == {*PAGES, *made}

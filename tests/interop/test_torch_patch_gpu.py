@@ -48,7 +48,9 @@ def test_a_step_is_that_of_the_model_as_it_was(tiny: Tiny, dtype: Any) -> None:
     theirs_loss, theirs = gradients(model.cuda(), moved(batch, dtype))
     loss, found = gradients(ours.cuda(), moved(batch, dtype))
     unit = 64 * torch.finfo(torch.float32).eps if dtype == torch.float32 else 0.0
-    assert abs(loss - wanted_loss) <= 2 * abs(theirs_loss - wanted_loss) + (unit or torch.finfo(dtype).eps) * abs(wanted_loss)
+    assert abs(loss - wanted_loss) <= 2 * abs(theirs_loss - wanted_loss) + (unit or torch.finfo(dtype).eps) * abs(
+        wanted_loss
+    )
     assert float((found - wanted).norm()) <= 2 * float((theirs - wanted).norm()) + unit * float(wanted.norm())
 
 

@@ -3,6 +3,9 @@
 The truth is the NumPy formula in a wider type, which `test_complex` compares with mpmath.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import complex_truth as truth
 import numpy as np
 import pytest
@@ -24,7 +27,7 @@ namespace baracuda {{
 struct ComplexUnaryParams {{}};
 struct ComplexBinaryParams {{}};
 }}
-#include "{source}"
+{includes}
 using namespace baracuda;
 using R = {ctype};
 using T = complex<R>;
@@ -38,11 +41,15 @@ extern "C" __global__ void all(const __grid_constant__ P p) {{
 """
 
 
-def run(source: str, element: ElementKind, formulas: list[str], a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """One row of results for each formula of a and b, real ones and truth values in the real part."""
+def run(kinds: Sequence[Any], element: ElementKind, formulas: list[str], a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """One row of results for each formula of a and b, real ones and truth values in the real part.
+
+    kinds: those whose functors the formulas name.
+    """
+    includes = "\n".join(dict.fromkeys(f'#include "{kind.row.header}"' for kind in kinds))
     lines = "\n".join(f"  p.y[{k} * p.n + i] = cast<T>({formula});" for k, formula in enumerate(formulas))
     unit = Unit(
-        f"complex_{element}", CODE.format(source=source, ctype=element.part.ctype, lines=lines), symbols=("all",)
+        f"complex_{element}", CODE.format(includes=includes, ctype=element.part.ctype, lines=lines), symbols=("all",)
     )
     y = np.empty((len(formulas), a.size), element.dtype)
     params = np.array([y.ctypes.data, a.ctypes.data, b.ctypes.data, a.size], np.uint64).tobytes()
@@ -68,7 +75,7 @@ elements = pytest.mark.parametrize("element", COMPLEX, ids=str)
 def test_forward(element: ElementKind) -> None:
     z, _ = operands(element)
     kinds = list(ComplexUnaryKind)
-    rows = run("elementwise/complex_unary.cu", element, [f"{kind.cpp}<R>::value(a)" for kind in kinds], z, z)
+    rows = run(kinds, element, [f"{kind.cpp}<R>::value(a)" for kind in kinds], z, z)
     found = {}
     with np.errstate(all="ignore"):
         for kind, got in zip(kinds, rows, strict=True):
@@ -83,7 +90,7 @@ def test_forward(element: ElementKind) -> None:
 def test_gradient(element: ElementKind) -> None:
     z, dy = operands(element)
     lines = [f"gradient::{k.cpp}<R>::value({'b.re' if k.row.real else 'b'}, a)" for k in DIFFERENTIABLE]
-    rows = run("elementwise/complex_gradients.cuh", element, lines, z, dy)
+    rows = run(DIFFERENTIABLE, element, lines, z, dy)
     found = {}
     wide, wide_dy = z.astype(WIDER[element]), dy.astype(WIDER[element])
     with np.errstate(all="ignore"):
@@ -100,7 +107,7 @@ def test_binary(element: ElementKind) -> None:
     given = {kind: (0.5, 0.25, True) if kind.row.coefficients else () for kind in kinds}
     more = [", ".join(("a", "b", *(str(value).lower() for value in given[kind]))) for kind in kinds]
     lines = [f"{kind.cpp}<R>::value({operands})" for kind, operands in zip(kinds, more, strict=True)]
-    rows = run("elementwise/complex_binary.cuh", element, lines, a, b)
+    rows = run(kinds, element, lines, a, b)
     found = {}
     with np.errstate(all="ignore"):
         for kind, got in zip(kinds, rows, strict=True):
