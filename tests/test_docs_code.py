@@ -57,7 +57,11 @@ def test_its_code_runs_on_a_gpu(page: str, tmp_path: Path) -> None:
 
 def test_pages_of_the_site_are_those_that_exist() -> None:
     """The navigation names every page, also those that are made with the site, and none that is not there."""
-    named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text())) - {"contributing.md", "changelog.md", "security.md"}
+    named = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text())) - {
+        "contributing.md",
+        "changelog.md",
+        "security.md",
+    }
     families = {plan.op.partition(".")[0] for plan in registry.plans().values()}
     made = {"ops.md", *(f"ops/{name}.md" for name in (*families, "formulas"))}
     made |= {f"functions/{family}.md" for family in tool("function_reference").families()}
