@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from torch_patch_models import BY_NAME, LLAMA, MODELS, close, loss_of, pair, same_gradients  # noqa: E402  # fmt: skip
+from torch_patch_models import BY_NAME, LLAMA, MODELS, Tiny, close, loss_of, pair, same_gradients  # noqa: E402  # fmt: skip
 
 from baracuda_py.torch.patch import patch, unpatch  # noqa: E402
 
@@ -171,3 +171,47 @@ def test_trainer(tmp_path: Any) -> None:
         found.append([*losses, trainer.evaluate()["eval_loss"], trainer.predict(rows).predictions])
     assert found[1][:-1] == pytest.approx(found[0][:-1], rel=1e-4)
     assert found[1][-1] == pytest.approx(found[0][-1], abs=1e-3)
+
+
+CAUSAL = [tiny for tiny in MODELS if tiny.kind == "causal" and tiny.inputs is None]
+
+
+@pytest.mark.parametrize("tiny", CAUSAL, ids=lambda tiny: f"{tiny.family}-{tiny.architecture}")
+def test_a_compiled_model_has_no_mask_of_all_queries_and_keys(tiny: Tiny) -> None:
+    """Where nothing but causality and windows hides keys, though transformers makes one while it is traced."""
+    model, ours = pair(tiny)
+    batch = {name: value for name, value in tiny.batch(labels=True).items() if name != "attention_mask"}
+    masks: list[bool] = []
+
+    def seen(module: Any, inputs: Any) -> Any:
+        for node in module.graph.nodes:
+            if "flash_sdpa" in str(node.target):
+                masks.extend(isinstance(one, torch.fx.Node) for one in (*node.args[3:4], node.kwargs.get("mask")))
+        return module.forward
+
+    torch._dynamo.reset()  # models that were compiled before count against a limit of all
+    found = torch.compile(ours.train(), backend=seen)(**batch, use_cache=False)
+    wanted = model.train()(**batch, use_cache=False)
+    close(found.loss, wanted.loss, "loss")
+    found.loss.backward()
+    wanted.loss.backward()
+    same_gradients(ours, model)
+    assert masks and not any(masks)
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM"])
+@pytest.mark.parametrize("kind", ["padded", "packed"])
+def test_a_compiled_model_keeps_the_mask_that_it_needs(name: str, kind: str) -> None:
+    tiny = BY_NAME[name]
+    model, ours = pair(tiny)
+    batch = tiny.batch(labels=True, padded=True)
+    if kind == "packed":
+        del batch["attention_mask"]
+        batch["position_ids"] = torch.tensor([[*range(5), *range(7)]]).expand(2, -1)
+    torch._dynamo.reset()
+    found = torch.compile(ours.train(), backend="eager")(**batch, use_cache=False)
+    wanted = model.train()(**batch, use_cache=False)
+    close(found.loss, wanted.loss, "loss")
+    found.loss.backward()
+    wanted.loss.backward()
+    same_gradients(ours, model)

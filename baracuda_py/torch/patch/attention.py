@@ -14,7 +14,7 @@ NAME = "baracuda"
 def attention_forward(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, dropout: float = 0.0,
     scaling: float | None = None, is_causal: bool | None = None, softcap: float | None = None, s_aux: Any = None,
-    position_bias: Any = None, sliding_window: int | None = None, **given: Any,
+    position_bias: Any = None, sliding_window: int | None = None, causal_alone: bool = False, **given: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
     """(y [batch, queries, heads, d_v], weights or None) of query, key and value [batch, heads, tokens, d].
 
@@ -22,7 +22,8 @@ def attention_forward(
     the scores; without one a module that is causal sees the keys up to a query. s_aux: sinks [heads]; position_bias
     is added to the scores. cu_seq_lens_q and cu_seq_lens_k, [sequences + 1], in place of a mask: the sequences of a
     batch of one, end to end. With dropout the seed comes from torch's generator of the device. The weights are
-    those before dropout, and given where output_attentions asks for them.
+    those before dropout, and given where output_attentions asks for them. causal_alone: nothing hides keys but
+    causality and the window, whatever array says so (see `causality_alone`).
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     weighed, bounds = bool(given.get("output_attentions")), given.get("cu_seq_lens_q")
@@ -31,6 +32,9 @@ def attention_forward(
         if not (dropout or softcap or weighed) and s_aux is None and position_bias is None:
             return _packed(query, key, value, lengths, scaling, causal, sliding_window, given), None
         attention_mask = _apart(lengths, query, key, causal, sliding_window)
+    window = None
+    if causal_alone and causal and not weighed and query.shape[2] == key.shape[2] > 1:
+        attention_mask, window = None, sliding_window
     causal = causal and attention_mask is None and query.shape[2] > 1
     if causal and key.shape[2] > query.shape[2]:  # the first call with a cache of a fixed size: the rest is empty
         key, value = key[:, :, : query.shape[2]], value[:, :, : query.shape[2]]
@@ -45,8 +49,29 @@ def attention_forward(
         return bct.flash_decoding(query[:, :, 0], key, value, seen, scale=scaling)[:, None], None
     sinks = None if s_aux is None else s_aux.to(torch.promote_types(query.dtype, torch.float32))
     q, k, v = (one.transpose(1, 2) for one in (query, key, value))
+    facts |= {} if window is None else {"window_left": window - 1}
     y = bct.flash_sdpa(q, k, v, mask, sinks=sinks, layout="bshd", **facts)
     return y, _beside(sinks, query, key, value, mask, facts) if weighed else None
+
+
+_PLAIN = frozenset(
+    ("input_ids", "inputs_embeds", "labels", "use_cache", "logits_to_keep", "num_items_in_batch", "shift_labels",
+     "ignore_index", "return_dict")
+)  # fmt: skip
+
+
+def causality_alone(model: Any, args: tuple[Any, ...], given: dict[str, Any]) -> bool:
+    """Whether a model that is being compiled hides keys by causality, and by windows that its layers name, alone.
+
+    While it is traced, transformers cannot tell that positions do not start anew, and makes a mask of all queries and
+    keys. Models that FlashAttention serves without such a mask say so.
+    """
+    return bool(
+        torch.compiler.is_compiling()
+        and getattr(model, "_supports_flash_attn", False)
+        and len(args) <= 1
+        and all(name in _PLAIN or value is None for name, value in given.items())
+    )
 
 
 def _beside(sinks: Any, query: Any, key: Any, value: Any, mask: Any, facts: dict[str, Any]) -> Any:

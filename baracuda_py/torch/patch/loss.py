@@ -10,6 +10,7 @@ import baracuda_py.torch as bct
 from ...core.checked import shown
 from ...core.errors import InvalidProblemError
 from ..untyped import torch
+from .attention import NAME, causality_alone
 from .piece import Forward, Piece, plain
 
 
@@ -176,6 +177,8 @@ def fused_head(head: str = "lm_head", *, before: str | None = None, named: bool 
         def forward(self: Any, *args: Any, skip_logits: bool | None = None, **given: Any) -> Any:
             if skip_logits is not None and not isinstance(skip_logits, bool):
                 raise InvalidProblemError(f"skip_logits must be None, True or False, got {shown(skip_logits)}")
+            if self.config._attn_implementation == NAME and causality_alone(self, args, given):
+                given["causal_alone"] = True
             labels = args[place] if len(args) > place else given.get("labels")
             skips = self.training if skip_logits is None else skip_logits
             if labels is None or not skips or not _served(self, head, named):
