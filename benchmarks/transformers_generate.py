@@ -11,7 +11,6 @@ are those of the unpatched model is printed: random weights have close calls, af
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from typing import Any
@@ -54,10 +53,10 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return {"s": [t / (options.tokens - 1) for t in times], "first": first, "tokens": tokens.tolist()}
 
 
-def rows(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+def rows(found: dict[str, Any], options: argparse.Namespace) -> list[dict[str, Any]]:
     """A row a candidate."""
     made, wanted = [], None
-    for name, runs in models.in_turns(__file__, names, options, tuple(NUMBERS)).items():
+    for name, runs in found.items():
         tokens = torch.tensor(runs[0]["tokens"])
         wanted = tokens if wanted is None else wanted
         step = statistics.median([s for run in runs for s in run["s"]])
@@ -72,14 +71,7 @@ def rows(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
     return made
 
 
-def main() -> None:
-    options = models.parser(__doc__, CANDIDATES, NUMBERS).parse_args()
-    if options.alone:
-        print(json.dumps(measured(options.alone, options)))
-        return
-    found = rows([name for name in CANDIDATES if name in options.only.split(";")], options)
-    models.written(options, "transformers_generate", ("candidate", "layers", "batch", "prompt", "tokens"), found)
-
+KEY = ("candidate", "layers", "batch", "prompt", "tokens")
 
 if __name__ == "__main__":
-    main()
+    models.compare(__file__, __doc__, CANDIDATES, NUMBERS, measured, rows, "transformers_generate", KEY)

@@ -77,7 +77,7 @@ def in_turns(
     return {name: runs for name, runs in found.items() if runs}
 
 
-def parser(description: str | None, candidates: dict[str, Any], numbers: dict[str, int]) -> argparse.ArgumentParser:
+def _parser(description: str | None, candidates: dict[str, Any], numbers: dict[str, int]) -> argparse.ArgumentParser:
     """The options of both scripts: numbers with their defaults, and which candidates run."""
     from record import add_options
 
@@ -90,12 +90,25 @@ def parser(description: str | None, candidates: dict[str, Any], numbers: dict[st
     return made
 
 
-def written(options: argparse.Namespace, kind: str, key: tuple[str, ...], rows: list[dict[str, Any]]) -> Any:
-    """The results that a run's options name, with the rows, which are printed."""
+def compare(
+    script: str, description: str | None, candidates: dict[str, Any], numbers: dict[str, int],
+    measured: Callable[[str, argparse.Namespace], Any], rows: Callable[[dict[str, Any], argparse.Namespace], Any],
+    kind: str, key: tuple[str, ...],
+) -> tuple[Any, list[dict[str, Any]]] | None:  # fmt: skip
+    """The script: run its candidates in turns, print their rows, and keep them as results of a kind.
+
+    measured: what one candidate gives in its own process, where this returns None; rows: of what the runs of all gave.
+    """
     from record import Results
 
-    for row in rows:
+    options = _parser(description, candidates, numbers).parse_args()
+    if options.alone:
+        print(json.dumps(measured(options.alone, options)))
+        return None
+    names = [name for name in candidates if name in options.only.split(";")]
+    found = rows(in_turns(script, names, options, tuple(numbers)), options)
+    for row in found:
         print("  ".join(f"{word} {value}" for word, value in row.items()))
     results = Results(options, kind, key)
-    results.write(rows)
-    return results
+    results.write(found)
+    return results, found

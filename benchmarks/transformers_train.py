@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import statistics
 import time
 from pathlib import Path
@@ -81,10 +80,10 @@ def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return found | {"losses": [float(loss) for loss in losses]}
 
 
-def rows(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+def rows(found: dict[str, Any], options: argparse.Namespace) -> list[dict[str, Any]]:
     """A row a candidate."""
     made, tokens = [], options.batch * options.context
-    for name, runs in models.in_turns(__file__, names, options, tuple(NUMBERS)).items():
+    for name, runs in found.items():
         ms = statistics.median([ms for run in runs for ms in run["ms"]])
         made.append(
             {
@@ -118,16 +117,9 @@ def plot(path: Path, rows: list[dict[str, Any]]) -> None:
     pyplot.close(figure)
 
 
-def main() -> None:
-    options = models.parser(__doc__, CANDIDATES, NUMBERS).parse_args()
-    if options.alone:
-        print(json.dumps(measured(options.alone, options)))
-        return
-    found = rows([name for name in CANDIDATES if name in options.only.split(";")], options)
-    results = models.written(options, "transformers_train", ("candidate", "layers", "batch", "context"), found)
-    if (image := results.beside(".png")) is not None:
-        plot(image, found)
-
+KEY = ("candidate", "layers", "batch", "context")
 
 if __name__ == "__main__":
-    main()
+    made = models.compare(__file__, __doc__, CANDIDATES, NUMBERS, measured, rows, "transformers_train", KEY)
+    if made is not None and (image := made[0].beside(".png")) is not None:
+        plot(image, made[1])

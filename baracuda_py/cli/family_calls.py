@@ -154,11 +154,10 @@ def _decoding(family: Family, sizes: Sizes) -> Iterator[Call]:
             if family.rotary:
                 yield Call("rope_kv_append", new)
         if family.rotary:
-            pair = {"batch_size": batch, "num_heads": sizes.heads} | {
-                "seq_len": 1,
-                "head_dim": sizes.head_dim,
+            pair = {
+                "batch_size": batch, "num_heads": sizes.heads, "seq_len": 1, "head_dim": sizes.head_dim,
                 "num_heads2": sizes.kv_heads,
-            }
+            }  # fmt: skip
             yield from _rotary("rope", pair, "x2", "y2")
         yield Call("softmax", {"shape": (batch, sizes.vocab)})
 

@@ -112,8 +112,8 @@ class CudaRunner(Layouts):
             return
         self.plan.plan_layout(args)
         kind = self.kind(args)
-        package, held = package_name(kind), None
-        if package not in ("cupy", "torch") or any(type(a) not in (kind, twin(kind)) for a in self.arrays(args)):
+        package, held, alike = package_name(kind), None, (kind, twin(kind))
+        if package not in ("cupy", "torch") or any(type(a) not in alike for a in self.arrays(args)):
             held, args = self.refs(args)
             package, kind = "ref", TensorRef
         generated(self.plan.args, package, kind, True)(self, args)

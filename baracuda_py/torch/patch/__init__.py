@@ -25,6 +25,7 @@ from ..untyped import torch
 from .attention import NAME, register, takes
 from .classes import given, replaced
 from .families import FAMILIES, Family
+from .norms import LAYER_NORM
 from .piece import Piece
 from .report import Entry, Report
 
@@ -88,7 +89,7 @@ def patch_classes(family: str) -> Report:
         register()
         for name, piece in found.classes.items():
             kind, reason = getattr(modelling, name, None), None
-            if piece.name == "layer_norm":
+            if piece is LAYER_NORM:
                 reason = "a class of torch, which is replaced in models only"
             elif kind is None or kind.__module__ != file:
                 reason = "this version of transformers has no such class"
@@ -163,7 +164,7 @@ def _replace(path: str, module: Any, piece: Piece, reason: str | None, loss: boo
     kind = type(module)
     if reason is None:
         reason = piece.refusal(module)
-    if reason is None and piece.name.startswith("linear_cross_entropy") and not loss:
+    if reason is None and piece.leaves_logits and not loss:
         reason = "loss=False"
     if reason is None and "forward" in module.__dict__:
         reason = "its forward was replaced by another package"

@@ -49,8 +49,8 @@ def attention_forward(
         return bct.flash_decoding(query[:, :, 0], key, value, seen, scale=scaling)[:, None], None
     sinks = None if s_aux is None else s_aux.to(torch.promote_types(query.dtype, torch.float32))
     q, k, v = (one.transpose(1, 2) for one in (query, key, value))
-    facts |= {} if window is None else {"window_left": window - 1}
-    y = bct.flash_sdpa(q, k, v, mask, sinks=sinks, layout="bshd", **facts)
+    left = None if window is None else window - 1
+    y = bct.flash_sdpa(q, k, v, mask, sinks=sinks, window_left=left, layout="bshd", **facts)
     return y, _beside(sinks, query, key, value, mask, facts) if weighed else None
 
 

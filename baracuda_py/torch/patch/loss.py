@@ -191,7 +191,7 @@ def fused_head(head: str = "lm_head", *, before: str | None = None, named: bool 
         return forward
 
     said = [head, *([] if before is None else [f"after {before}"]), *([] if named else ["written out"])]
-    return Piece(f"linear_cross_entropy({', '.join(said)})", make)
+    return Piece(f"linear_cross_entropy({', '.join(said)})", make, leaves_logits=True)
 
 
 def _served(model: Any, head: str, named: bool) -> bool:

@@ -16,12 +16,14 @@ class Piece:
     """A forward made from that of the class, under the name that reports show and that says all of it.
 
     make: our forward of the class's; it takes arguments by their places. refusal: why a module of that class keeps its
-    own forward, or None where the piece serves it.
+    own forward, or None where the piece serves it. leaves_logits: it is the forward of a model, whose logits it may
+    leave out.
     """
 
     name: str
     make: Callable[[Forward], Forward]
     refusal: Callable[[Any], str | None] = lambda module: None
+    leaves_logits: bool = False
 
 
 def plain(module: Any, kind: Any = torch.nn.Linear) -> bool:
