@@ -26,6 +26,7 @@ from baracuda_py import attention_tc as attention_tc
 from baracuda_py import attention_tc_causal as attention_tc_causal
 from baracuda_py import batch_paged_decode as batch_paged_decode
 from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
+from baracuda_py import batch_paged_extend as batch_paged_extend
 from baracuda_py import batch_paged_prefill as batch_paged_prefill
 from baracuda_py import batch_ragged_prefill as batch_ragged_prefill
 from baracuda_py import cascade_attention as cascade_attention

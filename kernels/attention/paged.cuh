@@ -161,6 +161,13 @@ struct Paged : Ragged {
   template <class P, int KEYS> using Keys = PagedKeys<P, KEYS>;
 };
 
+// The number of tokens that a sequence claims to hold.
+template <class P> BARACUDA_D i64 claimed_keys(const P& p, const Pages& pages, i64 b) {
+  if (p.kv_last_page_len == nullptr) return read_table(p, lengths, p.lengths, b);
+  if (pages.named == 0) return 0;
+  return static_cast<i64>(pages.held(p, read_table(p, kv_last_page_len, p.kv_last_page_len, b)));
+}
+
 // Bounds for ragged_tiles: packed queries, and as many keys as the tables hold. Keys are numbered as if sequences were
 // packed too.
 struct PagedBounds {
@@ -171,10 +178,7 @@ struct PagedBounds {
 #pragma unroll 1
     for (i64 b = warp; b < p.batch; b += ragged_threads / warp_size) {
       const Pages pages(p, b);
-      i64 given = 0;
-      if (p.kv_last_page_len == nullptr) given = read_table(p, lengths, p.lengths, b);
-      else if (pages.named != 0)
-        given = static_cast<i64>(pages.held(p, read_table(p, kv_last_page_len, p.kv_last_page_len, b)));
+      const i64 given = claimed_keys(p, pages, b);
       i64 keys = max<i64>(0, min(given, min(p.max_keys, pages.count * p.page_size)));
       const i64 slots = (keys + p.page_size - 1) / p.page_size;
       i64 missing = slots;

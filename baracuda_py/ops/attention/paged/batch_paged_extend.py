@@ -1,0 +1,251 @@
+"""batch_paged_extend: the newest queries of each sequence over its pages: decoding, speculation, trees, chunks.
+
+As `batch_paged_prefill`, but keys are summed in blocks that their positions alone decide, shared out between thread blocks.
+So a token's bits are the same whether its query comes alone, with other drafts or in a chunk of any size, whatever the
+batch, the pages and the company; and a few queries of a long sequence take about the time of one. SGLang's "extend",
+flashinfer.BatchPrefillWithPagedKVCacheWrapper with a custom mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ....core import Args, Array, ElementKind, Plan, Problem, Variant, number, operand, output
+from ....calls.functional import functional
+from ....core.element import unrounded
+from ....calls.entries import entry
+from ....core.benchmark import Benchmark
+from ....schedules.attention.extend import extend_rows
+from ..dense.flash_sdpa import FlashSdpaDescriptor
+from ..dense.flash_sdpa import reference as dense
+from ..in_torch import attention, cached
+from ..layouts import PAGE_LAYOUTS, Layouts
+from ..packed.ragged import heads_first, infer_batch, ragged_case, random_bounds, settled, wrong_bounds
+from .batch_paged_decode import table_in_torch
+from .batch_paged_prefill import BatchPagedPrefillDescriptor
+from .page_tables import (
+    CACHE, INDEX, READ_TABLES, cells_of, check_lengths, random_ints, settle_cells, table_fields, table_params,
+)  # fmt: skip
+
+
+def _values(p: Problem) -> Mapping[str, Any]:
+    return table_params(p, READ_TABLES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPagedExtendDescriptor(BatchPagedPrefillDescriptor):
+    """As BatchPagedPrefillDescriptor. softcap: s = softcap · tanh(s / softcap) if not 0 (Gemma 2).
+
+    A tree mask has max_seqlen_q columns.
+    """
+
+    softcap: float = number(0.0, minimum=0.0)
+
+    def alone(self, queries: int, keys: int) -> FlashSdpaDescriptor:
+        return replace(super().alone(queries, keys), softcap=self.softcap)
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchPagedExtendArgs(Args):
+    """Tables, bounds and `lse` as in BatchPagedPrefillArgs.
+
+    tree_mask: row t says which of its sequence's own queries the query in row t sees: column j is the query j, whose
+    key is at position tokens - queries + j. Older tokens all are seen; causality and windows hide what they hide.
+    slopes: ALiBi's, [heads] or [batch, heads]; sinks: a logit a head that takes part in the sum and has no value; both
+    float32, for float64 operands float64.
+    """
+
+    q: Array = operand("total_q num_heads d_k", layout="inner")
+    k_cache: Array = operand(f"{CACHE} d_k", layout="inner")
+    v_cache: Array = operand(f"{CACHE} d_v", layout="inner")
+    qo_indptr: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_q"))
+    tree_mask: Array | None = operand("total_q max_seqlen_q", element=(ElementKind.BOOL,), optional=True)
+    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
+    sinks: Array | None = operand("num_heads", element="acc", optional=True)
+    page_table: Array | None = operand("batch_size max_pages", element=INDEX, optional=True, values=random_ints)
+    lengths: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
+    kv_indices: Array | None = operand("num_indices", element=INDEX, optional=True, values=random_ints)
+    kv_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_ints)
+    kv_last_page_len: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
+    y: Array = output("total_q num_heads d_v", layout="inner")
+    lse: Array | None = output("num_heads total_q", element="acc", optional=True, layout="dense")
+
+
+def tree_rows(tree: Any, queries: int, keys: int) -> Any:
+    """[queries, keys] of bool, True where a tree lets a query see a key: tree [queries, columns]."""
+    seen = np.ones((queries, keys), np.bool_)
+    own = np.arange(keys) - (keys - queries)
+    inside = (own >= 0) & (own < tree.shape[1])
+    seen[:, inside] = tree[:, own[inside]]
+    seen[:, own >= tree.shape[1]] = False
+    return seen
+
+
+def reference(
+    desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, tree_mask: Any = None, slopes: Any = None,
+    sinks: Any = None, wanted: set[str], store: Any = unrounded, **tables: Any,
+) -> Mapping[str, Any]:  # fmt: skip
+    """NumPy in the dtype q comes in: `flash_sdpa` of each sequence; only cells that are seen are read."""
+    y = np.zeros((*q.shape[:2], desc.d_v), q.dtype)
+    lse = np.full((desc.num_heads, desc.total_q), -np.inf, q.dtype)
+    ends = settled(qo_indptr, desc.total_q)
+    slopes = None if slopes is None else np.broadcast_to(slopes, (desc.batch_size, desc.num_heads))
+    for b in range(desc.batch_size):
+        rows = slice(ends[b], ends[b + 1])
+        page, cell, _ = cells_of(desc, b, **tables, gaps=False)
+        one = desc.alone(rows.stop - rows.start, len(page))
+        if one.query_len:
+            k, v = (cache[page, :, cell].swapaxes(0, 1)[None] for cache in (k_cache, v_cache))
+            mask = None if tree_mask is None else tree_rows(tree_mask[rows], one.query_len, one.key_len)[None, None]
+            made = dense(
+                one, q=heads_first(q, rows), k=k, v=v, mask=mask, slopes=None if slopes is None else slopes[b : b + 1],
+                sinks=sinks, wanted=wanted, store=store,
+            )  # fmt: skip
+            y[rows] = made["y"][0].swapaxes(0, 1)
+            lse[:, rows] = made["lse"][0]
+    return {"y": y, "lse": lse}
+
+
+def in_torch(
+    torch: Any, desc: Any, *, q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, tree_mask: Any = None,
+    slopes: Any = None, sinks: Any = None, wanted: set[str], **tables: Any,
+) -> Any:  # fmt: skip
+    """Attention of each sequence over its tokens, gathered."""
+    made = {"y": q.new_zeros(*q.shape[:2], desc.d_v)}
+    if "lse" in wanted:
+        made["lse"] = q.new_full((desc.num_heads, q.shape[0]), -torch.inf)
+    ends = torch.cummax(qo_indptr.long().clamp(0, q.shape[0]), 0)[0].tolist()
+    for b in range(desc.batch_size):
+        rows = slice(ends[b], ends[b + 1])
+        n = rows.stop - rows.start
+        k, v = (cached(torch, desc, b, cache, tables) for cache in (k_cache, v_cache))
+        if not n:
+            continue
+        shift = len(k) - n if desc.causal_alignment == "bottom_right" else 0
+        mask = None
+        if tree_mask is not None:
+            own = torch.arange(len(k), device=q.device) - (len(k) - n)
+            mask = tree_mask[rows][:, own.clamp(0, n - 1)] | (own < 0)
+        facts = {"scale": desc.scale, "causal": desc.is_causal, "left": desc.window_left, "right": desc.window_right}
+        operands = (x.transpose(0, 1)[None] for x in (q[rows], k, v))
+        one = attention(
+            torch, *operands, shift=shift, softcap=desc.softcap, mask=mask, sinks=sinks, **facts,
+            slopes=None if slopes is None else slopes.expand(desc.batch_size, desc.num_heads)[b : b + 1],
+            only_y="lse" not in wanted,
+        )  # fmt: skip
+        made["y"][rows] = one["y"][0].transpose(0, 1)
+        if "lse" in made:
+            made["lse"][:, rows] = one["lse"][0]
+    return made
+
+
+def _tables(torch: Any, desc: Any) -> dict[str, Any]:
+    bounds = torch.arange(desc.num_bounds, dtype=torch.int32) * desc.max_seqlen_q
+    return table_in_torch(torch, desc) | {"qo_indptr": bounds}
+
+
+def _benchmarks(*sizes: tuple[int, int, int]) -> tuple[Benchmark, ...]:
+    """64/8 heads; `sizes`: sequences, their tokens, and their queries."""
+    return tuple(
+        Benchmark(
+            f"{queries} queries, 64/8 heads, batch {batch}, context {length}, pages of 16 bf16", batch_size=batch,
+            total_q=batch * queries, max_seqlen_q=queries, num_heads=64, num_kv_heads=8, num_pages=batch * length // 16,
+            page_size=16, d_k=128, d_v=128, is_causal=True, max_pages=length // 16, element="bfloat16", make=_tables,
+            target=0.85, peers=(),
+        )
+        for batch, length, queries in sizes
+    )  # fmt: skip
+
+
+class BatchPagedExtendPlan(Plan):
+    """y = softmax(s) v of each sequence's newest queries over the tokens that its pages hold, s = scale · q kᵀ and terms.
+
+    A query's bits follow from its own position, its sequence and the row: not from the other queries, sequences or
+    pages. Rows of no sequence get zeros and lse -inf; a row without keys zeros, and without a sink lse -inf.
+    """
+
+    op = "attention.batch_paged_extend"
+    descriptor = BatchPagedExtendDescriptor
+    args = BatchPagedExtendArgs
+    reference = staticmethod(reference)
+    value_policy = (
+        "bounds are clamped to [0, total_q] and to the largest bound before them; a length is clamped to "
+        "[0, max_cache_len] and to its sequence's pages, which end before the first that is not in [0, num_pages); "
+        "columns that a tree mask does not have count as hidden"
+    )
+    variants: ClassVar[tuple[Variant, ...]] = extend_rows(table_fields(READ_TABLES), _values)
+    torch = staticmethod(in_torch)
+    benchmarks = _benchmarks((32, 8192, 1), (32, 8192, 8), (32, 8192, 16), (1, 131072, 8), (1, 2048, 1))
+
+    @classmethod
+    def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
+        check_lengths(views)
+
+    @staticmethod
+    def case(draw: Any) -> BatchPagedExtendDescriptor:
+        facts = ragged_case(draw)
+        batch, page = facts["batch_size"], draw.sizes(4, 1, 3, 16, 64, 256)
+        each = -(-facts.pop("total_k") // page)
+        padded = draw.flag()
+        return BatchPagedExtendDescriptor(
+            **facts, num_pages=batch * each + draw.integer(0, 2), page_size=page, max_pages=each if padded else 0,
+            num_indices=0 if padded else batch * each + draw.integer(0, 2),
+            max_cache_len=draw.choice((None, each * page)), softcap=draw.choice((0.0, 0.0, 0.7, 30.0)),
+            max_seqlen_q=draw.choice((None, 5)),
+        )  # fmt: skip
+
+    @classmethod
+    def complete(cls, desc: Any, arrays: dict[str, Any]) -> None:
+        settle_cells(desc, arrays)
+
+    @classmethod
+    def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:
+        infer_batch(shapes, facts, "qo_indptr")
+
+    @classmethod
+    def check_values(cls, desc: Any, arrays: Mapping[str, Any]) -> str | None:
+        found = wrong_bounds(arrays["qo_indptr"], desc.total_q, desc.max_seqlen_q, "qo_indptr")
+        tables = {name: arrays.get(name) for name in READ_TABLES}
+        return found or next(
+            (w for b in range(desc.batch_size) if (w := cells_of(desc, b, **tables, gaps=False)[2])), None
+        )
+
+    @classmethod
+    def flops(cls, desc: BatchPagedExtendDescriptor) -> int:
+        return 2 * desc.num_heads * desc.pairs * (desc.d_k + desc.d_v)
+
+
+_call = functional(BatchPagedExtendPlan, layouts=Layouts(("k_cache", "v_cache"), PAGE_LAYOUTS))
+
+
+@entry(BatchPagedExtendPlan)
+def batch_paged_extend(
+    q: Any, k_cache: Any, v_cache: Any, qo_indptr: Any, tree_mask: Any = None, *, page_table: Any = None,
+    lengths: Any = None, kv_indices: Any = None, kv_indptr: Any = None, kv_last_page_len: Any = None,
+    slopes: Any = None, sinks: Any = None, scale: float | None = None, is_causal: bool = True,
+    causal_alignment: str = "bottom_right", window_left: int | None = None, window_right: int | None = None,
+    softcap: float = 0.0, max_seqlen_q: int | None = None, max_cache_len: int | None = None, layout: str = "hnd",
+    return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+) -> Any:  # fmt: skip
+    """softmax(scale · q kᵀ) v of each sequence's newest queries over its pages; bits do not depend on the company.
+
+    q is [total_q, heads, d]; sequence b has the rows qo_indptr[b] : qo_indptr[b + 1] (one each: decoding), and its last
+    query stands at its last token: the keys and values of the new tokens are in the cache already. Causal by default.
+    tree_mask [total_q, max_seqlen_q], bool: which of its sequence's own queries a query sees (speculation by trees,
+    parents before children); all older tokens are seen. Its columns are max_seqlen_q.
+    layout "hnd": the caches are [pages, kv_heads, page_size, d]; "nhd": [pages, page_size, kv_heads, d], read without a
+    copy. Give page_table [batch, max_pages] and lengths [batch], or FlashInfer's kv_indices, kv_indptr [batch + 1] and
+    kv_last_page_len [batch], all int32 or int64 on the device. slopes (ALiBi), sinks and softcap are as in flash_sdpa.
+    Give max_seqlen_q, the most queries of a sequence, where it is known: it decides how many blocks are launched. With
+    return_lse also log Σ exp, [heads, total_q].
+    """
+    return _call(
+        q, k_cache, v_cache, qo_indptr, tree_mask, slopes, sinks, page_table, lengths, kv_indices, kv_indptr,
+        kv_last_page_len, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left,
+        window_right=window_right, softcap=softcap, max_seqlen_q=max_seqlen_q, max_cache_len=max_cache_len,
+        return_lse=return_lse, out=out, stream=stream, layout=layout, preference=preference,
+    )  # fmt: skip

@@ -1,0 +1,291 @@
+#pragma once
+// extend     what the kernels of batch_paged_extend share: blocks of keys, the rows and keys of a sequence, what a
+//            query sees, partial sums and how two of them are added.
+//
+// Keys are summed in blocks that their positions alone decide: blocks of near_keys keys up to position far_begin, of
+// far_keys from there on. Neighbouring blocks make groups of `fold_blocks`. In a group the sums of blocks are added from
+// the last to the first; then groups are added (extend_merge). What runs where changes none of it: a unit of work is a
+// block or a whole group, as the host says.
+//
+// A sequence has n queries in the rows bound[b] … bound[b + 1] of q. One key head's queries make n * group rows of a
+// tile: row r is query r / group with head r % group of those that share the key head.
+#include "attention/paged.cuh"
+
+namespace baracuda {
+namespace attention {
+
+constexpr int near_blocks = far_begin / near_keys;
+static_assert(near_blocks % fold_blocks == 0 && far_begin % near_keys == 0, "no group has blocks of both sizes");
+
+BARACUDA_D int block_of(int key) {
+  return key < far_begin ? key / near_keys : near_blocks + (key - far_begin) / far_keys;
+}
+BARACUDA_D int block_start(int block) {
+  return block < near_blocks ? block * near_keys : far_begin + (block - near_blocks) * far_keys;
+}
+
+// Bounds as the op takes them: clamped, and never below those before.
+template <class P> BARACUDA_D i64 given_bound(const P& p, i64 i) {
+  const i64 at = i * p.bound_stride;
+  return p.wide_bounds ? static_cast<const i64*>(p.qo_indptr)[at] : static_cast<const i32*>(p.qo_indptr)[at];
+}
+template <class P> BARACUDA_D i64 clamped_bound(const P& p, i64 i) {
+  return max<i64>(0, min<i64>(p.total_q, given_bound(p, i)));
+}
+template <class P> BARACUDA_D i64 settled_bound(const P& p, i64 i) {  // called by a whole warp
+  i64 most = 0;
+#pragma unroll 4
+  for (i64 n = lane_id(); n <= i; n += warp_size) most = max(most, clamped_bound(p, n));
+  return warp_reduce<Max>(most);
+}
+
+// A sequence's queries and keys.
+struct Extended {
+  i64 row;            // of its first query in q
+  int queries, keys;  // its last query stands at its last key, or its first at key 0
+
+  // The keys [low, high) that a query sees, but for those that its tree hides.
+  struct Reach {
+    int low, high;
+  };
+  template <class P> BARACUDA_D int position(const P& p, int query) const {
+    return query + (p.bottom_right ? keys - queries : 0);
+  }
+  template <class P> BARACUDA_D Reach reach(const P& p, int query) const {
+    const i64 at = position(p, query);
+    const i64 low = max<i64>(0, at - p.left), high = min<i64>(keys, at + p.right + 1);
+    return {static_cast<int>(min<i64>(low, keys)), static_cast<int>(max<i64>(high, 0))};
+  }
+  // The first of the keys that the sequence's own queries stand for.
+  BARACUDA_D int own_keys() const { return keys - queries; }
+
+  // Finds them; called by all THREADS of a block, for rows from `from` on and keys from `begin` on: where there are none
+  // the search for missing pages is left out, and there are no queries. A sequence has as many keys as it claims, but no
+  // more than max_keys, nor than its pages before the first missing one. `first`: this block tells what was wrong, and
+  // what was found.
+  template <int THREADS, class P> static BARACUDA_D Extended find(const P& p, i64 b, bool first, u32 from, int begin) {
+    __shared__ i64 missing_of_warp[THREADS / warp_size];
+    const Pages pages(p, b);
+    const i64 claimed = claimed_keys(p, pages, b);
+    const i64 room = max<i64>(0, min(claimed, min<i64>(p.max_keys, pages.count * p.page_size)));
+    const i64 row = settled_bound(p, b), end = max(row, clamped_bound(p, b + 1));
+    if (!first && (begin >= room || from >= static_cast<u64>(end - row) * p.group)) return {row, 0, 0};
+    const i64 slots = (room + p.page_size - 1) / p.page_size;
+    i64 missing = slots;
+#pragma unroll 4
+    for (i64 slot = threadIdx.x; slot < slots; slot += THREADS) {
+      if (pages.page(slot) < 0) missing = min(missing, slot);
+    }
+    missing = warp_reduce<Min>(missing);
+    if (lane_id() == 0) missing_of_warp[threadIdx.x / warp_size] = missing;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < THREADS / warp_size; ++w) missing = min(missing, missing_of_warp[w]);
+    const i64 keys = min(room, missing * p.page_size);
+    if (first && threadIdx.x == 0) {
+      static_cast<i32*>(p.held)[b] = static_cast<i32>(keys);
+      const bool wrong = keys != claimed || given_bound(p, b) != row || given_bound(p, b + 1) != end;
+      if (p.status != nullptr && (wrong || end - row > p.max_queries)) atomicOr(p.status, 1u);
+    }
+    return {row, static_cast<int>(end - row), static_cast<int>(keys)};
+  }
+};
+
+// The work of a block: a unit of keys of one key head for every row_tiles-th tile of a sequence's rows.
+struct Unit {
+  u32 unit, tile, kv;
+  i64 b;
+  template <class P> static BARACUDA_D Unit of(const P& p) {
+    const u32 units = static_cast<u32>(p.units), tiles = static_cast<u32>(p.row_tiles),
+              heads = static_cast<u32>(p.kv_heads);
+    const u32 n = blockIdx.x / units, m = n / tiles;
+    return {blockIdx.x - n * units, n - m * tiles, m % heads, m / heads};
+  }
+  BARACUDA_D bool first() const { return unit == 0 && tile == 0 && kv == 0; }
+  // The keys [begin, end) of the unit.
+  template <class P> BARACUDA_D int begin(const P& p) const { return block_start(static_cast<int>(unit) * p.run); }
+  template <class P> BARACUDA_D int end(const P& p) const { return block_start((static_cast<int>(unit) + 1) * p.run); }
+};
+
+// The sum of a row over some keys: outputs sum_j w_j v_j and sum = sum_j w_j of weights w_j = 2^((s_j - base) c); base is
+// -inf where the row has seen no key.
+template <class A> struct PartialSum {
+  A base, sum;
+  // The same, with a base where NaN scores, which raise none, left a sum.
+  BARACUDA_D PartialSum closed() const { return {sum != A(0) && base == -numeric<A>::infinity() ? A(0) : base, sum}; }
+};
+template <class A> BARACUDA_D A base_or_0(A base) { return base == -numeric<A>::infinity() ? A(0) : base; }
+
+// Adds a later summand to an earlier one, exactly the other where one of them has seen no key.
+template <class A> struct Added {
+  PartialSum<A> both;
+  A of_old, of_next;
+  bool only_old, only_next;
+  BARACUDA_D Added(const PartialSum<A>& old, const PartialSum<A>& next, A c) {
+    only_old = next.base == -numeric<A>::infinity(), only_next = !only_old && old.base == -numeric<A>::infinity();
+    both.base = math::maximum(old.base, next.base);
+    const A base = base_or_0(both.base);
+    of_old = exp2_fast((old.base - base) * c), of_next = exp2_fast((next.base - base) * c);
+    both.sum = add(old.sum, next.sum);
+  }
+  BARACUDA_D A add(A old, A next) const {
+    return only_old ? old : only_next ? next : math::fma(next, of_next, old * of_old);
+  }
+};
+
+// What a score q k is before it is weighed: itself, or with terms it times scale, capped, less ALiBi's slope times the
+// distance of query and key.
+template <class A, class P> BARACUDA_D A with_terms(const P& p, A x, A slope, int position, int key) {
+  x *= static_cast<A>(p.scale);
+  if (p.softcap > 0) x = static_cast<A>(p.softcap) * math::tanh(x * static_cast<A>(1 / p.softcap));
+  return math::fma(-slope, math::abs(static_cast<A>(position - key)), x);
+}
+template <class A, class P> BARACUDA_D A slope_of(const P& p, i64 b, u32 h) {
+  if (p.slopes == nullptr) return A(0);
+  return static_cast<const A*>(p.slopes)[b * p.slope_stride[0] + h * p.slope_stride[1]];
+}
+
+// The row of the tree of a query: which of its sequence's own queries it sees.
+struct TreeRow {
+  const u8* at = nullptr;  // null: all of them
+  i64 step = 0;
+  int own = 0, columns = 0;  // key of the first of them; columns of the mask
+  TreeRow() = default;
+  template <class P>
+  BARACUDA_D TreeRow(const P& p, const Extended& sequence, int query)
+      : at(p.tree_mask == nullptr ? nullptr
+                                  : static_cast<const u8*>(p.tree_mask) + (sequence.row + query) * p.tree_stride[0]),
+        step(p.tree_stride[1]), own(sequence.own_keys()), columns(static_cast<int>(p.tree_columns)) {}
+  BARACUDA_D bool hides(int key) const {
+    if (at == nullptr || key < own) return false;
+    return key - own >= columns || at[(key - own) * step] == 0;
+  }
+};
+
+}  // namespace attention
+
+// Adds the sums of a row's blocks, and divides. A block of four warps for each row; a group of blocks belongs to warp
+// group % 4, which adds its groups from the last to the first, each lane in four columns at a time; then the warps are
+// added in order. A sink takes part in the sum like a key without a value.
+template <class T, class P> BARACUDA_D void extend_merge(const P& p) {
+  using namespace attention;
+  using A = acc_t<T>;
+  constexpr int WARPS = 4;
+  const A none = -numeric<A>::infinity();
+  BARACUDA_DYNAMIC_SMEM(PartialSum<A>, sums);  // of the row's groups, the last one first
+  __shared__ A part[WARPS][4 * warp_size];
+  const u32 heads = static_cast<u32>(p.num_heads), t = blockIdx.x / heads, h = blockIdx.x - t * heads;
+  const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
+  T* const y = static_cast<T*>(p.y) + t * p.y_stride[0] + h * p.y_stride[1];
+  const A c = static_cast<A>(p.unit_log2);
+
+  // The sequence of row t: the one before the first bound above t.
+  i64 above = p.batch + 1;
+#pragma unroll 4
+  for (i64 n = lane; n <= p.batch; n += warp_size) {
+    if (clamped_bound(p, n) > t) above = min(above, n);
+  }
+  above = warp_reduce<Min>(above);
+  Extended::Reach seen{0, 0};
+  A sink = none;
+  if (above >= 1 && above <= p.batch) {
+    const i64 first = settled_bound(p, above - 1), end = clamped_bound(p, above);
+    const Extended sequence{first, static_cast<int>(end - first), static_cast<const i32*>(p.held)[above - 1]};
+    seen = sequence.reach(p, static_cast<int>(t - first));
+    if (p.sinks != nullptr) sink = static_cast<const A*>(p.sinks)[h * p.sink_stride];
+  }
+  const bool some = seen.low < seen.high;
+  const int low = some ? block_of(seen.low) : 0, high = some ? block_of(seen.high - 1) : -1;
+  const int first_group = low / fold_blocks, last_group = some ? high / fold_blocks : -1;
+  const int groups = last_group - first_group + (some ? 1 : 0);
+
+  // A row's sums stand by units: blocks, or groups.
+  const bool single = p.run == 1;
+  const i64 row = static_cast<i64>(blockIdx.x) * p.units;
+  const int pitch = round_up(p.d_v, 4);
+  const auto* const stats = static_cast<const PartialSum<A>*>(p.stats) + row;
+  const A* const outputs = static_cast<const A*>(p.parts) + row * pitch;
+  const auto last_of = [&](int group) { return min(high, (group + 1) * fold_blocks - 1); };
+  const auto first_of = [&](int group) { return max(low, group * fold_blocks); };
+
+  for (int n = threadIdx.x; n < groups; n += WARPS * warp_size) {
+    const int group = last_group - n;
+    PartialSum<A> sum = stats[single ? last_of(group) : group];
+    if (single) {
+      for (int block = last_of(group) - 1; block >= first_of(group); --block) sum = Added<A>(sum, stats[block], c).both;
+    }
+    sums[n] = sum;
+  }
+  __syncthreads();
+  A base = sink;
+  for (int n = 0; n < groups; ++n) base = math::maximum(base, sums[n].base);
+  const A from = base_or_0(base);
+  const auto weight_of = [&](int n) { return exp2_fast((sums[n].base - from) * c); };
+  A total = sink == none ? A(0) : exp2_fast((sink - from) * c);
+#pragma unroll
+  for (int w = 0; w < WARPS; ++w) {
+    A of_warp = A(0);
+    for (int n = 0; n < groups; ++n) {
+      if ((last_group - n) % WARPS == w) of_warp = math::fma(weight_of(n), sums[n].sum, of_warp);
+    }
+    total += of_warp;
+  }
+  const A factor = total == A(0) ? A(0) : A(1) / total;
+
+#pragma unroll 1
+  for (int column = 0; column < p.d_v; column += 4 * warp_size) {
+    const int at = column + 4 * lane;
+    A acc[4] = {};
+    if (at < p.d_v) {
+#pragma unroll 2
+      for (int n = 0; n < groups; ++n) {
+        const int group = last_group - n;
+        if (group % WARPS != warp) continue;
+        A x[4];
+        if (!single) {
+          store(x, load<4>(outputs + group * pitch + at));
+        } else {
+          Vec<A, 4> of_block[fold_blocks];
+          PartialSum<A> sum[fold_blocks];
+#pragma unroll
+          for (int i = 0; i < fold_blocks; ++i) {
+            const int block = last_of(group) - i;
+            if (block < first_of(group)) continue;
+            of_block[i] = load<4>(outputs + block * pitch + at), sum[i] = stats[block];
+          }
+          PartialSum<A> both = sum[0];
+#pragma unroll
+          for (int k = 0; k < 4; ++k) x[k] = of_block[0][k];
+#pragma unroll
+          for (int i = 1; i < fold_blocks; ++i) {
+            if (last_of(group) - i < first_of(group)) continue;
+            const Added<A> added(both, sum[i], c);
+#pragma unroll
+            for (int k = 0; k < 4; ++k) x[k] = added.add(x[k], of_block[i][k]);
+            both = added.both;
+          }
+        }
+        const A weight = weight_of(n);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) acc[k] = sums[n].base == none ? acc[k] : math::fma(weight, x[k], acc[k]);
+      }
+    }
+    if (column > 0) __syncthreads();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) part[warp][4 * lane + k] = acc[k];
+    __syncthreads();
+    const int mine = column + static_cast<int>(threadIdx.x);
+    if (mine < p.d_v) {
+      A all = part[0][threadIdx.x];
+#pragma unroll
+      for (int w = 1; w < WARPS; ++w) all += part[w][threadIdx.x];
+      y[mine] = from_acc<T>(all * factor);
+    }
+  }
+  if (p.lse != nullptr && threadIdx.x == 0) {
+    const A lse = math::fma(base, static_cast<A>(p.natural), math::log(total));
+    static_cast<A*>(p.lse)[h * p.total_q + t] = total == A(0) ? none : lse;
+  }
+}
+
+}  // namespace baracuda
