@@ -62,11 +62,11 @@ class Tiling:
 
 # By warpgroups. Two blocks of one warpgroup share a multiprocessor up to head_dim 128, where sums take its registers.
 WGMMA = {
-    1: {64: Tiling(blocks=3), 128: Tiling(blocks=2), 192: Tiling(), 256: Tiling()},
+    1: {64: Tiling(blocks=2), 128: Tiling(blocks=2), 192: Tiling(), 256: Tiling()},
     2: {64: Tiling(), 128: Tiling(), 192: Tiling(), 256: Tiling(slots=4)},
 }
 # 99 KB at most, which every device has.
-MMA = {1: {64: Tiling(slots=4, blocks=2), 128: Tiling(slots=4), 192: Tiling(32, 4), 256: Tiling(32, 4)}}
+MMA = {1: {64: Tiling(slots=4, blocks=2), 128: Tiling(slots=4, blocks=2), 192: Tiling(32, 4), 256: Tiling(32, 4)}}
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ class Extend:
     def tensor_core_row(self, name: str, design: ArchSku, tilings: Mapping[int, Mapping[int, Tiling]]) -> Variant:
         """A row with tensor cores, for up to max(tilings) · 64 rows a block."""
         warpgroups = "true" if design is ArchSku.SM90A else "false"
+        producers = int(design is ArchSku.SM90A)
         kernels = []
         for groups, by_dim in tilings.items():
             for d, t in by_dim.items():
@@ -136,7 +137,7 @@ class Extend:
                     call = f"batch_paged_extend<{{T}}, {d}, {groups}, {t.keys}, {t.slots}, "
                     call += f"{'{WIDE}' if axes else 'true'}, {str(terms).lower()}, {warpgroups}>"
                     kernel = f"{name}_{d}{'_two' if groups == 2 else ''}{'_terms' if terms else ''}"
-                    facts: dict[str, Any] = {"threads": 128 * groups, "min_blocks": t.blocks}
+                    facts: dict[str, Any] = {"threads": 128 * (groups + producers), "min_blocks": t.blocks}
                     kernels.append(Kernel(kernel, call, self.split, axes, **facts))
 
         def geometry(p: Problem) -> Geometry | str:
@@ -151,7 +152,7 @@ class Extend:
             work *= desc.num_kv_heads * desc.batch_size
             run = run_of(work, t.blocks * p.device.sms) if d <= 128 else 1
             kernel = f"{name}_{d}{'_two' if groups == 2 else ''}{'_terms' if has_terms(p) else ''}"
-            return self.geometry(p, kernel, axes, rows, run, (128 * groups, t.smem(d, rows)))
+            return self.geometry(p, kernel, axes, rows, run, (128 * (groups + producers), t.smem(d, rows)))
 
         return Variant(
             name,

@@ -4,13 +4,17 @@
 // A block takes a unit of keys (extend.cuh) of one key head, for ROWS rows: pairs of a query and one of the heads that
 // share the key head. So a few queries read the cache once, and as many rows as a warpgroup multiplies cost no more
 // than one. Keys and values stream through a ring of SLOTS tiles of KEYS rows, filled by cp.async: keys and values of a
-// tile take two slots, one behind the other. A warp has 16 rows, as in flash.cuh; products are wgmma's or mma.sync's.
+// tile take two slots, one behind the other. A warp has 16 rows, as in flash.cuh.
+//
+// With wgmma a warpgroup of producers copies for the consumers: wgmma reads shared memory by another proxy, and the fence
+// between the two waits for all copies of its thread. With mma.sync all threads copy and multiply.
 //
 // Order of sums. Tiles of a block of keys are taken from the last to the first; then the block's sum is added to those of
 // the blocks after it in the unit. Weights are powers of differences of scores, so no score is too large. Nothing of it
 // depends on which other rows a block has, so a row's bits follow from its position alone.
 #include "attention/paged/extend.cuh"
 #include "attention/flash_wgmma.cuh"
+#include <baracuda/pipeline.cuh>
 
 namespace baracuda {
 namespace attention {
@@ -49,7 +53,8 @@ template <class T, int D, int ROWS, int KEYS, bool WGMMA> struct UnitProducts {
   GroupProducts<T, D, ROWS, KEYS> group;
 
   BARACUDA_D UnitProducts(const T* queries, const T* ring, int row0)
-      : queries(queries), ring(ring), row0(row0), group(queries, ring, ring, WGMMA ? warpgroup() : 0) {}
+      : queries(queries), ring(ring), row0(row0),
+        group(queries, ring, ring, WGMMA ? __shfl_sync(all_lanes, row0 / 64, 0) : 0) {}
 
   BARACUDA_D void scores(float (&s)[KEYS / 8][4], u32 slot) const {
     if constexpr (WGMMA) {
@@ -127,105 +132,188 @@ struct LaneRows {
   }
 };
 
-// The walk of a block over its unit, for one tile of rows.
-template <class T, int D, int GROUPS, int KEYS, int SLOTS, bool WIDE, bool TERMS, bool WGMMA, class P> struct UnitWalk {
-  static constexpr int THREADS = GROUPS * 128, ROWS = GROUPS * 64, TILE = KEYS * D;
-  // Sums of earlier blocks stay in registers; past head_dim 128 a unit is one block.
+// The shape of a block.
+template <class T, int DIM, int GROUPS, int TILE_KEYS, int RING, bool IS_WIDE, bool HAS_TERMS, bool WARPGROUPS>
+struct UnitShape {
+  using Element = T;
+  static constexpr int D = DIM, KEYS = TILE_KEYS, SLOTS = RING, TILE = KEYS * D, ROWS = GROUPS * 64;
+  static constexpr bool WIDE = IS_WIDE, TERMS = HAS_TERMS, WGMMA = WARPGROUPS;
+  static constexpr int CONSUMERS = GROUPS * 128, PRODUCERS = WGMMA ? 128 : 0, THREADS = CONSUMERS + PRODUCERS;
+  static constexpr int COPIERS = WGMMA ? PRODUCERS : CONSUMERS;
+  // Sums of earlier blocks have registers, or local memory; past head_dim 128 a unit is one block.
   static constexpr bool ADDS = D <= 128;
+  // Registers of producers and consumers, where those of the launch are too few: with two blocks a multiprocessor, or two
+  // groups.
+  static constexpr bool TRADES = WGMMA && (GROUPS == 2 || D <= 128);
+  static constexpr int PRODUCER_REGISTERS = GROUPS == 2 ? 72 : 40, CONSUMER_REGISTERS = 216;
+};
+enum UnitBarrier { all_threads, of_copiers, of_consumers };
+
+// What a block does of a unit: one tile of rows, and the keys [begin, end).
+struct UnitTile {
+  u32 row;  // the tile's first
+  int count, begin, end;
+  template <int KEYS> BARACUDA_D int first() const { return begin / KEYS * KEYS; }
+  template <int KEYS> BARACUDA_D int start() const { return (end - 1) / KEYS * KEYS; }
+};
+
+// The copies of a block, in the order in which they are read.
+template <class Shape, class P> struct UnitCopies {
+  using T = typename Shape::Element;
+  static constexpr int KEYS = Shape::KEYS, D = Shape::D;
   using Source = PagedKeys<P, KEYS>;
+  using Panels = decltype(tile::panels_up<KEYS, D, Shape::COPIERS, Shape::WIDE>(
+      static_cast<Source*>(nullptr)->template keys<T>(), 0));
+
+  const P& p;
+  const int keys, first;
+  Source& source;
+  Panels next_keys, next_values;
+  int k0;  // of the next tile
+
+  BARACUDA_D UnitCopies(const P& p, const Extended& sequence, const UnitTile& of, Source& source)
+      : p(p), keys(sequence.keys), first(of.template first<KEYS>()), source(source),
+        next_keys(source.template keys<T>().from(of.template start<KEYS>()), p.d_k),
+        next_values(source.template values<T>().from(of.template start<KEYS>()), p.d_v), k0(of.template start<KEYS>()) {
+    source.template begin<-KEYS>(k0, meet);
+  }
+  static BARACUDA_D void meet() { sync_threads<Shape::COPIERS>(of_copiers); }
+
+  BARACUDA_D void copy_keys(T* to) { next_keys.copy(to, keys - k0); }
+  BARACUDA_D void copy_values(T* to) { next_values.copy(to, keys - k0); }
+  BARACUDA_D void next() { k0 -= KEYS; }
+  BARACUDA_D bool more() const { return k0 >= first; }
+};
+
+template <class Shape, class P>
+BARACUDA_D void copy_queries(const P& p, const Extended& sequence, const Unit& unit, const UnitTile& of,
+                             typename Shape::Element* to) {
+  using T = typename Shape::Element;
+  const T* const first =
+      static_cast<const T*>(p.q) + sequence.row * p.stride[0][2] + unit.kv * p.group * p.stride[0][1];
+  tile::copy_panels<Shape::ROWS, Shape::D, Shape::COPIERS>(to, UnitQueries<T, P>{p, first, of.row}, of.count, p.d_k,
+                                                           Shape::WIDE);
+}
+
+// The ring where all threads copy. Slots are awaited in turn: keys, then values, of tile after tile.
+template <class Shape, class P> struct CopiedRing {
+  using T = typename Shape::Element;
+  static constexpr int SLOTS = Shape::SLOTS;
+  UnitCopies<Shape, P>& copies;
+  T* const ring;
+  Stage<SLOTS> filled, taken;
+  static_assert(SLOTS == 4, "tiles are looked up as far ahead as they are copied");
+
+  BARACUDA_D CopiedRing(UnitCopies<Shape, P>& copies, T* ring) : copies(copies), ring(ring) {
+    fill();
+    fill();
+    copies.source.template step<-Shape::KEYS>(copies.k0 + Shape::KEYS);
+    fill();
+  }
+  BARACUDA_D void fill() {
+    T* const to = ring + filled.index() * Shape::TILE;
+    if (copies.more()) {
+      if (filled.count % 2 == 0) {
+        copies.copy_keys(to);
+      } else {
+        copies.copy_values(to);
+        copies.next();
+      }
+    }
+    cp_async_commit();
+    filled.advance();
+  }
+  // Returns a slot that has arrived, when all have read the one that is filled next.
+  BARACUDA_D u32 await(int k0) {
+    cp_async_wait<SLOTS - 2>();
+    __syncthreads();
+    const bool keys = taken.count % 2 == 0;
+    fill();
+    if (keys) copies.source.template step<-Shape::KEYS>(k0 - Shape::KEYS);
+    const u32 slot = taken.index();
+    taken.advance();
+    return slot;
+  }
+  BARACUDA_D void release(u32) const {}
+};
+
+// The barriers of the ring that producers fill, and of the queries.
+template <class Shape> struct UnitBarriers {
+  Barrier full[Shape::SLOTS], empty[Shape::SLOTS], queries_full, queries_empty;
+  BARACUDA_D void init() {
+    constexpr u32 warps = Shape::CONSUMERS / warp_size;
+    for (int n = 0; n < Shape::SLOTS; ++n) full[n].init(Shape::PRODUCERS), empty[n].init(warps);
+    queries_full.init(Shape::PRODUCERS), queries_empty.init(warps);
+  }
+};
+template <class Shape> struct FilledRing {
+  UnitBarriers<Shape>& barriers;
+  Stage<Shape::SLOTS>& taken;
+  BARACUDA_D u32 await(int) {
+    barriers.full[taken.index()].wait(taken.full_parity());
+    wgmma_publish();
+    const u32 slot = taken.index();
+    taken.advance();
+    return slot;
+  }
+  BARACUDA_D void release(u32 slot) const { barriers.empty[slot].arrive_as_warp(); }
+};
+
+// What a warp of the consumers does: its 16 rows over the keys of a unit.
+template <class Shape, class P> struct UnitWalk {
+  using T = typename Shape::Element;
+  static constexpr int D = Shape::D, KEYS = Shape::KEYS, CONSUMERS = Shape::CONSUMERS;
+  static constexpr bool TERMS = Shape::TERMS, ADDS = Shape::ADDS;
   using Registers = Rows<T, D, 1, KEYS>;
-  static_assert(SLOTS == 4 || SLOTS == 5, "tiles are looked up as far ahead as they are copied");
 
   const P& p;
   const Extended& sequence;
   const Unit& unit;
+  const UnitTile& of;
   T *const queries, *const ring;
-  const u32 tile_row;  // the tile's first row
-  const int count;     // rows that exist
-  const int begin, end;
   const int row0;  // the warp's first row of the tile
-  const UnitProducts<T, D, ROWS, KEYS, WGMMA> products;
+  const UnitProducts<T, D, Shape::ROWS, KEYS, Shape::WGMMA> products;
 
-  // The next slot has arrived, and all have read the one that is filled next.
-  BARACUDA_D static void arrive() {
-    cp_async_wait<SLOTS - 2>();
-    if constexpr (WGMMA) wgmma_publish();
-    __syncthreads();
+  BARACUDA_D static int consumer() { return static_cast<int>(threadIdx.x) - Shape::PRODUCERS; }
+  BARACUDA_D static void meet() { sync_threads<CONSUMERS>(of_consumers); }
+
+  BARACUDA_D void negate_queries() const {
+    if (p.sign == 1.0) return;
+    const float sign = static_cast<float>(p.sign);
+#pragma unroll 1
+    for (int n = consumer(); n < Shape::ROWS * D; n += CONSUMERS) queries[n] = from_acc<T>(to_acc(queries[n]) * sign);
+    if constexpr (Shape::WGMMA) wgmma_publish();
+    meet();
   }
 
-  BARACUDA_D void load_queries() const {
-    const T* const first =
-        static_cast<const T*>(p.q) + sequence.row * p.stride[0][2] + unit.kv * p.group * p.stride[0][1];
-    tile::copy_panels<ROWS, D, THREADS>(queries, UnitQueries<T, P>{p, first, tile_row}, count, p.d_k, WIDE);
-    if (p.sign != 1.0) {
-      cp_async_commit();
-      cp_async_wait<0>();
-      __syncthreads();
-      const float sign = static_cast<float>(p.sign);
-      for (int n = threadIdx.x; n < ROWS * D; n += THREADS) queries[n] = from_acc<T>(to_acc(queries[n]) * sign);
-    }
-  }
-
-  BARACUDA_D void walk() const {
-    Work work{};
-    work.b = static_cast<u32>(unit.b), work.kv = unit.kv, work.key_len = sequence.keys;
-    Source source(p, work);
-    const int start = (end - 1) / KEYS * KEYS, first = begin / KEYS * KEYS;
-    auto next_keys = tile::panels_up<KEYS, D, THREADS, WIDE>(source.template keys<T>().from(start), p.d_k);
-    auto next_values = tile::panels_up<KEYS, D, THREADS, WIDE>(source.template values<T>().from(start), p.d_v);
-    // Copies the next slot: keys, then values, of tile after tile.
-    int ahead = start;
-    u32 fill = 0;
-    bool values = false;
-    const auto copy = [&] {
-      if (ahead >= first) {
-        T* const to = ring + fill * TILE;
-        if (values) next_values.copy(to, sequence.keys - ahead);
-        else next_keys.copy(to, sequence.keys - ahead);
-      }
-      cp_async_commit();
-      if (values) ahead -= KEYS;
-      values = !values;
-      fill = fill + 1 == SLOTS ? 0 : fill + 1;
-    };
-
-    source.template begin<-KEYS>(start, [] { __syncthreads(); });
-    load_queries();
-    copy();
-    copy();
-    source.template step<-KEYS>(start);
-    copy();
-    if (SLOTS == 5) copy();
-
+  template <class Ring> BARACUDA_D void walk(Ring& slots) const {
+    const int first = of.template first<KEYS>();
     [[maybe_unused]] float slope[2];
     [[maybe_unused]] int position[2];
+    const u32 group = static_cast<u32>(p.group);
     if constexpr (TERMS) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const u32 r = min(row0 + 8 * half + lane_id() / 4, count - 1), at = tile_row + r;
-        slope[half] = slope_of<float>(p, unit.b, unit.kv * static_cast<u32>(p.group) + at % static_cast<u32>(p.group));
-        position[half] = sequence.position(p, static_cast<int>(at / static_cast<u32>(p.group)));
+        const u32 at = of.row + min(row0 + 8 * half + lane_id() / 4, of.count - 1);
+        slope[half] = slope_of<float>(p, unit.b, unit.kv * group + at % group);
+        position[half] = sequence.position(p, static_cast<int>(at / group));
       }
     }
     // All rows see the keys from whole_begin to whole_end.
-    const u32 group = static_cast<u32>(p.group);
-    const int whole_begin = sequence.reach(p, static_cast<int>((tile_row + count - 1) / group)).low;
-    int whole_end = sequence.reach(p, static_cast<int>(tile_row / group)).high;
+    const int whole_begin = sequence.reach(p, static_cast<int>((of.row + of.count - 1) / group)).low;
+    int whole_end = sequence.reach(p, static_cast<int>(of.row / group)).high;
     if (p.tree_mask != nullptr) whole_end = min(whole_end, sequence.own_keys());
 
     Registers rows;
     float total[ADDS ? D / 8 : 1][4];
     PartialSum<float> sums[2];
-    u32 slot = 0;
     bool fresh = true;  // no block is summed yet
-    const float scale_log2 = p.unit_log2;
+    const float scale_log2 = static_cast<float>(p.unit_log2);
 #pragma unroll 1
-    for (int k0 = start; k0 >= first; k0 -= KEYS) {
-      arrive();
-      copy();
-      source.template step<-KEYS>(k0 - KEYS);
-      products.scores(rows.scores[0], slot);
-      slot = slot + 1 == SLOTS ? 0 : slot + 1;
+    for (int k0 = of.template start<KEYS>(); k0 >= first; k0 -= KEYS) {
+      const u32 of_keys = slots.await(k0);
+      products.scores(rows.scores[0], of_keys);
+      slots.release(of_keys);
 
       const int own = k0 + Registers::own_key();
       if constexpr (TERMS) {
@@ -233,7 +321,7 @@ template <class T, int D, int GROUPS, int KEYS, int SLOTS, bool WIDE, bool TERMS
       }
       const bool cuts = k0 < whole_begin || k0 + KEYS > whole_end;
       if (cuts) {
-        const LaneRows lanes(p, sequence, tile_row + row0, count - row0);
+        const LaneRows lanes(p, sequence, of.row + row0, of.count - row0);
         rows.each([&](float& x, int r, int c) {
           if (!lanes.sees(r / 8, own + c)) x = -numeric<float>::infinity();
         });
@@ -242,34 +330,37 @@ template <class T, int D, int GROUPS, int KEYS, int SLOTS, bool WIDE, bool TERMS
       rows.rescale();
       rows.pack();
 
-      arrive();
-      copy();
-      if (cuts) leave_out_nonfinite(rows, k0, slot);
-      products.outputs(rows.acc[0], rows.weights[0], slot);
-      slot = slot + 1 == SLOTS ? 0 : slot + 1;
+      const u32 of_values = slots.await(k0);
+      if (cuts) leave_out_nonfinite(rows, k0, ring + of_values * Shape::TILE);
+      products.outputs(rows.acc[0], rows.weights[0], of_values);
+      slots.release(of_values);
       if (k0 == first || k0 == block_start(block_of(k0))) {
-        const bool unsummed = fresh;
+        end_block(rows, total, sums, fresh, scale_log2);
         fresh = false;
-        end_block(rows, total, sums, unsummed, scale_log2);
       }
     }
     if constexpr (ADDS) store(total, sums);
     else store(rows.acc[0], sums);
-    cp_async_wait<0>();
-    __syncthreads();
   }
 
   // 0 times infinity is NaN, but a value that a row does not see adds nothing.
-  BARACUDA_D void leave_out_nonfinite(Registers& rows, int k0, u32 slot) const {
-    T* const values = ring + slot * TILE;
-    if (!has_nonfinite<TILE / 2, THREADS>(values)) return;
-    const LaneRows lanes(p, sequence, tile_row + row0, count - row0);
+  BARACUDA_D void leave_out_nonfinite(Registers& rows, int k0, T* values) const {
+    u32 found = 0;
+    const u32* const words = reinterpret_cast<const u32*>(values);
+#pragma unroll 4
+    for (int n = lane_id(); n < Shape::TILE / 2; n += warp_size) found |= nonfinite_signs<T>(words[n]);
+    if (!__any_sync(all_lanes, found != 0)) return;  // the same for all consumers
+    const LaneRows lanes(p, sequence, of.row + row0, of.count - row0);
     rows.template add_nonfinite<tile::Panels<KEYS>>(values, sequence.keys - k0,
                                                     [&](int row, int key) { return lanes.sees(row / 8, k0 + key); });
-    __syncthreads();
-    clear_nonfinite<TILE / 2, THREADS>(values);
-    if constexpr (WGMMA) wgmma_publish();
-    __syncthreads();
+    meet();
+#pragma unroll 1
+    for (int n = consumer(); n < Shape::TILE / 2; n += CONSUMERS) {
+      u32& pair = reinterpret_cast<u32*>(values)[n];
+      pair &= ~((nonfinite_signs<T>(pair) >> 15) * 0xffffu);
+    }
+    if constexpr (Shape::WGMMA) wgmma_publish();
+    meet();
   }
 
   // Closes a block's sum and adds it to those of the blocks after it, if there are any.
@@ -310,8 +401,8 @@ template <class T, int D, int GROUPS, int KEYS, int SLOTS, bool WIDE, bool TERMS
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = row0 + 8 * half + lane_id() / 4;
-      if (r >= count) continue;
-      const u32 at = tile_row + r, query = at / group, head = unit.kv * group + (at - query * group);
+      if (r >= of.count) continue;
+      const u32 at = of.row + r, query = at / group, head = unit.kv * group + (at - query * group);
       const i64 row = ((sequence.row + query) * p.num_heads + head) * p.units + unit.unit;
       float* const out = static_cast<float*>(p.parts) + row * pitch + column;
 #pragma unroll
@@ -328,22 +419,92 @@ template <class T, int D, int GROUPS, int KEYS, int SLOTS, bool WIDE, bool TERMS
 template <class T, int D, int GROUPS, int KEYS, int SLOTS, bool WIDE, bool TERMS, bool WGMMA, class P>
 BARACUDA_D void batch_paged_extend(const P& p) {
   using namespace attention;
-  using Walk = UnitWalk<T, D, GROUPS, KEYS, SLOTS, WIDE, TERMS, WGMMA, P>;
-  constexpr int THREADS = Walk::THREADS, ROWS = Walk::ROWS;
+  using Shape = UnitShape<T, D, GROUPS, KEYS, SLOTS, WIDE, TERMS, WGMMA>;
+  constexpr int ROWS = Shape::ROWS;
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels
   T* const ring = queries + ROWS * D;
   const Unit unit = Unit::of(p);
-  const Extended sequence = Extended::find<THREADS>(p, unit.b, unit.first(), unit.tile * ROWS, unit.begin(p));
-  const int row0 = static_cast<int>(threadIdx.x) / warp_size * 16;
+  const Extended sequence = Extended::find<Shape::THREADS>(p, unit.b, unit.first(), unit.tile * ROWS, unit.begin(p));
   const u32 group = static_cast<u32>(p.group), rows = static_cast<u32>(sequence.queries) * group;
+  // Calls f for each of the block's tiles of rows of which some row sees keys of the unit.
+  const auto for_tiles = [&](const auto& f) {
 #pragma unroll 1
-  for (u32 tile_row = unit.tile * ROWS; tile_row < rows; tile_row += static_cast<u32>(p.row_tiles) * ROWS) {
-    const int count = static_cast<int>(min<u32>(ROWS, rows - tile_row));
-    const int begin = max(unit.begin(p), sequence.reach(p, static_cast<int>(tile_row / group)).low);
-    const int end = min(unit.end(p), sequence.reach(p, static_cast<int>((tile_row + count - 1) / group)).high);
-    if (begin >= end) continue;
-    Walk{p, sequence, unit, queries, ring, tile_row, count, begin, end, row0, {queries, ring, row0}}.walk();
+    for (u32 row = unit.tile * ROWS; row < rows; row += static_cast<u32>(p.row_tiles) * ROWS) {
+      const int count = static_cast<int>(min<u32>(ROWS, rows - row));
+      const int begin = max(unit.begin(p), sequence.reach(p, static_cast<int>(row / group)).low);
+      const int end = min(unit.end(p), sequence.reach(p, static_cast<int>((row + count - 1) / group)).high);
+      if (begin < end) f(UnitTile{row, count, begin, end});
+    }
+  };
+  const auto walk_of = [&](const UnitTile& tile) {
+    const int row0 = UnitWalk<Shape, P>::consumer() / warp_size * 16;
+    return UnitWalk<Shape, P>{p, sequence, unit, tile, queries, ring, row0, {queries, ring, row0}};
+  };
+  Work work{};  // what finds pages reads of it
+  work.b = static_cast<u32>(unit.b), work.kv = unit.kv, work.key_len = sequence.keys;
+
+  if constexpr (!WGMMA) {
+    typename UnitCopies<Shape, P>::Source source(p, work);
+    for_tiles([&](const UnitTile& tile) {
+      copy_queries<Shape>(p, sequence, unit, tile, queries);
+      const auto walk = walk_of(tile);
+      if (p.sign != 1.0) {
+        cp_async_commit();
+        cp_async_wait<0>();
+        __syncthreads();
+        walk.negate_queries();
+      }
+      UnitCopies<Shape, P> copies(p, sequence, tile, source);
+      CopiedRing<Shape, P> slots(copies, ring);
+      walk.walk(slots);
+      cp_async_wait<0>();
+      __syncthreads();
+    });
+  } else {
+    __shared__ UnitBarriers<Shape> barriers;
+    if (threadIdx.x == 0) barriers.init();
+    __syncthreads();
+    Stage<1> tiles;
+    Stage<SLOTS> slot;
+    if (warpgroup() == 0) {
+      if constexpr (Shape::TRADES) release_registers<Shape::PRODUCER_REGISTERS>();
+      typename UnitCopies<Shape, P>::Source source(p, work);
+      const auto fill = [&](const auto& copy) {
+        barriers.empty[slot.index()].wait(slot.empty_parity());
+        copy(ring + slot.index() * Shape::TILE);
+        barriers.full[slot.index()].arrive_when_copied(WIDE);
+        slot.advance();
+      };
+      for_tiles([&](const UnitTile& tile) {
+        barriers.queries_empty.wait(tiles.empty_parity());
+        copy_queries<Shape>(p, sequence, unit, tile, queries);
+        barriers.queries_full.arrive_when_copied(WIDE);
+        tiles.advance();
+        UnitCopies<Shape, P> copies(p, sequence, tile, source);
+#pragma unroll 1
+        for (; copies.more(); copies.next()) {
+          fill([&](T* to) { copies.copy_keys(to); });
+          fill([&](T* to) { copies.copy_values(to); });
+          source.template step<-KEYS>(copies.k0);
+          copies.meet();
+        }
+      });
+      cp_async_commit();
+      cp_async_wait<0>();
+    } else {
+      if constexpr (Shape::TRADES) acquire_registers<Shape::CONSUMER_REGISTERS>();
+      FilledRing<Shape> slots{barriers, slot};
+      for_tiles([&](const UnitTile& tile) {
+        barriers.queries_full.wait(tiles.full_parity());
+        wgmma_publish();
+        tiles.advance();
+        const auto walk = walk_of(tile);
+        walk.negate_queries();
+        walk.walk(slots);
+        barriers.queries_empty.arrive_as_warp();
+      });
+    }
   }
 }
 
