@@ -20,7 +20,7 @@ from .dense.forward import (
 from .packed import packed_strides
 from .score_terms import WINDOW, window
 
-NEAR, FAR, FAR_BEGIN, FOLD = 512, 2048, 32768, 4  # keys of a block, and from which position on; blocks of a group
+NEAR, FAR, FAR_BEGIN, FOLD = 256, 1024, 32768, 8  # keys of a block, and from which position on; blocks of a group
 MERGE_THREADS = 128
 MERGE_BYTES = 96 << 10
 SIMT_ROWS = 4
@@ -60,10 +60,10 @@ class Tiling:
         return 1024 + 2 * d * (rows + self.slots * self.keys)
 
 
-# By warpgroups. Two blocks of one warpgroup share a multiprocessor up to head_dim 128, where sums take its registers.
+# By warpgroups that multiply.
 WGMMA = {
-    1: {64: Tiling(blocks=2), 128: Tiling(blocks=2), 192: Tiling(), 256: Tiling()},
-    2: {64: Tiling(), 128: Tiling(), 192: Tiling(), 256: Tiling(slots=4)},
+    1: {64: Tiling(slots=10), 128: Tiling(slots=9), 192: Tiling(slots=6), 256: Tiling()},
+    2: {64: Tiling(slots=10), 128: Tiling(slots=9), 192: Tiling(), 256: Tiling(slots=4)},
 }
 # 99 KB at most, which every device has.
 MMA = {1: {64: Tiling(slots=4, blocks=2), 128: Tiling(slots=4, blocks=2), 192: Tiling(32, 4), 256: Tiling(32, 4)}}

@@ -142,10 +142,9 @@ struct UnitShape {
   static constexpr int COPIERS = WGMMA ? PRODUCERS : CONSUMERS;
   // Sums of earlier blocks have registers, or local memory; past head_dim 128 a unit is one block.
   static constexpr bool ADDS = D <= 128;
-  // Registers of producers and consumers, where those of the launch are too few: with two blocks a multiprocessor, or two
-  // groups.
-  static constexpr bool TRADES = WGMMA && (GROUPS == 2 || D <= 128);
-  static constexpr int PRODUCER_REGISTERS = GROUPS == 2 ? 72 : 40, CONSUMER_REGISTERS = 216;
+  // Registers of producers and consumers, where those of the launch are too few for two groups.
+  static constexpr bool TRADES = WGMMA && GROUPS == 2;
+  static constexpr int PRODUCER_REGISTERS = 72, CONSUMER_REGISTERS = 216;
 };
 enum UnitBarrier { all_threads, of_copiers, of_consumers };
 
@@ -161,7 +160,7 @@ struct UnitTile {
 template <class Shape, class P> struct UnitCopies {
   using T = typename Shape::Element;
   static constexpr int KEYS = Shape::KEYS, D = Shape::D;
-  using Source = PagedKeys<P, KEYS>;
+  using Source = StreamedKeys<P, KEYS>;
   using Panels = decltype(tile::panels_up<KEYS, D, Shape::COPIERS, Shape::WIDE>(
       static_cast<Source*>(nullptr)->template keys<T>(), 0));
 
@@ -175,7 +174,8 @@ template <class Shape, class P> struct UnitCopies {
       : p(p), keys(sequence.keys), first(of.template first<KEYS>()), source(source),
         next_keys(source.template keys<T>().from(of.template start<KEYS>()), p.d_k),
         next_values(source.template values<T>().from(of.template start<KEYS>()), p.d_v), k0(of.template start<KEYS>()) {
-    source.template begin<-KEYS>(k0, meet);
+    source.template begin<-KEYS>(k0);
+    meet();
   }
   static BARACUDA_D void meet() { sync_threads<Shape::COPIERS>(of_copiers); }
 
@@ -441,11 +441,10 @@ BARACUDA_D void batch_paged_extend(const P& p) {
     const int row0 = UnitWalk<Shape, P>::consumer() / warp_size * 16;
     return UnitWalk<Shape, P>{p, sequence, unit, tile, queries, ring, row0, {queries, ring, row0}};
   };
-  Work work{};  // what finds pages reads of it
-  work.b = static_cast<u32>(unit.b), work.kv = unit.kv, work.key_len = sequence.keys;
+  if (rows == 0) return;
 
   if constexpr (!WGMMA) {
-    typename UnitCopies<Shape, P>::Source source(p, work);
+    typename UnitCopies<Shape, P>::Source source(p, unit.b, unit.kv);
     for_tiles([&](const UnitTile& tile) {
       copy_queries<Shape>(p, sequence, unit, tile, queries);
       const auto walk = walk_of(tile);
@@ -469,7 +468,7 @@ BARACUDA_D void batch_paged_extend(const P& p) {
     Stage<SLOTS> slot;
     if (warpgroup() == 0) {
       if constexpr (Shape::TRADES) release_registers<Shape::PRODUCER_REGISTERS>();
-      typename UnitCopies<Shape, P>::Source source(p, work);
+      typename UnitCopies<Shape, P>::Source source(p, unit.b, unit.kv);
       const auto fill = [&](const auto& copy) {
         barriers.empty[slot.index()].wait(slot.empty_parity());
         copy(ring + slot.index() * Shape::TILE);
@@ -486,6 +485,8 @@ BARACUDA_D void batch_paged_extend(const P& p) {
         for (; copies.more(); copies.next()) {
           fill([&](T* to) { copies.copy_keys(to); });
           fill([&](T* to) { copies.copy_values(to); });
+          cp_async_commit();
+          cp_async_wait<3>();  // entries of tiles before; the slots wait for as much
           source.template step<-KEYS>(copies.k0);
           copies.meet();
         }

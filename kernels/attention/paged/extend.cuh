@@ -72,7 +72,7 @@ struct Extended {
     if (!first && (begin >= room || from >= static_cast<u64>(end - row) * p.group)) return {row, 0, 0};
     const i64 slots = (room + p.page_size - 1) / p.page_size;
     i64 missing = slots;
-#pragma unroll 4
+#pragma unroll 8
     for (i64 slot = threadIdx.x; slot < slots; slot += THREADS) {
       if (pages.page(slot) < 0) missing = min(missing, slot);
     }
@@ -105,6 +105,70 @@ struct Unit {
   // The keys [begin, end) of the unit.
   template <class P> BARACUDA_D int begin(const P& p) const { return block_start(static_cast<int>(unit) * p.run); }
   template <class P> BARACUDA_D int end(const P& p) const { return block_start((static_cast<int>(unit) + 1) * p.run); }
+};
+
+// Where the rows of a sequence's tiles are, as PagedKeys says it (paged.cuh), but entries of the page table come to shared
+// memory by cp.async, `entries_ahead` tiles before they are looked up: a stream of keys takes less time for a tile than the
+// memory under it takes for a load. The copies are in the groups that carry tiles, or that `step`s caller commits; of those
+// at most entries_ahead - 1 may be open when it is called.
+constexpr int entries_ahead = 8;
+template <class P, int KEYS> struct StreamedKeys {
+  const P& p;
+  const Pages pages;
+  u32 kv;
+  KeyPlace* places;               // [4][KEYS]
+  Pages::Entry (*entries)[KEYS];  // [entries_ahead]
+  u32 turn = 0;                   // index into `entries`
+
+  BARACUDA_D StreamedKeys(const P& p, i64 b, u32 kv) : p(p), pages(p, b), kv(kv) {
+    __shared__ KeyPlace of_tiles[ring_size<KEYS>];
+    __shared__ Pages::Entry of_tables[entries_ahead][KEYS];
+    places = of_tiles, entries = of_tables;
+  }
+  template <class T> BARACUDA_D auto keys() const { return rows<T>(p.k, p.stride[1], &places->key); }
+  template <class T> BARACUDA_D auto values() const { return rows<T>(p.v, p.stride[2], &places->value); }
+
+  // The first two tiles are found at once; the caller's threads meet before they copy.
+  template <int BY> BARACUDA_D void begin(int first) {
+    turn = 0;
+    if (threadIdx.x >= KEYS) return;
+#pragma unroll
+    for (int n = 0; n < entries_ahead; ++n) ask(first + (2 + n) * BY, n);
+    cp_async_commit();
+#pragma unroll
+    for (int k0 = first; k0 != first + 2 * BY; k0 += BY) {
+      i64 cell;
+      if (k0 >= 0) look(k0, pages.entry(slot_of<i32>(p, static_cast<u64>(k0 + threadIdx.x), cell)));
+    }
+    cp_async_wait<0>();
+  }
+  // Finds the second tile after that at k0.
+  template <int BY> BARACUDA_D void step(int k0) {
+    if (threadIdx.x >= KEYS) return;
+    const int known = k0 + 2 * BY;
+    if (known >= 0) look(known, entries[turn][threadIdx.x]);
+    ask(known + entries_ahead * BY, turn);
+    turn = (turn + 1) % entries_ahead;
+  }
+
+ private:
+  template <class T> BARACUDA_D auto rows(const void* x, const i64 (&stride)[3], const i64* offsets) const {
+    const PagedRows<T, P> direct{p, pages, static_cast<const T*>(x) + kv * stride[1], stride[0], stride[2], 0};
+    return RingRows<T, P, KEYS>{direct, offsets};
+  }
+  BARACUDA_D void ask(int k0, u32 where) const {
+    i64 cell;
+    if (k0 >= 0) pages.fetch(&entries[where][threadIdx.x], slot_of<i32>(p, static_cast<u64>(k0 + threadIdx.x), cell));
+  }
+  BARACUDA_D void look(int k0, const Pages::Entry& entry) const {
+    const int position = k0 + static_cast<int>(threadIdx.x);
+    i64 cell;
+    slot_of<i32>(p, static_cast<u64>(position), cell);
+    const i64 found = pages.index(entry), page = pages.exists(found) ? found : 0;
+    KeyPlace& place = places[position & (ring_size<KEYS> - 1)];
+    place.key = page * p.stride[1][0] + cell * p.stride[1][2];
+    place.value = page * p.stride[2][0] + cell * p.stride[2][2];
+  }
 };
 
 // The sum of a row over some keys: outputs sum_j w_j v_j and sum = sum_j w_j of weights w_j = 2^((s_j - base) c); base is
