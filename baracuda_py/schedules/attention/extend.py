@@ -49,24 +49,38 @@ def blocks_of(keys: int) -> int:
 
 @dataclass(frozen=True)
 class Tiling:
-    """A block of the tensor-core kernel for one head_dim: keys of a tile, slots of the ring, blocks a multiprocessor."""
+    """A block of the tensor-core kernel for one head_dim: keys of a tile, slots of the ring, blocks a multiprocessor.
+
+    adds: a unit may be several blocks of keys, whose sum is kept where the queries were, as floats.
+    """
 
     keys: int = 64
     slots: int = 5
     blocks: int = 1
+    adds: bool = False
 
     def smem(self, d: int, rows: int) -> int:
-        """Bytes: queries and ring, from a multiple of 1024 on."""
-        return 1024 + 2 * d * (rows + self.slots * self.keys)
+        """Bytes: queries or sum, and ring, from a multiple of 1024 on."""
+        return 1024 + 2 * d * (rows * (2 if self.adds else 1) + self.slots * self.keys)
 
 
-# By warpgroups that multiply.
+# By warpgroups that multiply. Up to head_dim 128 two blocks of one share a multiprocessor, as a warpgroup alone waits for
+# each of its products.
 WGMMA = {
-    1: {64: Tiling(slots=10), 128: Tiling(slots=9), 192: Tiling(slots=6), 256: Tiling()},
-    2: {64: Tiling(slots=10), 128: Tiling(slots=9), 192: Tiling(), 256: Tiling(slots=4)},
-}
+    1: {
+        64: Tiling(slots=8, blocks=2, adds=True), 128: Tiling(slots=4, blocks=2, adds=True), 192: Tiling(slots=6),
+        256: Tiling(),
+    },
+    2: {
+        64: Tiling(slots=10, adds=True), 128: Tiling(slots=8, adds=True), 192: Tiling(), 256: Tiling(slots=4),
+    },
+}  # fmt: skip
 # 99 KB at most, which every device has.
-MMA = {1: {64: Tiling(slots=4, blocks=2), 128: Tiling(slots=4, blocks=2), 192: Tiling(32, 4), 256: Tiling(32, 4)}}
+MMA = {
+    1: {
+        64: Tiling(slots=4, blocks=2), 128: Tiling(slots=4, blocks=2), 192: Tiling(32, 4), 256: Tiling(32, 4, 1),
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,7 +137,7 @@ class Extend:
         return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(*views))
 
     def merge(self) -> Kernel:
-        return Kernel("merge", "extend_merge<{T}>", Params("PagedExtendMergeParams", **_MERGE), threads=MERGE_THREADS)
+        return Kernel("merge", "extend_merge<{T}>", Params("PagedExtendMergeParams", **_MERGE), threads=MERGE_THREADS, min_blocks=6)
 
     def tensor_core_row(self, name: str, design: ArchSku, tilings: Mapping[int, Mapping[int, Tiling]]) -> Variant:
         """A row with tensor cores, for up to max(tilings) · 64 rows a block."""
@@ -150,7 +164,7 @@ class Extend:
             axes = {"WIDE": aligned_rows} if groups == 1 else {}
             work = -(-blocks_of(desc.max_cache_len) // FOLD) * row_tiles(desc, rows)
             work *= desc.num_kv_heads * desc.batch_size
-            run = run_of(work, t.blocks * p.device.sms) if d <= 128 else 1
+            run = run_of(work, t.blocks * p.device.sms) if t.adds else 1
             kernel = f"{name}_{d}{'_two' if groups == 2 else ''}{'_terms' if has_terms(p) else ''}"
             return self.geometry(p, kernel, axes, rows, run, (128 * (groups + producers), t.smem(d, rows)))
 

@@ -45,41 +45,51 @@ template <class T, class P> struct UnitQueries {
   }
 };
 
-// Products of a warp's 16 rows with tiles of keys and values, panels of 64 columns. The weights stay in registers.
+// Products of a warp's 16 rows with tiles of keys and values, panels of 64 columns. Weights stay in registers, and up to
+// head_dim 128 queries do, too.
 template <class T, int D, int ROWS, int KEYS, bool WGMMA> struct UnitProducts {
   static constexpr int TILE = KEYS * D;
+  static constexpr bool HOLDS = D <= 128;
   const T *queries, *ring;  // queries: of all rows
   int row0;                 // the warp's first row
   GroupProducts<T, D, ROWS, KEYS> group;
+  u32 held[HOLDS ? D / 16 : 1][4];
 
   BARACUDA_D UnitProducts(const T* queries, const T* ring, int row0)
       : queries(queries), ring(ring), row0(row0),
-        group(queries, ring, ring, WGMMA ? __shfl_sync(all_lanes, row0 / 64, 0) : 0) {}
+        group(queries, ring, ring, WGMMA ? __shfl_sync(all_lanes, row0 / 64, 0) : 0) {
+    if constexpr (HOLDS) {
+#pragma unroll
+      for (int d = 0; d < D; d += 16) read_queries(held[d / 16], d);
+    }
+  }
+  BARACUDA_D void read_queries(u32 (&x)[4], int d) const {
+    tile::Reader<64, false>(queries + d / 64 * (ROWS * 64) + row0 * 64).read(x, 0, d % 64);
+  }
 
   BARACUDA_D void scores(float (&s)[KEYS / 8][4], u32 slot) const {
     if constexpr (WGMMA) {
+      hold(held);
       wgmma_fence();
-      group.start_scores(s, 0, slot);
+      if constexpr (HOLDS) group.start_scores(s, held, slot);
+      else group.start_scores(s, 0, slot);
       wgmma_wait<0>();
       hold(s);
     } else {
 #pragma unroll
       for (int n = 0; n < KEYS / 8; ++n) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.0f;
 #pragma unroll
-      for (int panel = 0; panel < D / 64; ++panel) {
-        const tile::Reader<64, false> query(queries + panel * (ROWS * 64) + row0 * 64);
-        const tile::Reader<64, true> key(ring + slot * TILE + panel * (KEYS * 64));
+      for (int d = 0; d < D; d += 16) {
+        const tile::Reader<64, true> key(ring + slot * TILE + d / 64 * (KEYS * 64));
+        u32 x[4];
+        if constexpr (HOLDS) memcpy(x, held[d / 16], sizeof(x));
+        else read_queries(x, d);
 #pragma unroll
-        for (int d = 0; d < 64; d += 16) {
-          u32 x[4];
-          query.read(x, 0, d);
-#pragma unroll
-          for (int n = 0; n < KEYS / 8; n += 2) {
-            u32 y[4];
-            key.read(y, 8 * n, d);
-            mma_m16n8k16<T>(s[n], x, {y[0], y[1]});
-            mma_m16n8k16<T>(s[n + 1], x, {y[2], y[3]});
-          }
+        for (int n = 0; n < KEYS / 8; n += 2) {
+          u32 y[4];
+          key.read(y, 8 * n, d % 64);
+          mma_m16n8k16<T>(s[n], x, {y[0], y[1]});
+          mma_m16n8k16<T>(s[n + 1], x, {y[2], y[3]});
         }
       }
     }
@@ -140,11 +150,13 @@ struct UnitShape {
   static constexpr bool WIDE = IS_WIDE, TERMS = HAS_TERMS, WGMMA = WARPGROUPS;
   static constexpr int CONSUMERS = GROUPS * 128, PRODUCERS = WGMMA ? 128 : 0, THREADS = CONSUMERS + PRODUCERS;
   static constexpr int COPIERS = WGMMA ? PRODUCERS : CONSUMERS;
-  // Sums of earlier blocks have registers, or local memory; past head_dim 128 a unit is one block.
-  static constexpr bool ADDS = D <= 128;
-  // Registers of producers and consumers, where those of the launch are too few for two groups.
-  static constexpr bool TRADES = WGMMA && GROUPS == 2;
-  static constexpr int PRODUCER_REGISTERS = 72, CONSUMER_REGISTERS = 216;
+  // Whether a unit may be several blocks. Their sum is in shared memory, where the queries were, as registers have none to
+  // spare.
+  static constexpr bool ADDS = WGMMA && D <= 128;
+  static constexpr int FIRST = ADDS ? 2 * ROWS * D : ROWS * D;  // elements before the ring
+  // Registers of producers and consumers, where those of the launch are too few.
+  static constexpr bool TRADES = WGMMA && (GROUPS == 2 || D <= 128);
+  static constexpr int PRODUCER_REGISTERS = GROUPS == 2 ? 72 : 56, CONSUMER_REGISTERS = GROUPS == 2 ? 216 : 200;
 };
 enum UnitBarrier { all_threads, of_copiers, of_consumers };
 
@@ -272,7 +284,6 @@ template <class Shape, class P> struct UnitWalk {
   const UnitTile& of;
   T *const queries, *const ring;
   const int row0;  // the warp's first row of the tile
-  const UnitProducts<T, D, Shape::ROWS, KEYS, Shape::WGMMA> products;
 
   BARACUDA_D static int consumer() { return static_cast<int>(threadIdx.x) - Shape::PRODUCERS; }
   BARACUDA_D static void meet() { sync_threads<CONSUMERS>(of_consumers); }
@@ -304,8 +315,9 @@ template <class Shape, class P> struct UnitWalk {
     int whole_end = sequence.reach(p, static_cast<int>(of.row / group)).high;
     if (p.tree_mask != nullptr) whole_end = min(whole_end, sequence.own_keys());
 
+    const UnitProducts<T, D, Shape::ROWS, KEYS, Shape::WGMMA> products(queries, ring, row0);
+    if (ADDS) meet();  // all have read their queries
     Registers rows;
-    float total[ADDS ? D / 8 : 1][4];
     PartialSum<float> sums[2];
     bool fresh = true;  // no block is summed yet
     const float scale_log2 = static_cast<float>(p.unit_log2);
@@ -335,12 +347,11 @@ template <class Shape, class P> struct UnitWalk {
       products.outputs(rows.acc[0], rows.weights[0], of_values);
       slots.release(of_values);
       if (k0 == first || k0 == block_start(block_of(k0))) {
-        end_block(rows, total, sums, fresh, scale_log2);
+        end_block(rows, sums, fresh, k0 == first, scale_log2);
         fresh = false;
       }
     }
-    if constexpr (ADDS) store(total, sums);
-    else store(rows.acc[0], sums);
+    store(rows.acc[0], sums);
   }
 
   // 0 times infinity is NaN, but a value that a row does not see adds nothing.
@@ -363,39 +374,45 @@ template <class Shape, class P> struct UnitWalk {
     meet();
   }
 
-  // Closes a block's sum and adds it to those of the blocks after it, if there are any.
-  template <int N>
-  BARACUDA_D static void end_block(Registers& rows, float (&total)[N][4], PartialSum<float> (&sums)[2], bool fresh,
-                                   float scale_log2) {
+  // Closes a block's sum and adds it to that of the blocks after it. The sum stays in the accumulator if it is the last,
+  // else each thread keeps its own part.
+  BARACUDA_D void end_block(Registers& rows, PartialSum<float> (&sums)[2], bool fresh, bool last,
+                            float scale_log2) const {
+    PartialSum<float> block[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float sum = rows.row_sum[0][half];
       sum += __shfl_xor_sync(all_lanes, sum, 1);
       sum += __shfl_xor_sync(all_lanes, sum, 2);
       const bool none = rows.limit[0][half] == -numeric<float>::infinity();
-      const auto block = PartialSum<float>{none ? -numeric<float>::infinity() : rows.base[0][half], sum}.closed();
-      if constexpr (!ADDS) {
-        sums[half] = block;
-      } else if (fresh) {
-        sums[half] = block;
+      block[half] = PartialSum<float>{none ? -numeric<float>::infinity() : rows.base[0][half], sum}.closed();
+    }
+    if constexpr (ADDS) {
+      float4* const kept = reinterpret_cast<float4*>(queries) + consumer();
+      if (!fresh) {
+        const Added<float> added[2] = {{sums[0], block[0], scale_log2}, {sums[1], block[1], scale_log2}};
 #pragma unroll
         for (int n = 0; n < D / 8; ++n) {
-          total[n][2 * half] = rows.acc[0][n][2 * half], total[n][2 * half + 1] = rows.acc[0][n][2 * half + 1];
+          const float4 old = kept[n * CONSUMERS];
+          float(&x)[4] = rows.acc[0][n];
+          x[0] = added[0].add(old.x, x[0]), x[1] = added[0].add(old.y, x[1]);
+          x[2] = added[1].add(old.z, x[2]), x[3] = added[1].add(old.w, x[3]);
         }
-      } else {
-        const Added<float> added(sums[half], block, scale_log2);
-        sums[half] = added.both;
+        block[0] = added[0].both, block[1] = added[1].both;
+      }
+      if (!last) {
 #pragma unroll
         for (int n = 0; n < D / 8; ++n) {
-#pragma unroll
-          for (int e = 2 * half; e < 2 * half + 2; ++e) total[n][e] = added.add(total[n][e], rows.acc[0][n][e]);
+          const float(&x)[4] = rows.acc[0][n];
+          kept[n * CONSUMERS] = float4{x[0], x[1], x[2], x[3]};
         }
+        rows.clear();
       }
     }
-    if constexpr (ADDS) rows.clear();
+    sums[0] = block[0], sums[1] = block[1];
   }
 
-  template <int N> BARACUDA_D void store(const float (&x)[N][4], const PartialSum<float> (&sums)[2]) const {
+  BARACUDA_D void store(const float (&x)[D / 8][4], const PartialSum<float> (&sums)[2]) const {
     const int pitch = round_up(p.d_v, 4), column = lane_id() % 4 * 2;
     const u32 group = static_cast<u32>(p.group);
 #pragma unroll
@@ -423,7 +440,7 @@ BARACUDA_D void batch_paged_extend(const P& p) {
   constexpr int ROWS = Shape::ROWS;
   BARACUDA_DYNAMIC_SMEM(T, shared);
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels
-  T* const ring = queries + ROWS * D;
+  T* const ring = queries + Shape::FIRST;
   const Unit unit = Unit::of(p);
   const Extended sequence = Extended::find<Shape::THREADS>(p, unit.b, unit.first(), unit.tile * ROWS, unit.begin(p));
   const u32 group = static_cast<u32>(p.group), rows = static_cast<u32>(sequence.queries) * group;
@@ -439,7 +456,7 @@ BARACUDA_D void batch_paged_extend(const P& p) {
   };
   const auto walk_of = [&](const UnitTile& tile) {
     const int row0 = UnitWalk<Shape, P>::consumer() / warp_size * 16;
-    return UnitWalk<Shape, P>{p, sequence, unit, tile, queries, ring, row0, {queries, ring, row0}};
+    return UnitWalk<Shape, P>{p, sequence, unit, tile, queries, ring, row0};
   };
   if (rows == 0) return;
 
@@ -448,12 +465,10 @@ BARACUDA_D void batch_paged_extend(const P& p) {
     for_tiles([&](const UnitTile& tile) {
       copy_queries<Shape>(p, sequence, unit, tile, queries);
       const auto walk = walk_of(tile);
-      if (p.sign != 1.0) {
-        cp_async_commit();
-        cp_async_wait<0>();
-        __syncthreads();
-        walk.negate_queries();
-      }
+      cp_async_commit();
+      cp_async_wait<0>();
+      __syncthreads();
+      walk.negate_queries();
       UnitCopies<Shape, P> copies(p, sequence, tile, source);
       CopiedRing<Shape, P> slots(copies, ring);
       walk.walk(slots);

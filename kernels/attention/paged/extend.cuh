@@ -301,7 +301,7 @@ template <class T, class P> BARACUDA_D void extend_merge(const P& p) {
     const int at = column + 4 * lane;
     A acc[4] = {};
     if (at < p.d_v) {
-#pragma unroll 2
+#pragma unroll 1
       for (int n = 0; n < groups; ++n) {
         const int group = last_group - n;
         if (group % WARPS != warp) continue;
