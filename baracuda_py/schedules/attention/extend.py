@@ -21,24 +21,26 @@ from .packed import packed_strides
 from .score_terms import WINDOW, window
 
 NEAR, FAR, FAR_BEGIN, FOLD = 256, 1024, 32768, 8  # keys of a block, and from which position on; blocks of a group
-MERGE_THREADS = 128
+FIND_THREADS, MERGE_THREADS = 256, 128
 MERGE_BYTES = 96 << 10
 SIMT_ROWS = 4
 DIMS = (64, 128, 192, 256)
 NAMES = ("q", "k_cache", "v_cache", "y")
 
 _SHARED: dict[str, Any] = WINDOW | {
-    **dict.fromkeys(("held", "parts", "stats"), "workspace"), "qo_indptr": "ptr",
+    **dict.fromkeys(("sequences", "parts", "stats"), "workspace"), "qo_indptr": "ptr",
     **dict.fromkeys(("bound_stride", "batch", "total_q", "left", "right", "units"), "i64"),
     **dict.fromkeys(("bottom_right", "wide_bounds", "num_heads", "run", "d_v"), "i32"), "unit_log2": "f64",
     "near_keys": NEAR, "far_keys": FAR, "far_begin": FAR_BEGIN, "fold_blocks": FOLD,
 }  # fmt: skip
 _MERGE = _SHARED | dict.fromkeys(("y", "lse", "sinks"), "ptr")
 _MERGE |= {"y_stride": "i64[2]", "sink_stride": "i64", "natural": "f64"}
-_SPLIT = _SHARED | dict.fromkeys(("q", "k", "v", "slopes", "tree_mask"), "ptr") | {"status": "status"}
+_SPLIT = _SHARED | dict.fromkeys(("q", "k", "v", "slopes", "tree_mask"), "ptr")
 _SPLIT |= {"stride": "i64[4][3]", "tree_stride": "i64[2]", "slope_stride": "i64[2]"}
-_SPLIT |= dict.fromkeys(("max_keys", "max_queries", "tree_columns", "row_tiles", "kv_heads"), "i64")
+_SPLIT |= dict.fromkeys(("tree_columns", "row_tiles", "kv_heads"), "i64")
 _SPLIT |= {"scale": "f64", "sign": "f64", "softcap": "f64"} | dict.fromkeys(("group", "d_k", "has_terms"), "i32")
+
+_FIND = _SHARED | {"status": "status", "max_keys": "i64", "max_queries": "i64"}
 
 
 def blocks_of(keys: int) -> int:
@@ -101,12 +103,12 @@ class Extend:
         split = split_scale(desc)
         units = -(-blocks_of(desc.max_cache_len) // run)
         lines, pitch = desc.total_q * desc.num_heads, -(-desc.d_v // 4) * 4
-        parts = aligned(4 * desc.batch_size)
+        parts = aligned(16 * desc.batch_size)
         stats = parts + aligned(lines * units * pitch * size)
         workspace = stats + aligned(lines * units * 2 * size)
         tiles = row_tiles(desc, rows)
         shared = {
-            "held": 0, "parts": parts, "stats": stats, "bound_stride": p.qo_indptr.strides[0], "batch": desc.batch_size,
+            "sequences": 0, "parts": parts, "stats": stats, "bound_stride": p.qo_indptr.strides[0], "batch": desc.batch_size,
             "total_q": desc.total_q, **window(desc), "units": units, "num_heads": desc.num_heads, "run": run,
             "d_v": desc.d_v, "bottom_right": int(desc.causal_alignment == "bottom_right"),
             "wide_bounds": int(p.qo_indptr.element.itemsize == 8),
@@ -120,9 +122,12 @@ class Extend:
             "tree_stride": (0, 0) if tree is None else tree.strides,
             "tree_columns": 0 if tree is None else tree.shape[1],
             "slope_stride": (0, 0) if slopes is None else slopes.broadcast_to((desc.batch_size, desc.num_heads)).strides,
-            "max_keys": desc.max_cache_len, "max_queries": desc.max_seqlen_q, "row_tiles": tiles,
+            "row_tiles": tiles,
             "kv_heads": desc.num_kv_heads, "softcap": desc.softcap, "group": desc.group, "d_k": desc.d_k,
             "has_terms": int(terms),
+        }  # fmt: skip
+        before = {
+            **shared, **self.values(p), "max_keys": desc.max_cache_len, "max_queries": desc.max_seqlen_q,
         }  # fmt: skip
         last = {
             **shared, "y_stride": (p.y.strides[0], p.y.strides[1]), "natural": 1.0 if terms else split["scale"],
@@ -130,14 +135,21 @@ class Extend:
         }  # fmt: skip
         groups = -(-blocks_of(desc.max_cache_len) // FOLD)
         steps = (
+            Step("sequences", (desc.batch_size, 1, 1), before, {}, FIND_THREADS),
             Step(kernel, (max(units, 1) * tiles * desc.num_kv_heads * desc.batch_size, 1, 1), first, axes, *facts),
             Step("merge", (lines, 1, 1), last, {}, MERGE_THREADS, max(groups, 1) * 2 * size),
         )
         views = (p.q, p.k_cache, p.v_cache, p.y)
         return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(*views))
 
-    def merge(self) -> Kernel:
-        return Kernel("merge", "extend_merge<{T}>", Params("PagedExtendMergeParams", **_MERGE), threads=MERGE_THREADS, min_blocks=6)
+    def beside(self) -> tuple[Kernel, Kernel]:
+        """The kernels before and after."""
+        find = Params("PagedExtendSequencesParams", **_FIND, **self.fields)
+        merge = Params("PagedExtendMergeParams", **_MERGE)
+        return (
+            Kernel("sequences", f"extend_sequences<{FIND_THREADS}>", find, threads=FIND_THREADS),
+            Kernel("merge", "extend_merge<{T}>", merge, threads=MERGE_THREADS, min_blocks=6),
+        )
 
     def tensor_core_row(self, name: str, design: ArchSku, tilings: Mapping[int, Mapping[int, Tiling]]) -> Variant:
         """A row with tensor cores, for up to max(tilings) · 64 rows a block."""
@@ -174,7 +186,7 @@ class Extend:
             source="attention/paged/batch_paged_extend.cu",
             elements=HALVES,
             design=design,
-            kernels=(*kernels, self.merge()),
+            kernels=(*kernels, *self.beside()),
             may_spill=True,
             guarantee=replace(TENSOR_CORES, order=name),
         )
@@ -195,7 +207,7 @@ class Extend:
             geometry,
             source="attention/paged/batch_paged_extend_simt.cu",
             elements=SINGLES,
-            kernels=(kernel, self.merge()),
+            kernels=(kernel, *self.beside()),
             may_spill=True,
             guarantee=Guarantee(Chained(2, piece=FORWARD_DIMS[-1]), batch_invariant=True),
         )
@@ -237,5 +249,3 @@ def extend_rows(fields: Mapping[str, str], values: Callable[[Problem], Mapping[s
     made = Extend(fields, values)
     rows = made.tensor_core_row("wgmma", ArchSku.SM90A, WGMMA), made.tensor_core_row("mma", ArchSku.SM80, MMA)
     return (*rows, made.simt_row())
-
-

@@ -442,8 +442,9 @@ BARACUDA_D void batch_paged_extend(const P& p) {
   T* const queries = shared + (1024 - smem_address(shared) % 1024) % 1024 / sizeof(T);  // panels
   T* const ring = queries + Shape::FIRST;
   const Unit unit = Unit::of(p);
-  const Extended sequence = Extended::find<Shape::THREADS>(p, unit.b, unit.first(), unit.tile * ROWS, unit.begin(p));
+  const Extended sequence = Extended::of(p, unit.b);
   const u32 group = static_cast<u32>(p.group), rows = static_cast<u32>(sequence.queries) * group;
+  if (unit.begin(p) >= sequence.keys || unit.tile * ROWS >= rows) return;
   // Calls f for each of the block's tiles of rows of which some row sees keys of the unit.
   const auto for_tiles = [&](const auto& f) {
 #pragma unroll 1
@@ -458,8 +459,6 @@ BARACUDA_D void batch_paged_extend(const P& p) {
     const int row0 = UnitWalk<Shape, P>::consumer() / warp_size * 16;
     return UnitWalk<Shape, P>{p, sequence, unit, tile, queries, ring, row0};
   };
-  if (rows == 0) return;
-
   if constexpr (!WGMMA) {
     typename UnitCopies<Shape, P>::Source source(p, unit.b, unit.kv);
     for_tiles([&](const UnitTile& tile) {

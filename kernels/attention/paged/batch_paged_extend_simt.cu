@@ -81,10 +81,9 @@ template <class T, int D, class P> struct SimtRow {
 template <class T, int D, class P> BARACUDA_D void batch_paged_extend_simt(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
-  constexpr int THREADS = simt_warps * warp_size;
   __shared__ A queries[simt_warps][D];
   const Unit unit = Unit::of(p);
-  const Extended sequence = Extended::find<THREADS>(p, unit.b, unit.first(), unit.tile * simt_warps, unit.begin(p));
+  const Extended sequence = Extended::of(p, unit.b);
   const int warp = static_cast<int>(threadIdx.x) / warp_size;
   const u32 group = static_cast<u32>(p.group), rows = static_cast<u32>(sequence.queries) * group;
   const A c = static_cast<A>(p.unit_log2);

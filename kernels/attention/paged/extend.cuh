@@ -59,35 +59,9 @@ struct Extended {
   // The first of the keys that the sequence's own queries stand for.
   BARACUDA_D int own_keys() const { return keys - queries; }
 
-  // Finds them; called by all THREADS of a block, for rows from `from` on and keys from `begin` on: where there are none
-  // the search for missing pages is left out, and there are no queries. A sequence has as many keys as it claims, but no
-  // more than max_keys, nor than its pages before the first missing one. `first`: this block tells what was wrong, and
-  // what was found.
-  template <int THREADS, class P> static BARACUDA_D Extended find(const P& p, i64 b, bool first, u32 from, int begin) {
-    __shared__ i64 missing_of_warp[THREADS / warp_size];
-    const Pages pages(p, b);
-    const i64 claimed = claimed_keys(p, pages, b);
-    const i64 room = max<i64>(0, min(claimed, min<i64>(p.max_keys, pages.count * p.page_size)));
-    const i64 row = settled_bound(p, b), end = max(row, clamped_bound(p, b + 1));
-    if (!first && (begin >= room || from >= static_cast<u64>(end - row) * p.group)) return {row, 0, 0};
-    const i64 slots = (room + p.page_size - 1) / p.page_size;
-    i64 missing = slots;
-#pragma unroll 8
-    for (i64 slot = threadIdx.x; slot < slots; slot += THREADS) {
-      if (pages.page(slot) < 0) missing = min(missing, slot);
-    }
-    missing = warp_reduce<Min>(missing);
-    if (lane_id() == 0) missing_of_warp[threadIdx.x / warp_size] = missing;
-    __syncthreads();
-#pragma unroll
-    for (int w = 0; w < THREADS / warp_size; ++w) missing = min(missing, missing_of_warp[w]);
-    const i64 keys = min(room, missing * p.page_size);
-    if (first && threadIdx.x == 0) {
-      static_cast<i32*>(p.held)[b] = static_cast<i32>(keys);
-      const bool wrong = keys != claimed || given_bound(p, b) != row || given_bound(p, b + 1) != end;
-      if (p.status != nullptr && (wrong || end - row > p.max_queries)) atomicOr(p.status, 1u);
-    }
-    return {row, static_cast<int>(end - row), static_cast<int>(keys)};
+  // As extend_sequences found it.
+  template <class P> static BARACUDA_D Extended of(const P& p, i64 b) {
+    return static_cast<const Extended*>(p.sequences)[b];
   }
 };
 
@@ -101,7 +75,6 @@ struct Unit {
     const u32 n = blockIdx.x / units, m = n / tiles;
     return {blockIdx.x - n * units, n - m * tiles, m % heads, m / heads};
   }
-  BARACUDA_D bool first() const { return unit == 0 && tile == 0 && kv == 0; }
   // The keys [begin, end) of the unit.
   template <class P> BARACUDA_D int begin(const P& p) const { return block_start(static_cast<int>(unit) * p.run); }
   template <class P> BARACUDA_D int end(const P& p) const { return block_start((static_cast<int>(unit) + 1) * p.run); }
@@ -180,21 +153,17 @@ template <class A> struct PartialSum {
 };
 template <class A> BARACUDA_D A base_or_0(A base) { return base == -numeric<A>::infinity() ? A(0) : base; }
 
-// Adds a later summand to an earlier one, exactly the other where one of them has seen no key.
+// Adds two sums under the higher of their bases. One that has seen no key is zeros and changes nothing.
 template <class A> struct Added {
   PartialSum<A> both;
   A of_old, of_next;
-  bool only_old, only_next;
   BARACUDA_D Added(const PartialSum<A>& old, const PartialSum<A>& next, A c) {
-    only_old = next.base == -numeric<A>::infinity(), only_next = !only_old && old.base == -numeric<A>::infinity();
     both.base = math::maximum(old.base, next.base);
     const A base = base_or_0(both.base);
     of_old = exp2_fast((old.base - base) * c), of_next = exp2_fast((next.base - base) * c);
     both.sum = add(old.sum, next.sum);
   }
-  BARACUDA_D A add(A old, A next) const {
-    return only_old ? old : only_next ? next : math::fma(next, of_next, old * of_old);
-  }
+  BARACUDA_D A add(A old, A next) const { return math::fma(next, of_next, old * of_old); }
 };
 
 // What a score q k is before it is weighed: itself, or with terms it times scale, capped, less ALiBi's slope times the
@@ -228,6 +197,33 @@ struct TreeRow {
 
 }  // namespace attention
 
+// Finds the rows and keys of sequences, a block for each. A sequence has as many keys as it claims, but no more than
+// max_keys, nor than its pages before the first missing one.
+template <int THREADS, class P> BARACUDA_D void extend_sequences(const P& p) {
+  using namespace attention;
+  __shared__ i64 missing_of_warp[THREADS / warp_size];
+  const i64 b = blockIdx.x;
+  const Pages pages(p, b);
+  const i64 claimed = claimed_keys(p, pages, b);
+  const i64 room = max<i64>(0, min(claimed, min<i64>(p.max_keys, pages.count * p.page_size)));
+  const i64 slots = (room + p.page_size - 1) / p.page_size;
+  i64 missing = slots;
+#pragma unroll 8
+  for (i64 slot = threadIdx.x; slot < slots; slot += THREADS) {
+    if (pages.page(slot) < 0) missing = min(missing, slot);
+  }
+  missing = warp_reduce<Min>(missing);
+  if (lane_id() == 0) missing_of_warp[threadIdx.x / warp_size] = missing;
+  const i64 row = settled_bound(p, b), end = max(row, clamped_bound(p, b + 1));
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int w = 1; w < THREADS / warp_size; ++w) missing = min(missing, missing_of_warp[w]);
+  const i64 keys = min(room, missing * p.page_size);
+  static_cast<Extended*>(p.sequences)[b] = {row, static_cast<int>(end - row), static_cast<int>(keys)};
+  const bool wrong = keys != claimed || given_bound(p, b) != row || given_bound(p, b + 1) != end;
+  if (p.status != nullptr && (wrong || end - row > p.max_queries)) atomicOr(p.status, 1u);
+}
+
 // Adds the sums of a row's blocks, and divides. A block of four warps for each row; a group of blocks belongs to warp
 // group % 4, which adds its groups from the last to the first, each lane in four columns at a time; then the warps are
 // added in order. A sink takes part in the sum like a key without a value.
@@ -253,9 +249,8 @@ template <class T, class P> BARACUDA_D void extend_merge(const P& p) {
   Extended::Reach seen{0, 0};
   A sink = none;
   if (above >= 1 && above <= p.batch) {
-    const i64 first = settled_bound(p, above - 1), end = clamped_bound(p, above);
-    const Extended sequence{first, static_cast<int>(end - first), static_cast<const i32*>(p.held)[above - 1]};
-    seen = sequence.reach(p, static_cast<int>(t - first));
+    const Extended sequence = Extended::of(p, above - 1);
+    seen = sequence.reach(p, static_cast<int>(t - sequence.row));
     if (p.sinks != nullptr) sink = static_cast<const A*>(p.sinks)[h * p.sink_stride];
   }
   const bool some = seen.low < seen.high;
