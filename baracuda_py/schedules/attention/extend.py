@@ -15,14 +15,22 @@ from ...core import ArchSku, Geometry, Guarantee, Kernel, Params, Problem, Step,
 from ...core.error_bound import Chained
 from ...core.variant import aligned
 from .dense.forward import (
-    FORWARD_DIMS, HALVES, SINGLES, TENSOR_CORES, head_dim, layout, split_scale, strides, wide,
+    FORWARD_DIMS,
+    HALVES,
+    SINGLES,
+    TENSOR_CORES,
+    head_dim,
+    layout,
+    split_scale,
+    strides,
+    wide,
 )  # fmt: skip
 from .packed import packed_strides
 from .score_terms import WINDOW, window
 
 NEAR, FAR, FAR_BEGIN, FOLD = 256, 1024, 32768, 8  # keys of a block, and from which position on; blocks of a group
 FIND_THREADS, MERGE_THREADS = 256, 128
-MERGE_BYTES = 96 << 10
+MERGE_BYTES = 24 << 10  # of a row
 SIMT_ROWS = 4
 DIMS = (64, 128, 192, 256)
 NAMES = ("q", "k_cache", "v_cache", "y")
@@ -34,7 +42,7 @@ _SHARED: dict[str, Any] = WINDOW | {
     "near_keys": NEAR, "far_keys": FAR, "far_begin": FAR_BEGIN, "fold_blocks": FOLD,
 }  # fmt: skip
 _MERGE = _SHARED | dict.fromkeys(("y", "lse", "sinks"), "ptr")
-_MERGE |= {"y_stride": "i64[2]", "sink_stride": "i64", "natural": "f64"}
+_MERGE |= {"y_stride": "i64[2]", "sink_stride": "i64", "groups": "i64", "natural": "f64"}
 _SPLIT = _SHARED | dict.fromkeys(("q", "k", "v", "slopes", "tree_mask"), "ptr")
 _SPLIT |= {"stride": "i64[4][3]", "tree_stride": "i64[2]", "slope_stride": "i64[2]"}
 _SPLIT |= dict.fromkeys(("tree_columns", "row_tiles", "kv_heads"), "i64")
@@ -129,26 +137,35 @@ class Extend:
         before = {
             **shared, **self.values(p), "max_keys": desc.max_cache_len, "max_queries": desc.max_seqlen_q,
         }  # fmt: skip
+        groups = -(-blocks_of(desc.max_cache_len) // FOLD)
         last = {
-            **shared, "y_stride": (p.y.strides[0], p.y.strides[1]), "natural": 1.0 if terms else split["scale"],
+            **shared, "y_stride": (p.y.strides[0], p.y.strides[1]), "groups": max(groups, 1), "natural": 1.0 if terms else split["scale"],
             "sink_stride": 0 if p.sinks is None else p.sinks.strides[0],
         }  # fmt: skip
-        groups = -(-blocks_of(desc.max_cache_len) // FOLD)
+        together = MERGE_THREADS // 32 if run > 1 else 1  # rows that a block merges
         steps = (
             Step("sequences", (desc.batch_size, 1, 1), before, {}, FIND_THREADS),
             Step(kernel, (max(units, 1) * tiles * desc.num_kv_heads * desc.batch_size, 1, 1), first, axes, *facts),
-            Step("merge", (lines, 1, 1), last, {}, MERGE_THREADS, max(groups, 1) * 2 * size),
+            Step(
+                "merge" if run > 1 else "merge_single",
+                (-(-lines // together), 1, 1),
+                last,
+                {},
+                MERGE_THREADS,
+                together * max(groups, 1) * 2 * size,
+            ),
         )
         views = (p.q, p.k_cache, p.v_cache, p.y)
         return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(*views))
 
-    def beside(self) -> tuple[Kernel, Kernel]:
+    def beside(self) -> tuple[Kernel, ...]:
         """The kernels before and after."""
         find = Params("PagedExtendSequencesParams", **_FIND, **self.fields)
         merge = Params("PagedExtendMergeParams", **_MERGE)
         return (
             Kernel("sequences", f"extend_sequences<{FIND_THREADS}>", find, threads=FIND_THREADS),
-            Kernel("merge", "extend_merge<{T}>", merge, threads=MERGE_THREADS, min_blocks=6),
+            Kernel("merge", "extend_merge<{T}, false>", merge, threads=MERGE_THREADS, min_blocks=8),
+            Kernel("merge_single", "extend_merge<{T}, true>", merge, threads=MERGE_THREADS, min_blocks=4),
         )
 
     def tensor_core_row(self, name: str, design: ArchSku, tilings: Mapping[int, Mapping[int, Tiling]]) -> Variant:

@@ -224,20 +224,122 @@ template <int THREADS, class P> BARACUDA_D void extend_sequences(const P& p) {
   if (p.status != nullptr && (wrong || end - row > p.max_queries)) atomicOr(p.status, 1u);
 }
 
-// Adds the sums of a row's blocks, and divides. A block of four warps for each row; a group of blocks belongs to warp
-// group % 4, which adds its groups from the last to the first, each lane in four columns at a time; then the warps are
-// added in order. A sink takes part in the sum like a key without a value.
-template <class T, class P> BARACUDA_D void extend_merge(const P& p) {
+// Adds the sums of a row's blocks, and divides. A group of blocks belongs to chain group % 4, which adds its groups from
+// the last to the first; then the chains are added in order. A lane has four columns at a time. Where sums stand by
+// groups a warp has a row and all its chains; where they stand by blocks (SINGLE) a row has four warps, with a chain
+// each. A sink takes part in the sum like a key without a value.
+namespace attention {
+
+template <class T, bool SINGLE, class P> struct MergedRow {
+  using A = acc_t<T>;
+  using Four = Vec<A, 4>;
+  static constexpr int CHAINS = 4, WARPS = SINGLE ? CHAINS : 1;
+  const P& p;
+  const PartialSum<A>* stats;  // of the row's units
+  const A* outputs;
+  PartialSum<A>* sums;                      // of the row's groups, the last one first, in shared memory
+  const int pitch, low, high, first, last;  // blocks, and groups of them
+  const A c;
+
+  BARACUDA_D static void meet() {
+    if (WARPS == 1) __syncwarp();
+    else __syncthreads();
+  }
+  BARACUDA_D int last_of(int group) const { return min(high, (group + 1) * fold_blocks - 1); }
+  BARACUDA_D int first_of(int group) const { return max(low, group * fold_blocks); }
+  BARACUDA_D bool has(int group) const { return group >= first && group <= last; }
+  BARACUDA_D PartialSum<A> sum_of(int group) const { return sums[last - group]; }
+
+  BARACUDA_D void find_sums(int thread) const {
+    for (int n = thread; n <= last - first; n += WARPS * warp_size) {
+      const int group = last - n;
+      PartialSum<A> sum = stats[SINGLE ? last_of(group) : group];
+      if constexpr (SINGLE) {
+        for (int block = last_of(group) - 1; block >= first_of(group); --block) {
+          sum = Added<A>(sum, stats[block], c).both;
+        }
+      }
+      sums[n] = sum;
+    }
+    meet();
+  }
+  // The sum of a group's blocks, from column `at` on, where each has its own.
+  BARACUDA_D Four folded(int group, int at) const {
+    Four of_block[fold_blocks];
+    PartialSum<A> sum[fold_blocks];
+#pragma unroll
+    for (int i = 0; i < fold_blocks; ++i) {
+      const int block = last_of(group) - i;
+      if (block < first_of(group)) continue;
+      of_block[i] = load<4>(outputs + block * pitch + at), sum[i] = stats[block];
+    }
+    Four x = of_block[0];
+    PartialSum<A> both = sum[0];
+#pragma unroll
+    for (int i = 1; i < fold_blocks; ++i) {
+      if (last_of(group) - i < first_of(group)) continue;
+      const Added<A> added(both, sum[i], c);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) x[k] = added.add(x[k], of_block[i][k]);
+      both = added.both;
+    }
+    return x;
+  }
+  // Calls f(group, chain) for the groups of this warp's chains, the last ones first, four of neighbouring groups in turn.
+  template <class F> BARACUDA_D void each_group(int warp, const F& f) const {
+#pragma unroll 1
+    for (int four = last / CHAINS * CHAINS; four >= first / CHAINS * CHAINS; four -= CHAINS) {
+      if constexpr (WARPS == 1) {
+#pragma unroll
+        for (int chain = 0; chain < CHAINS; ++chain) f(four + chain, chain);
+      } else {
+        f(four + warp, 0);
+      }
+    }
+  }
+  // The columns from `at` on of this warp's chains.
+  template <int N> BARACUDA_D void add(Four (&acc)[N], int warp, int at, A from) const {
+    each_group(warp, [&](int group, int chain) {
+      if (!has(group)) return;
+      const PartialSum<A> sum = sum_of(group);
+      Four x;
+      if constexpr (SINGLE) x = folded(group, at);
+      else x = load<4>(outputs + group * pitch + at);
+      const A weight = exp2_fast((sum.base - from) * c);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) acc[chain][k] = math::fma(weight, x[k], acc[chain][k]);
+    });
+  }
+  // The sum of all weights, from the base `from` on.
+  BARACUDA_D A total(A from) const {
+    A sum[CHAINS] = {};
+#pragma unroll 1
+    for (int four = last / CHAINS * CHAINS; four >= first / CHAINS * CHAINS; four -= CHAINS) {
+#pragma unroll
+      for (int chain = 0; chain < CHAINS; ++chain) {
+        if (!has(four + chain)) continue;
+        const PartialSum<A> one = sum_of(four + chain);
+        sum[chain] = math::fma(exp2_fast((one.base - from) * c), one.sum, sum[chain]);
+      }
+    }
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+};
+
+}  // namespace attention
+
+template <class T, bool SINGLE, class P> BARACUDA_D void extend_merge(const P& p) {
   using namespace attention;
   using A = acc_t<T>;
-  constexpr int WARPS = 4;
+  using Row = MergedRow<T, SINGLE, P>;
+  constexpr int WARPS = Row::WARPS;
   const A none = -numeric<A>::infinity();
-  BARACUDA_DYNAMIC_SMEM(PartialSum<A>, sums);  // of the row's groups, the last one first
-  __shared__ A part[WARPS][4 * warp_size];
-  const u32 heads = static_cast<u32>(p.num_heads), t = blockIdx.x / heads, h = blockIdx.x - t * heads;
+  BARACUDA_DYNAMIC_SMEM(PartialSum<A>, sums);
+  [[maybe_unused]] __shared__ A part[WARPS == 1 ? 1 : WARPS][4 * warp_size];
   const int lane = lane_id(), warp = static_cast<int>(threadIdx.x) / warp_size;
-  T* const y = static_cast<T*>(p.y) + t * p.y_stride[0] + h * p.y_stride[1];
-  const A c = static_cast<A>(p.unit_log2);
+  const u32 row = WARPS == 1 ? blockIdx.x * (blockDim.x / warp_size) + warp : blockIdx.x;
+  if (row >= p.total_q * p.num_heads) return;
+  const u32 heads = static_cast<u32>(p.num_heads), t = row / heads, h = row - t * heads;
 
   // The sequence of row t: the one before the first bound above t.
   i64 above = p.batch + 1;
@@ -255,93 +357,50 @@ template <class T, class P> BARACUDA_D void extend_merge(const P& p) {
   }
   const bool some = seen.low < seen.high;
   const int low = some ? block_of(seen.low) : 0, high = some ? block_of(seen.high - 1) : -1;
-  const int first_group = low / fold_blocks, last_group = some ? high / fold_blocks : -1;
-  const int groups = last_group - first_group + (some ? 1 : 0);
-
-  // A row's sums stand by units: blocks, or groups.
-  const bool single = p.run == 1;
-  const i64 row = static_cast<i64>(blockIdx.x) * p.units;
   const int pitch = round_up(p.d_v, 4);
-  const auto* const stats = static_cast<const PartialSum<A>*>(p.stats) + row;
-  const A* const outputs = static_cast<const A*>(p.parts) + row * pitch;
-  const auto last_of = [&](int group) { return min(high, (group + 1) * fold_blocks - 1); };
-  const auto first_of = [&](int group) { return max(low, group * fold_blocks); };
-
-  for (int n = threadIdx.x; n < groups; n += WARPS * warp_size) {
-    const int group = last_group - n;
-    PartialSum<A> sum = stats[single ? last_of(group) : group];
-    if (single) {
-      for (int block = last_of(group) - 1; block >= first_of(group); --block) sum = Added<A>(sum, stats[block], c).both;
-    }
-    sums[n] = sum;
-  }
-  __syncthreads();
+  const i64 line = static_cast<i64>(row) * p.units;
+  const Row of{p,
+               static_cast<const PartialSum<A>*>(p.stats) + line,
+               static_cast<const A*>(p.parts) + line * pitch,
+               sums + (WARPS == 1 ? warp * static_cast<int>(p.groups) : 0),
+               pitch,
+               low,
+               high,
+               low / fold_blocks,
+               some ? high / fold_blocks : low / fold_blocks - 1,
+               static_cast<A>(p.unit_log2)};
+  of.find_sums(WARPS == 1 ? lane : static_cast<int>(threadIdx.x));
   A base = sink;
-  for (int n = 0; n < groups; ++n) base = math::maximum(base, sums[n].base);
+  for (int group = of.first; group <= of.last; ++group) base = math::maximum(base, of.sum_of(group).base);
   const A from = base_or_0(base);
-  const auto weight_of = [&](int n) { return exp2_fast((sums[n].base - from) * c); };
-  A total = sink == none ? A(0) : exp2_fast((sink - from) * c);
-#pragma unroll
-  for (int w = 0; w < WARPS; ++w) {
-    A of_warp = A(0);
-    for (int n = 0; n < groups; ++n) {
-      if ((last_group - n) % WARPS == w) of_warp = math::fma(weight_of(n), sums[n].sum, of_warp);
-    }
-    total += of_warp;
-  }
+  const A total = of.total(from) + (sink == none ? A(0) : exp2_fast((sink - from) * of.c));
   const A factor = total == A(0) ? A(0) : A(1) / total;
 
+  T* const y = static_cast<T*>(p.y) + t * p.y_stride[0] + h * p.y_stride[1];
 #pragma unroll 1
   for (int column = 0; column < p.d_v; column += 4 * warp_size) {
     const int at = column + 4 * lane;
-    A acc[4] = {};
-    if (at < p.d_v) {
-#pragma unroll 1
-      for (int n = 0; n < groups; ++n) {
-        const int group = last_group - n;
-        if (group % WARPS != warp) continue;
-        A x[4];
-        if (!single) {
-          store(x, load<4>(outputs + group * pitch + at));
-        } else {
-          Vec<A, 4> of_block[fold_blocks];
-          PartialSum<A> sum[fold_blocks];
+    typename Row::Four acc[WARPS == 1 ? Row::CHAINS : 1] = {};
+    if (at < p.d_v) of.add(acc, warp, at, from);
+    if constexpr (WARPS == 1) {
 #pragma unroll
-          for (int i = 0; i < fold_blocks; ++i) {
-            const int block = last_of(group) - i;
-            if (block < first_of(group)) continue;
-            of_block[i] = load<4>(outputs + block * pitch + at), sum[i] = stats[block];
-          }
-          PartialSum<A> both = sum[0];
+      for (int k = 0; k < 4; ++k) {
+        const A all = (acc[0][k] + acc[1][k]) + (acc[2][k] + acc[3][k]);
+        if (at + k < p.d_v) y[at + k] = from_acc<T>(all * factor);
+      }
+    } else {
+      if (column > 0) __syncthreads();
 #pragma unroll
-          for (int k = 0; k < 4; ++k) x[k] = of_block[0][k];
-#pragma unroll
-          for (int i = 1; i < fold_blocks; ++i) {
-            if (last_of(group) - i < first_of(group)) continue;
-            const Added<A> added(both, sum[i], c);
-#pragma unroll
-            for (int k = 0; k < 4; ++k) x[k] = added.add(x[k], of_block[i][k]);
-            both = added.both;
-          }
-        }
-        const A weight = weight_of(n);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) acc[k] = sums[n].base == none ? acc[k] : math::fma(weight, x[k], acc[k]);
+      for (int k = 0; k < 4; ++k) part[warp][4 * lane + k] = acc[0][k];
+      __syncthreads();
+      const int mine = column + static_cast<int>(threadIdx.x);
+      if (mine < p.d_v) {
+        const A all = (part[0][threadIdx.x] + part[1][threadIdx.x]) + (part[2][threadIdx.x] + part[3][threadIdx.x]);
+        y[mine] = from_acc<T>(all * factor);
       }
     }
-    if (column > 0) __syncthreads();
-#pragma unroll
-    for (int k = 0; k < 4; ++k) part[warp][4 * lane + k] = acc[k];
-    __syncthreads();
-    const int mine = column + static_cast<int>(threadIdx.x);
-    if (mine < p.d_v) {
-      A all = part[0][threadIdx.x];
-#pragma unroll
-      for (int w = 1; w < WARPS; ++w) all += part[w][threadIdx.x];
-      y[mine] = from_acc<T>(all * factor);
-    }
   }
-  if (p.lse != nullptr && threadIdx.x == 0) {
+  if (p.lse != nullptr && (WARPS == 1 ? lane : static_cast<int>(threadIdx.x)) == 0) {
     const A lse = math::fma(base, static_cast<A>(p.natural), math::log(total));
     static_cast<A*>(p.lse)[h * p.total_q + t] = total == A(0) ? none : lse;
   }
