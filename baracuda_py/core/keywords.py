@@ -121,7 +121,6 @@ ADVICE = {
     "device": "the result is where the operands are",
     "requires_grad": "the gradient is a function of its own, named <op>_backward",
     "normalized_shape": "the axes that weight has are those that are reduced",
-    "slot_mapping": "paged_kv_append takes page_table= and cache_offsets=",
     **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens", "max_seqlen_q", "max_seqlen_k"),
                     "packed sequences are for flash_sdpa_varlen and batch_ragged_prefill"),
     **dict.fromkeys(("block_table", "page_table"), "pages are for batch_paged_decode and batch_paged_prefill"),
