@@ -59,6 +59,9 @@ from .expressions.product import FormulaProduct as FormulaProduct
 from .expressions.reduce import FormulaReduction as FormulaReduction
 from .expressions.scan import FormulaScan as FormulaScan
 # ops.attention
+from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsArgs as BatchIndicesPositionsArgs
+from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsDescriptor as BatchIndicesPositionsDescriptor
+from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsPlan as BatchIndicesPositionsPlan
 from .ops.attention.cache.copy_pages import CopyPagesArgs as CopyPagesArgs
 from .ops.attention.cache.copy_pages import CopyPagesDescriptor as CopyPagesDescriptor
 from .ops.attention.cache.copy_pages import CopyPagesPlan as CopyPagesPlan
@@ -1565,6 +1568,8 @@ def attention_tc(q: Array, k: Array, v: Array, *, out_element: Any = None, out: 
     """softmax(q kᵀ / √d_k) v on tensor cores: float16 or bfloat16, sums in float32."""
 def attention_tc_causal(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v on tensor cores, query i seeing the keys j ≤ i: float16 or bfloat16, sums in float32."""
+def batch_indices_positions(token_indptr: Array, lengths: Array, *, batch_size: int = ..., num_tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """batch_indices[t] = b and positions[t] = lengths[b] - (token_indptr[b + 1] - t) for each token t of sequence b."""
 def batch_paged_decode(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages."""
 def batch_paged_decode_fp8(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:

@@ -10,6 +10,7 @@ from baracuda_py import attention_flash_causal_with_stats as attention_flash_cau
 from baracuda_py import attention_flash_with_stats as attention_flash_with_stats
 from baracuda_py import attention_tc as attention_tc
 from baracuda_py import attention_tc_causal as attention_tc_causal
+from baracuda_py import batch_indices_positions as batch_indices_positions
 from baracuda_py import batch_paged_decode as batch_paged_decode
 from baracuda_py import batch_paged_decode_fp8 as batch_paged_decode_fp8
 from baracuda_py import batch_paged_prefill as batch_paged_prefill

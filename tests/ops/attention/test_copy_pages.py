@@ -110,7 +110,9 @@ def emulated_case(layout: str) -> tuple[list[np.ndarray], Any]:
         joint = caches(1, (2, 2, 4, 8), np.uint8, 5)[0]
         return [joint[:, 0], joint[:, 1], *caches(1, (2, 4, 8), np.uint8, 5)], None
     if layout == "apart":  # no page is one run
-        return [one[:, :, ::2, ::-1] for one in caches(2, (2, 4, 8), np.float64, 5)], caches(2, (2, 2, 8), np.float64, 7)
+        return [one[:, :, ::2, ::-1] for one in caches(2, (2, 4, 8), np.float64, 5)], caches(
+            2, (2, 2, 8), np.float64, 7
+        )
     return [one[:, 1:] for one in caches(2, (3, 7), np.uint8, 5)], caches(2, (2, 7), np.uint8, 3)
 
 

@@ -203,8 +203,12 @@ def paged_case(draw: Any) -> dict[str, Any]:
     padded = draw.flag()
     if draw.flag():
         return {
-            "num_tokens": batch * new, "num_heads": draw.integer(0, 3), "num_pages": each, "page_size": page,
-            "d_k": draw.sizes(64, 0, 1, 7, 24, 128), "d_v": draw.sizes(64, 0, 2, 20),
+            "num_tokens": batch * new,
+            "num_heads": draw.integer(0, 3),
+            "num_pages": each,
+            "page_size": page,
+            "d_k": draw.sizes(64, 0, 1, 7, 24, 128),
+            "d_v": draw.sizes(64, 0, 2, 20),
         }
     return {
         "batch_size": batch, "num_tokens": batch * new, "num_heads": draw.integer(0, 3),
