@@ -36,7 +36,7 @@ class BatchIndicesPositionsDescriptor(Descriptor):
 
 @dataclass(slots=True, kw_only=True)
 class BatchIndicesPositionsArgs(Args):
-    """Any strides. Sequence b has the tokens token_indptr[b] : token_indptr[b + 1], the last of its lengths[b] tokens."""
+    """Any strides. Sequence b has the tokens token_indptr[b] : token_indptr[b + 1], the last of its lengths[b]."""
 
     token_indptr: Array = operand("num_bounds", values=random_ints)
     lengths: Array = operand("batch_size", values=random_ints)

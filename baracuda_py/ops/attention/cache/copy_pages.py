@@ -1,4 +1,4 @@
-"""copy_pages: copy pages of paged caches, of all layers at once, within each cache or from another; moves bytes only."""
+"""copy_pages: copy pages of paged caches, of all layers at once, within each or from another; moves bytes only."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def reference(desc: CopyPagesDescriptor, *, caches: Any, pairs: Any, sources: An
 
 PARAMS = Params(
     "CopyPagesParams", caches=f"ptr[{CAPACITY}]", sources=f"ptr[{CAPACITY}]", pairs="ptr", status="status",
-    num_pairs="i64", pages="i64[2]", steps="i64[2]", words="i64", chunks="i64", pair_strides="i64[2]", pairs_wide="i32", rank="i32",
-    shape="i64[8]", strides="i64[2][8]", copy_pages_in_flight=WORDS,
+    num_pairs="i64", pages="i64[2]", steps="i64[2]", words="i64", chunks="i64", pair_strides="i64[2]", pairs_wide="i32",
+    rank="i32", shape="i64[8]", strides="i64[2][8]", copy_pages_in_flight=WORDS,
 )  # fmt: skip
 
 
@@ -154,6 +154,10 @@ def _geometry(p: Problem) -> Geometry | str:
     return Geometry(tuple(steps), layout="contiguous" if all(v.dense for v in (*p.caches, *sources)) else "strided")
 
 
+def _axes(kind: ElementKind) -> Mapping[str, Any]:
+    return {"BYTES": word_axes(kind)["BYTES"]}
+
+
 def in_torch(torch: Any, desc: CopyPagesDescriptor, *, caches: Any, pairs: Any, sources: Any) -> Any:
     """Advanced indexing, a cache at a time."""
     there = pairs[pairs[:, 1] >= 0].long()
@@ -182,8 +186,7 @@ class CopyPagesPlan(Plan):
     variants = (
         Variant(
             "words", _geometry, source="attention/cache/copy_pages.cu", elements=ELEMENTS,
-            kernels=(Kernel("copy_pages", "copy_pages<{BYTES}>", PARAMS, lambda kind: {"BYTES": word_axes(kind)["BYTES"]},
-                            threads=THREADS),),
+            kernels=(Kernel("copy_pages", "copy_pages<{BYTES}>", PARAMS, _axes, threads=THREADS),),
             guarantee=Guarantee(native=True, batch_invariant=True),
         ),
     )  # fmt: skip

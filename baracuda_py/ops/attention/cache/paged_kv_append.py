@@ -232,8 +232,8 @@ class PagedKvAppendPlan(Plan):
     reference = staticmethod(reference)
     value_policy = (
         "a token is skipped when its position is negative or past its sequence's pages, when its page is not in "
-        "[0, num_pages), or when kv_indptr leads outside kv_indices; tokens outside token_indptr, and those of a negative "
-        "slot, are padding"
+        "[0, num_pages), or when kv_indptr leads outside kv_indices; tokens outside token_indptr, and those of a "
+        "negative slot, are padding"
     )
     variants = (
         Variant(
