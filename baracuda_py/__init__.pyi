@@ -19,6 +19,7 @@ from typing import TypeVar
 from typing import overload
 
 from . import nn as nn
+from . import serving as serving
 
 # core
 from .core.device import Device as Device
