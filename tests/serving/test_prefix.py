@@ -82,6 +82,13 @@ class Texts(RuleBasedStateMachine):
         if self.held:
             self.allocator.free(self.held.pop(data.draw(st.integers(0, len(self.held) - 1))))
 
+    @rule(data=st.data())
+    def keep_the_end(self, data: st.DataObject) -> None:
+        """Whoever holds a page need not hold those before it."""
+        held = [pages for pages in self.held if pages]
+        if held:
+            self.allocator.free([data.draw(st.sampled_from(held)).pop(0)])
+
     @rule(count=st.integers(0, 4))
     def evict(self, count: int) -> None:
         gone = 0

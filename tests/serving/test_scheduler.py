@@ -192,6 +192,19 @@ def test_the_youngest_waits_where_pages_run_out_and_keeps_its_tokens() -> None:
     assert old.generated == young.generated == expected(old.request)
 
 
+def test_a_page_that_is_copied_is_not_written_in_the_same_step() -> None:
+    """The second copy of the step needs a page; the one that the youngest gives back is still read by the first."""
+    loop = Loop(5, prefixes=False)
+    one, two = (loop.scheduler.add(Request([1, 2, first], 5)) for first in (0, 1))
+    assert loop.step() and loop.step()  # each has a full page, and one with a token; one page is free
+    twins = [loop.scheduler.fork(of, Request([1], 2)) for of in (two, one)]
+    while loop.step():
+        loop.check()
+    for sequence in (one, two):
+        assert sequence.generated == expected(sequence.request)
+    assert all(twin.finished for twin in twins)
+
+
 def test_misuse_is_refused() -> None:
     loop = Loop(6)
     with pytest.raises(OutOfPagesError, match="up to 7 pages, and can have 6"):
