@@ -74,10 +74,11 @@ class Batch:
 
     def samplers(self, place: Callable[[Any], Any] = np.asarray) -> Samplers:
         """How the rows of `sampling` are drawn."""
+        seen = self.sampling if any(one.params.penalizes for one in self.sampling) else ()
         return Samplers(
             [one.params for one in self.sampling],
             [len(one.tokens) for one in self.sampling],
-            prompts=[one.tokens[: one.prompt_length] for one in self.sampling],
-            texts=[one.generated for one in self.sampling],
+            prompts=[one.tokens[: one.prompt_length] for one in seen],
+            texts=[one.generated for one in seen],
             place=place,
         )

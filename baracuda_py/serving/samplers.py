@@ -38,6 +38,11 @@ class SamplingParams(Checked):
     presence: float = number(0.0)
     seed: int = integer(0, minimum=-(2**63))
 
+    @property
+    def penalizes(self) -> bool:
+        """Whether the tokens so far matter."""
+        return any(getattr(self, name) != _DEFAULTS[name] for name in _PENALTIES)
+
 
 _DEFAULTS = {field.name: getattr(SamplingParams(), field.name) for field in fields(SamplingParams)}
 
