@@ -19,6 +19,7 @@ from typing import TypeVar
 from typing import overload
 
 from . import nn as nn
+from . import serving as serving
 
 # core
 from .core.device import Device as Device
@@ -59,6 +60,12 @@ from .expressions.product import FormulaProduct as FormulaProduct
 from .expressions.reduce import FormulaReduction as FormulaReduction
 from .expressions.scan import FormulaScan as FormulaScan
 # ops.attention
+from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsArgs as BatchIndicesPositionsArgs
+from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsDescriptor as BatchIndicesPositionsDescriptor
+from .ops.attention.cache.batch_indices_positions import BatchIndicesPositionsPlan as BatchIndicesPositionsPlan
+from .ops.attention.cache.copy_pages import CopyPagesArgs as CopyPagesArgs
+from .ops.attention.cache.copy_pages import CopyPagesDescriptor as CopyPagesDescriptor
+from .ops.attention.cache.copy_pages import CopyPagesPlan as CopyPagesPlan
 from .ops.attention.cache.kv_cache_append import KvCacheAppendArgs as KvCacheAppendArgs
 from .ops.attention.cache.kv_cache_append import KvCacheAppendDescriptor as KvCacheAppendDescriptor
 from .ops.attention.cache.kv_cache_append import KvCacheAppendPlan as KvCacheAppendPlan
@@ -1565,6 +1572,8 @@ def attention_tc(q: Array, k: Array, v: Array, *, out_element: Any = None, out: 
     """softmax(q kᵀ / √d_k) v on tensor cores: float16 or bfloat16, sums in float32."""
 def attention_tc_causal(q: Array, k: Array, v: Array, *, out_element: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(q kᵀ / √d_k) v on tensor cores, query i seeing the keys j ≤ i: float16 or bfloat16, sums in float32."""
+def batch_indices_positions(token_indptr: Array, lengths: Array, *, batch_size: int = ..., num_tokens: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+    """batch_indices[t] = b and positions[t] = lengths[b] - (token_indptr[b + 1] - t) for each token t of sequence b."""
 def batch_paged_decode(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages."""
 def batch_paged_decode_fp8(q: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, lengths: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0, layout: str = 'hnd', return_lse: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1579,6 +1588,8 @@ def cascade_attention(v: Array, lse: Array, v_other: Array, lse_other: Array, ma
     """v [seq, heads, d] and lse [seq, heads] merged with v_other and lse_other of the same shapes, in place."""
 def cascade_merge_states(v: Array, lse: Array, *, seq_len: int = ..., num_sets: int = ..., num_heads: int = ..., head_dim: int = ..., lse_base: Literal['e', '2'] = 'e', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(v_merged [seq, heads, d], lse_merged [seq, heads]) of v [seq, sets, heads, d] and lse [seq, sets, heads]."""
+def copy_pages(caches: Sequence[Array], pairs: Array, sources: Sequence[Array] | None = None, *, source_shapes: Sequence[Sequence[int]] | None = ..., shapes: Sequence[Sequence[int]] = ..., num_pairs: int = ..., element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> list[Array]:
+    """caches[c][pairs[i, 1]] = sources[c][pairs[i, 0]] for every pair i and cache c; sources are the caches by default."""
 def dot_product_attention(query: Array, key: Array, value: Array, bias: Array | None = None, mask: Array | None = None, *, scale: float | None = None, is_causal: bool = False, query_seq_lengths: Array | None = None, key_value_seq_lengths: Array | None = None, local_window_size: Any = None, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """softmax(scale · query keyᵀ + bias) value of the keys that are seen, [B, T, N, H] (jax.nn.dot_product_attention)."""
 def flash_decoding(q: Array, k: Array, v: Array, lengths: Array, *, scale: float | None = None, layout: str = 'bhsd', return_lse: bool = False, return_weights: bool = False, return_mean_weights: bool = False, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Arrays:
@@ -1595,9 +1606,9 @@ def kv_cache_append(k_new: Array, v_new: Array, cache_offsets: Array, k_cache: A
     """k_cache[b, h, cache_offsets[b] + l] = k_new[b, h, l], and values likewise."""
 def multi_head_attention_forward(query: Array, key: Array, value: Array, embed_dim_to_check: int, num_heads: int, in_proj_weight: Array | None, in_proj_bias: Array | None, bias_k: Array | None, bias_v: Array | None, add_zero_attn: bool, dropout_p: float, out_proj_weight: Array, out_proj_bias: Array | None, training: bool = True, key_padding_mask: Array | None = None, need_weights: bool = True, attn_mask: Array | None = None, use_separate_proj_weight: bool = False, q_proj_weight: Array | None = None, k_proj_weight: Array | None = None, v_proj_weight: Array | None = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True, is_causal: bool = False, *, seed: Scalar | None = None, offset: Scalar = 0, out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """(y [L, N, E], weights or None), torch.nn.functional.multi_head_attention_forward with its order of parameters."""
-def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
+def paged_kv_append(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, slot_mapping: Array | None = None, *, batch_size: int = ..., num_tokens: int = ..., num_heads: int = ..., num_pages: int = ..., page_size: int = ..., d_k: int = ..., d_v: int = ..., max_pages: int = ..., num_indices: int = ..., layout: str = 'hnd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """k_cache[page, h, cell] = k_new[t, h] where page_size · slot + cell is the position of token t; values likewise."""
-def paged_kv_append_fp8(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', layout: str = 'hnd', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
+def paged_kv_append_fp8(k_new: Array, v_new: Array, k_cache: Array, v_cache: Array, *, page_table: Array | None = None, cache_offsets: Array | None = None, token_indptr: Array | None = None, kv_indices: Array | None = None, kv_indptr: Array | None = None, kv_last_page_len: Array | None = None, slot_mapping: Array | None = None, k_scale: Scalar = 1.0, v_scale: Scalar = 1.0, k_head_scale: Array | None = None, v_head_scale: Array | None = None, cache_element: Any = 'float8_e4m3fn', layout: str = 'hnd', out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> Array:
     """`paged_kv_append` of float16, bfloat16 or float32 into caches of fp8 bytes (uint8, or an fp8 dtype)."""
 def qk_norm_rope(q: Array, k: Array, q_weight: Array | None = None, k_weight: Array | None = None, positions: Array | None = None, inv_freq: Array | None = None, cos: Array | None = None, sin: Array | None = None, *, batch_size: int = ..., num_heads: int = ..., num_kv_heads: int = ..., seq_len: int = ..., head_dim: int = ..., rotary_dim: int | None = None, pairing: Literal['half', 'interleaved'] = 'half', base: float = 10000.0, table_shape: int | Sequence[int] | None = ..., eps: float = 1e-06, weight_offset: float = 0.0, weight_element: DType | None = None, offset: Scalar = 0, scale: Scalar = 1.0, layout: str = 'bhsd', element: DType = ..., out: Out = None, stream: Stream = None, preference: PlanPreference | None = None) -> tuple[Array, Array]:
     """yq = rope(rms_norm(q) · q_weight), yk = rope(rms_norm(k) · k_weight), the norm over each head: one launch."""

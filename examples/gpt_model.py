@@ -282,8 +282,11 @@ class Decoder:
 
         return self.infer(tokens, (tokens.size, 1), attend)
 
-    def infer(self, tokens: Any, shape: tuple[int, int], attend: Attend) -> Any:
-        """Logits [tokens, vocab]; `attend` gets q, k, v of [shape[0], heads, shape[1], head_dim] before rope."""
+    def infer(self, tokens: Any, shape: tuple[int, int], attend: Attend, rows: Any = None) -> Any:
+        """Logits [tokens, vocab]; `attend` gets q, k, v of [shape[0], heads, shape[1], head_dim] before rope.
+
+        rows: of which tokens the logits are wanted, int64; None: of all.
+        """
         p, w = self.preset, self.weights
         branch, stream = bc.embedding(tokens, w["embedding"]), None
         for i in range(p.layers):
@@ -293,7 +296,7 @@ class Decoder:
             branch, _, stream = self._rms_norm(f"mlp{i}", branch, stream)
             branch = self.linear(self._gated(branch, i), f"down{i}")
         branch, _, _ = self._rms_norm("final", branch, stream)
-        return self.linear(branch, "head")
+        return self.linear(branch if rows is None else bc.embedding(rows, branch), "head")
 
     def _gated(self, x: Any, i: int) -> Any:
         """silu of the gate, times what it lets through: one launch where the layer has its matrix."""

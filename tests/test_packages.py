@@ -31,6 +31,7 @@ PACKAGES = {  # lowest first
     "help": "What `help` shows of a function.",
     "named_plans": "Further names of some kinds of plans.",
     "nn": "PyTorch's spellings of functions.",
+    "serving": "What a serving loop needs around the ops: pages, prefixes, batches.",
     "measure": "Timing, results on file, and the rows that are faster on this machine.",
     "torch": "Ops and modules of torch.",
     "jax": "Functions in programs of JAX.",

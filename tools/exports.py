@@ -243,7 +243,8 @@ def render() -> dict[Path, str]:
     used = "import builtins\n" + "".join(f"from {where} import {name}\n" for name, where in STUB.items())
     imports, written = sections(sorted(classes)), sections([*named, *functions])
     used += "".join(f"from typing import {name}\n" for name in ("Protocol", "TypeVar", "overload"))
-    stub = f"{head}{used}\nfrom . import nn as nn\n\n{imports}{KIND}\n__version__: str\n\n{written}"
+    inner = "from . import nn as nn\nfrom . import serving as serving\n"
+    stub = f"{head}{used}\n{inner}\n{imports}{KIND}\n__version__: str\n\n{written}"
     plain = f"# {MADE}\n# ruff: noqa: I001\n# fmt: off\n"
     by_name = "EXPORTS = dict(sorted(_BY_FAMILY.items()))"
     again = sections((exports[name], f"from baracuda_py import {name} as {name}\n") for name in mirrored)

@@ -69,6 +69,10 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "paged_kv_indptr": ("kv_indptr",),
     **dict.fromkeys(("paged_kv_last_page_len", "last_page_len"), ("kv_last_page_len",)),
     **dict.fromkeys(("append_indptr", "batch_indices"), ("token_indptr",)),
+    "nnz": ("num_tokens",),
+    **dict.fromkeys(("slots", "slot_map", "slot_ids"), ("slot_mapping",)),
+    **dict.fromkeys(("block_mapping", "block_mapping_tensor", "src_to_dst"), ("pairs",)),
+    **dict.fromkeys(("kv_caches", "key_caches", "kv_cache"), ("caches",)),
     # rotary embedding
     **dict.fromkeys(("position_ids", "pos_ids", "pos", "position", "input_pos"), ("positions", "cache_offsets")),
     **dict.fromkeys(("start_pos", "seqlen_offset", "cache_position"), ("offset", "cache_offsets", "positions")),
@@ -121,7 +125,6 @@ ADVICE = {
     "device": "the result is where the operands are",
     "requires_grad": "the gradient is a function of its own, named <op>_backward",
     "normalized_shape": "the axes that weight has are those that are reduced",
-    "slot_mapping": "paged_kv_append takes page_table= and cache_offsets=",
     **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k", "cu_seqlens", "max_seqlen_q", "max_seqlen_k"),
                     "packed sequences are for flash_sdpa_varlen and batch_ragged_prefill"),
     **dict.fromkeys(("block_table", "page_table"), "pages are for batch_paged_decode and batch_paged_prefill"),

@@ -14,7 +14,7 @@
 
 namespace baracuda {
 
-enum OwnTable { cache_offsets = own_tables, token_indptr };
+enum OwnTable { cache_offsets = own_tables, token_indptr, slot_mapping };
 
 template <class I, class P> struct Paged {
   using U = conditional<sizeof(I) == 4, u32, u64>;
@@ -23,6 +23,13 @@ template <class I, class P> struct Paged {
   // The page and cell of token t; page < 0 where it has none. Sums wrap modulo 2^64, as in the reference.
   BARACUDA_D void locate(U t, i64& page, i64& cell) const {
     page = -1, cell = 0;
+    if (p.slot_mapping != nullptr) {
+      const i64 slot = read_table<I>(p, slot_mapping, p.slot_mapping, static_cast<i64>(t));
+      if (slot < 0) return;  // padding
+      if (static_cast<u64>(slot) < static_cast<u64>(p.reach)) page = slot_of<I>(p, static_cast<u64>(slot), cell);
+      else if (p.status != nullptr) atomicOr(p.status, 1u);
+      return;
+    }
     if (p.batch == 0) return;
     I b;
     u64 place, count;

@@ -107,6 +107,37 @@ def test_nhd_pages_and_a_joint_cache():
           cache_offsets=np.array([4, 4, 4]))  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_a_slot_mapping_names_page_and_cell(dtype):
+    """vLLM's: negative slots are padding, slots beyond the cache are skipped."""
+    k_new, v_new, k_cache, v_cache = fresh(6)
+    slots = np.array([0, PAGES * PAGE - 1, -1, PAGES * PAGE, 9, np.iinfo(dtype).min], dtype)
+    wanted = k_cache.copy(), v_cache.copy()
+    for token, slot in ((0, 0), (1, PAGES * PAGE - 1), (4, 9)):
+        wanted[0][slot // PAGE, :, slot % PAGE] = k_new[token]
+        wanted[1][slot // PAGE, :, slot % PAGE] = v_new[token]
+    paged_kv_append(k_new, v_new, k_cache, v_cache, slot_mapping=slots)
+    np.testing.assert_array_equal(k_cache, wanted[0])
+    np.testing.assert_array_equal(v_cache, wanted[1])
+
+
+def test_a_slot_mapping_stands_alone():
+    slots = np.zeros(3, int)
+    with pytest.raises(InvalidProblemError, match=r"slot_mapping .* leave out cache_offsets, page_table"):
+        paged_kv_append(*fresh(3), page_table=TABLE, cache_offsets=slots, slot_mapping=slots)
+    with pytest.raises(InvalidProblemError, match="slot_mapping"):
+        paged_kv_append(*fresh(3), slot_mapping=slots[:2])
+    with pytest.raises((InvalidProblemError, UnsupportedError), match="slot_mapping"):
+        paged_kv_append(*fresh(3), slot_mapping=slots.astype(np.float32))
+
+
+def test_checked_run_refuses_slots_beyond_the_cache(monkeypatch):
+    monkeypatch.setenv("BARACUDA_CHECK", "1")
+    paged_kv_append(*fresh(3), slot_mapping=np.array([-1, 5, PAGES * PAGE - 1]))
+    with pytest.raises(InvalidProblemError, match="token 1 has no place"):
+        paged_kv_append(*fresh(3), slot_mapping=np.array([-1, PAGES * PAGE, 5]))
+
+
 def test_checked_run_names_the_token(monkeypatch):
     monkeypatch.setenv("BARACUDA_CHECK", "1")
     offsets = np.array([0, 5, 11])
@@ -177,6 +208,7 @@ def test_gpu_policies(dtype, heads, d_k, d_v):
             fresh(3, dtype, heads, d_k, d_v), kv_indices=TABLE.reshape(-1)[:6], kv_indptr=np.array(indptr),
             cache_offsets=np.array([1, 2, 3]),
         )  # fmt: skip
+    on_gpu(fresh(6, dtype, heads, d_k, d_v), slot_mapping=np.array([3, -1, PAGES * PAGE, 2**62, -(2**63), 7]))
     table = TABLE.copy()
     table[1, 0], table[2, 0] = -1, PAGES
     on_gpu(fresh(6, dtype, heads, d_k, d_v), page_table=table.astype(np.int32), cache_offsets=np.array([1, 2, 3]))
@@ -210,6 +242,12 @@ def test_gpu_64_bit_indices(dtype, monkeypatch):
             fresh(6, dtype, 5, 12, 36), kv_indices=TABLE.reshape(-1)[:6], kv_indptr=np.array(indptr),
             cache_offsets=np.array([1, 2, 3]), token_indptr=np.array([0, 3, 3, 4]),
         )  # fmt: skip
+
+
+@pytest.mark.gpu
+def test_gpu_slot_mapping_in_64_bits(monkeypatch):
+    monkeypatch.setattr("baracuda_py.ops.attention.cache.paged_kv_append.reach", lambda *_: 2**31)
+    on_gpu(fresh(6, np.float32, 5, 36, 12), slot_mapping=np.array([3, -1, PAGES * PAGE, 2**62, -(2**63), 7]))
 
 
 @pytest.mark.gpu

@@ -90,3 +90,12 @@ def test_what_does_not_go_together_is_refused() -> None:
         bc.paged_kv_append_fp8(k.astype(np.float64), k.astype(np.float64), *held, **facts)
     with pytest.raises(bc.InvalidProblemError, match="page_table"):
         bc.paged_kv_append_fp8(k, k, *held, cache_offsets=OFFSETS)
+
+
+def test_a_slot_mapping_names_page_and_cell() -> None:
+    k, v = draw(3, 2, 16), draw(3, 2, 16, seed=1)
+    a, b = caches(), caches()
+    bc.paged_kv_append_fp8(k, v, *a, slot_mapping=np.array([12, 7, 18]), k_scale=0.1)
+    bc.paged_kv_append_fp8(k, v, *b, page_table=TABLE, cache_offsets=OFFSETS, k_scale=0.1)
+    for one, other in zip(a, b, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -2,8 +2,8 @@
 
 A cache is [num_pages, num_heads, page_size, d] with any outer strides: FlashInfer's and vLLM's "NHD" pages are the view
 with axes 1 and 2 swapped, a joint cache of keys and values is two views. Token l of sequence b goes to position
-cache_offsets[b] + l of that sequence. Nothing is advanced, and every table is read on the device: a captured graph
-serves any lengths.
+cache_offsets[b] + l of that sequence; or a slot mapping (vLLM's reshape_and_cache) names the page and cell of every
+token. Nothing is advanced, and every table is read on the device: a captured graph serves any lengths.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ PARTS = 2  # words of a token's keys, and of its values, that a thread moves
 class PagedKvAppendDescriptor(Descriptor):
     """num_tokens new tokens of batch_size sequences, into num_pages pages of page_size tokens.
 
-    max_pages: columns of a padded page table. num_indices: length of the page list of a compressed one.
+    max_pages: columns of a padded page table. num_indices: length of the page list of a compressed one. With a slot
+    mapping there are no sequences: batch_size is 0.
     """
 
-    batch_size: int = extent()
+    batch_size: int = extent(0)
     num_tokens: int = extent()
     num_heads: int = extent()
     num_pages: int = extent()
@@ -59,7 +60,9 @@ class PagedKvAppendArgs(Args):
 
     Sequence b has the tokens token_indptr[b] : token_indptr[b + 1] (absent: num_tokens / batch_size each; those after
     the last are padding). They follow the cache_offsets[b] tokens there, or with `kv_last_page_len` (of a compressed
-    table) they end the sequence: its last page then holds that many. No two tokens may go to one place.
+    table) they end the sequence: its last page then holds that many. `slot_mapping` stands in place of all these: token
+    t goes to cell slot_mapping[t] % page_size of page slot_mapping[t] / page_size, and is padding where that is
+    negative. No two tokens may go to one place.
     """
 
     k_new: Array = operand("num_tokens num_heads d_k", layout="inner")
@@ -70,6 +73,7 @@ class PagedKvAppendArgs(Args):
     kv_indices: Array | None = operand("num_indices", element=INDEX, optional=True, values=random_ints)
     kv_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_ints)
     kv_last_page_len: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
+    slot_mapping: Array | None = operand("num_tokens", element=INDEX, optional=True, values=random_ints)
     k_cache: Array = inout("num_pages num_heads page_size d_k", layout="inner")
     v_cache: Array = inout("num_pages num_heads page_size d_v", layout="inner")
 
@@ -107,7 +111,8 @@ def append_values(p: Problem, each: int) -> tuple[dict[str, Any], bool]:
     items = desc.num_tokens * part
     new_len = max(desc.num_tokens // max(desc.batch_size, 1), 1)
     tables = table_params(p, TABLES)
-    room = desc.page_size * tables["table_len"]  # positions lie below
+    slots = desc.num_pages if p.slot_mapping is not None else tables["table_len"]
+    room = desc.page_size * slots  # positions, or the slots of a mapping, lie below
     given: list[Any] = [p.views[name] for name in TABLES if p.views[name] is not None]
     spans = [reach(v, 4) for v in given] + [reach(v, v.element.itemsize * each) for v in views]
     counts = (items + THREADS, PARTS * part, desc.num_tokens, desc.batch_size, desc.num_pages, desc.page_size, room)
@@ -143,9 +148,15 @@ _KERNEL = Kernel("paged_kv_append", "paged_kv_append<{BYTES}, {I}>", PARAMS, wor
 
 def in_torch(
     torch: Any, desc: PagedKvAppendDescriptor, *, k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, page_table: Any,
-    cache_offsets: Any, token_indptr: Any, kv_indices: Any, kv_indptr: Any, kv_last_page_len: Any,
+    cache_offsets: Any, token_indptr: Any, kv_indices: Any, kv_indptr: Any, kv_last_page_len: Any, slot_mapping: Any,
 ) -> Any:  # fmt: skip
-    """A scatter a sequence."""
+    """A scatter a sequence, or one for all tokens of a slot mapping."""
+    if slot_mapping is not None:
+        there = (slot_mapping >= 0).nonzero()[:, 0]
+        slot = slot_mapping[there].long()
+        for cache, new in ((k_cache, k_new), (v_cache, v_new)):
+            cache[slot // desc.page_size, :, slot % desc.page_size] = new[there]
+        return {"k_cache": k_cache, "v_cache": v_cache}
     each = desc.num_tokens // max(desc.batch_size, 1)
     ends = [b * each for b in range(desc.num_bounds)] if token_indptr is None else token_indptr.tolist()
     for b, (first, last) in enumerate(itertools.pairwise(ends)):
@@ -190,6 +201,15 @@ def paged_case(draw: Any) -> dict[str, Any]:
     batch, new, page = draw.integer(0, 3), draw.integer(0, 4), draw.sizes(4, 1, 3, 16, 64)
     each = -(-(batch * new + draw.integer(1, 9)) // page)
     padded = draw.flag()
+    if draw.flag():
+        return {
+            "num_tokens": batch * new,
+            "num_heads": draw.integer(0, 3),
+            "num_pages": each,
+            "page_size": page,
+            "d_k": draw.sizes(64, 0, 1, 7, 24, 128),
+            "d_v": draw.sizes(64, 0, 2, 20),
+        }
     return {
         "batch_size": batch, "num_tokens": batch * new, "num_heads": draw.integer(0, 3),
         "num_pages": batch * each + draw.integer(0, 2), "page_size": page, "d_k": draw.sizes(64, 0, 1, 7, 24, 128),
@@ -212,7 +232,8 @@ class PagedKvAppendPlan(Plan):
     reference = staticmethod(reference)
     value_policy = (
         "a token is skipped when its position is negative or past its sequence's pages, when its page is not in "
-        "[0, num_pages), or when kv_indptr leads outside kv_indices; tokens outside token_indptr are padding"
+        "[0, num_pages), or when kv_indptr leads outside kv_indices; tokens outside token_indptr, and those of a "
+        "negative slot, are padding"
     )
     variants = (
         Variant(
@@ -234,6 +255,12 @@ class PagedKvAppendPlan(Plan):
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
         there = {name for name in TABLES if views[name] is not None}
+        if "slot_mapping" in there:
+            if len(there) > 1:
+                raise InvalidProblemError(
+                    f"slot_mapping says where every token goes; leave out {', '.join(sorted(there - {'slot_mapping'}))}"
+                )
+            return
         check_tables(views)
         if ("cache_offsets" in there) == ("kv_last_page_len" in there) or {"page_table", "kv_last_page_len"} <= there:
             raise InvalidProblemError("give cache_offsets or, with kv_indices, kv_last_page_len in its place")

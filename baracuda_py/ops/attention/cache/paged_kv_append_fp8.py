@@ -161,9 +161,9 @@ _call = functional(PagedKvAppendFp8Plan, layouts=Layouts(("k_cache", "v_cache"),
 def paged_kv_append_fp8(
     k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, *, page_table: Any = None, cache_offsets: Any = None,
     token_indptr: Any = None, kv_indices: Any = None, kv_indptr: Any = None, kv_last_page_len: Any = None,
-    k_scale: Any = 1.0, v_scale: Any = 1.0, k_head_scale: Any = None, v_head_scale: Any = None,
-    cache_element: Any = "float8_e4m3fn", layout: str = "hnd", out: Any = None, stream: Any = None,
-    preference: Any = None,
+    slot_mapping: Any = None, k_scale: Any = 1.0, v_scale: Any = 1.0, k_head_scale: Any = None,
+    v_head_scale: Any = None, cache_element: Any = "float8_e4m3fn", layout: str = "hnd", out: Any = None,
+    stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """`paged_kv_append` of float16, bfloat16 or float32 into caches of fp8 bytes (uint8, or an fp8 dtype).
 
@@ -172,6 +172,6 @@ def paged_kv_append_fp8(
     """
     return _call(
         k_new, v_new, k_cache, v_cache, page_table, cache_offsets, token_indptr, kv_indices, kv_indptr,
-        kv_last_page_len, k_head_scale, v_head_scale, aux_element=cache_element, k_scale=k_scale, v_scale=v_scale,
-        layout=layout, out=out, stream=stream, preference=preference,
+        kv_last_page_len, slot_mapping, k_head_scale, v_head_scale, aux_element=cache_element, k_scale=k_scale,
+        v_scale=v_scale, layout=layout, out=out, stream=stream, preference=preference,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from ....core.element import INDICES
 from ....schedules.map import divider
 
 PAGE_TABLES = ("page_table", "kv_indices", "kv_indptr", "kv_last_page_len")  # `PagedTable`
-TABLES = (*PAGE_TABLES, "cache_offsets", "token_indptr")  # of tokens that are written
+TABLES = (*PAGE_TABLES, "cache_offsets", "token_indptr", "slot_mapping")  # of tokens that are written
 READ_TABLES = (*PAGE_TABLES, "lengths")
 CACHE = "num_pages num_kv_heads page_size"  # and the columns
 INDEX = INDICES[::-1]
@@ -75,9 +75,14 @@ def sequence_of(token: Any, token_indptr: Any) -> Any:
 
 def locate(
     desc: Any, *, page_table: Any = None, cache_offsets: Any = None, token_indptr: Any = None, kv_indices: Any = None,
-    kv_indptr: Any = None, kv_last_page_len: Any = None,
+    kv_indptr: Any = None, kv_last_page_len: Any = None, slot_mapping: Any = None,
 ) -> tuple[Any, Any, Any, int | None]:  # fmt: skip
     """The tokens that have a place, their pages and cells, and the first token that should have one and has none."""
+    if slot_mapping is not None:
+        slot = np.asarray(slot_mapping).astype(np.int64)
+        good, bad = (slot >= 0) & (slot < desc.num_pages * desc.page_size), slot >= desc.num_pages * desc.page_size
+        first_bad = int(np.flatnonzero(bad)[0]) if bad.any() else None
+        return np.flatnonzero(good), slot[good] // desc.page_size, slot[good] % desc.page_size, first_bad
     empty = np.zeros(0, np.int64)
     if not desc.batch_size or not desc.num_tokens:
         return empty, empty, empty, None
@@ -123,7 +128,10 @@ def random_ints(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
 
 
 def settle(desc: Any, arrays: dict[str, Any]) -> None:
-    """Turn random integers into legal tables: every sequence has pages of its own, and room for all new tokens."""
+    """Turn random integers into legal tables: every sequence has pages of its own, and room for all new tokens.
+
+    Tokens of no sequence get a slot mapping.
+    """
     batch = desc.batch_size
     each = (desc.max_pages if desc.max_pages else desc.num_indices // max(batch, 1)) if batch else 0
     padded = desc.max_pages > 0
@@ -139,7 +147,11 @@ def settle(desc: Any, arrays: dict[str, Any]) -> None:
     offsets = seed % (room + 1)
     pages = np.random.default_rng(int(offsets.sum())).permutation(max(desc.num_pages, 1))
     made: dict[str, Any] = {"token_indptr": bounds}
-    if padded or not batch:
+    if not batch and desc.num_tokens:
+        slots = np.random.default_rng(desc.num_tokens).permutation(desc.num_pages * desc.page_size)
+        made = {"slot_mapping": np.append(slots, np.full(desc.num_tokens, -1))[: desc.num_tokens]}
+        made["slot_mapping"][1::5] = -1  # padding
+    elif padded or not batch:
         table = np.resize(pages, (batch, desc.max_pages))  # each page once, where there are enough
         made |= {"page_table": table, "cache_offsets": offsets}
     elif raw["kv_last_page_len"] is not None:
