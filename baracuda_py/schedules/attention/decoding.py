@@ -253,7 +253,7 @@ def mma_row(plain: Walk) -> Variant:
                 f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {heads}, {ring.pages}, {ring.units}, KEEP>",
                 walk.axes,
                 threads=MMA_THREADS,
-                min_blocks=ring.blocks,
+                min_blocks=min(ring.blocks, 3) if keep and walk.suffix else ring.blocks,  # four would spill
             )
             for heads in walk.heads
             for d in HEAD_DIMS
@@ -307,8 +307,8 @@ def row(plain: Walk) -> Variant:
             axes = {"D": HEAD_DIMS, **more}
             return walk.kernel("split", keep, name, call, axes, threads=THREADS, min_blocks=blocks)
 
-        # With three blocks a multiprocessor kernels of 4 heads spill up to 16 bytes, once a block, and are faster.
-        few = split("split", "{HEADS}", "true", 2 if keep else 3, HEADS=HEADS[:-1])
+        # With three blocks a multiprocessor plain kernels of 4 heads spill up to 16 bytes, once a block, and are faster.
+        few = split("split", "{HEADS}", "true", 2 if keep or walk.suffix else 3, HEADS=HEADS[:-1])
         call = f"flash_decoding_combine<{{T}}, {walk.cache}, KEEP>"
         combine = walk.kernel("combine", keep, "combine", call, threads=THREADS, min_blocks=2)
         many = split(f"split_{HEADS[-1]}", str(HEADS[-1]), "true")
