@@ -307,7 +307,7 @@ def row(plain: Walk) -> Variant:
             axes = {"D": HEAD_DIMS, **more}
             return walk.kernel("split", keep, name, call, axes, threads=THREADS, min_blocks=blocks)
 
-        # With three blocks a multiprocessor plain kernels of 4 heads spill up to 16 bytes, once a block, and are faster.
+        # With three blocks a multiprocessor plain kernels of 4 heads spill up to 16 bytes once, and are faster.
         few = split("split", "{HEADS}", "true", 2 if keep or walk.suffix else 3, HEADS=HEADS[:-1])
         call = f"flash_decoding_combine<{{T}}, {walk.cache}, KEEP>"
         combine = walk.kernel("combine", keep, "combine", call, threads=THREADS, min_blocks=2)
