@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from baracuda_py.core.device import fake_device
 from baracuda_py.core.dispatch import dense_problem
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.testing import emulate, emulated_device, fill, operands
+from baracuda_py.testing.emulator import emulating
+from baracuda_py.testing.recording import pointer_view
 from paged_caches import deal
 
 LENGTHS = np.array([40, 1, 13])
@@ -198,3 +201,37 @@ def test_a_value_that_one_head_hides_is_another_heads() -> None:
     case.arrays["mask"] = seen
     case.arrays["v"][0, 0, 33] = np.inf
     emulate(FlashDecodingPlan.select(desc, device=emulated_device(9.0)), operands(case))
+
+
+def outputs(case: Any) -> dict[str, bytes]:
+    """The bits of what the kernels write, by the emulator."""
+    ready = operands(case)
+    with emulating():
+        FlashDecodingPlan.select(case.desc, device=emulated_device(9.0)).run(ready.args(pointer_view))
+    return {spec.name: np.ascontiguousarray(one.view).tobytes() for spec, _, one in ready.items() if spec.writes}
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("element", ["bfloat16", "float32"])
+def test_neither_company_nor_the_size_of_the_cache_nor_a_block_s_heads_change_a_bit(element: str) -> None:
+    sizes = {"batch_size": 3, "num_heads": 6, "num_kv_heads": 2, "max_cache_len": 300, "d_k": 32, "d_v": 16}
+    desc = FlashDecodingPlan.descriptor(**sizes, softcap=5.0, window_left=280, element=element)
+    present = {"mean_weights": False, "weights": False, "batch_index": False}
+    case = fill(FlashDecodingPlan, desc, np.random.default_rng(7), present)
+    case.arrays |= {
+        "lengths": np.array([300, 290, 0], np.int32), "starts": np.array([13, 0, 0], np.int32),
+        "mask": np.random.default_rng(8).random((3, 1, 300)) < 0.8,
+    }  # fmt: skip
+    whole = outputs(case)
+    of_each_head = replace(case, arrays=case.arrays | {"mask": case.arrays["mask"].repeat(6, axis=1)})
+    assert outputs(of_each_head) == whole
+    for b in range(3):
+        arrays = {n: a if n == "sinks" or a is None else a[b : b + 1] for n, a in case.arrays.items()}
+        arrays |= {"k": arrays["k"][:, :, : 300 - 10 * b], "v": arrays["v"][:, :, : 300 - 10 * b]}
+        arrays["mask"] = arrays["mask"][:, :, : 300 - 10 * b]
+        alone = replace(
+            case, desc=replace(desc, batch_size=1, cache_batch=1, max_cache_len=300 - 10 * b), arrays=arrays
+        )
+        for name, bits in outputs(alone).items():
+            size = len(bits)
+            assert bits == whole[name][b * size : (b + 1) * size], (name, b)
