@@ -94,8 +94,8 @@ class Walk:
 
     def with_terms(self, name: str, cache: str, fields: Mapping[str, str], scales: str = "", **more: Any) -> Walk:
         """The same walk by kernels for terms: with the class `cache` for them, and further parameters."""
-        changed = {"name": name, "cache": cache, "scales": scales, "fields": {**self.fields, **fields}}
-        return replace(self, **changed, termed=None, suffix="_terms", **more)
+        every = {**self.fields, **fields}
+        return replace(self, name=name, cache=cache, fields=every, scales=scales, suffix="_terms", **more)
 
     def of(self, p: Problem) -> Walk:
         """The walk of a problem."""

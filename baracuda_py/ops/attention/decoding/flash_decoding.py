@@ -275,6 +275,11 @@ def _full(torch: Any, desc: Any) -> dict[str, Any]:
     return {"lengths": torch.full((desc.batch_size,), desc.max_cache_len)}
 
 
+def _masked(torch: Any, desc: Any) -> dict[str, Any]:
+    """A mask in the place of lengths, as transformers makes it of a cache of a fixed size; all cells are filled."""
+    return {"mask": torch.ones(desc.batch_size, 1, desc.max_cache_len, dtype=torch.bool)}
+
+
 def _benchmark(heads: int, kv_heads: int, batch: int, length: int, dim: int, mean: bool = False) -> Benchmark:
     return Benchmark(
         f"{heads}/{kv_heads} heads, batch {batch}, context {length}{'' if dim == 128 else f', d {dim}'}"
@@ -308,7 +313,11 @@ class FlashDecodingPlan(Plan):
         _benchmark(8, 4, 8, 4096, 64),
         _benchmark(64, 8, 16, 32768, 128),
         _benchmark(64, 8, 64, 8192, 128, mean=True),
-    )
+        Benchmark(
+            "32/8 heads, batch 1, a mask of 2048 bf16", batch_size=1, num_heads=32, num_kv_heads=8, max_cache_len=2048,
+            d_k=128, d_v=128, element="bfloat16", also=("mask",), make=_masked, target=None, peers=(),
+        ),
+    )  # fmt: skip
 
     @classmethod
     def check(cls, desc: Any, views: Mapping[str, Any]) -> None:
