@@ -43,7 +43,7 @@ class Walk:
     the fewest that hold a group. walks: kernels keep look-ups in shared memory.
     weights: whether the op has the outputs `weights` and `mean_weights`: kernels named "…_keep" keep what they need.
     termed: the walk of problems with terms that the plain kernels do not know, by kernels named "…_terms"; `has_terms`
-    says which those are. masked: whether it may have a mask.
+    says which those are. masked: whether it may have a mask. suffix: of the names of kernels.
     """
 
     name: str

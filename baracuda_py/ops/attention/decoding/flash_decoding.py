@@ -26,6 +26,7 @@ from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import Layouts
 from ....core.benchmark import Benchmark
 from ..in_torch import attention
+from .decoding_terms import TERM_FIELDS, attend, term_values, usual_slopes
 
 _KV = "cache_batch num_kv_heads max_cache_len"
 _INDEX = (ElementKind.I32, ElementKind.I64)
@@ -73,11 +74,6 @@ def _rows(rng: Any, desc: FlashDecodingDescriptor, shape: tuple[int, ...]) -> An
     return rng.integers(0, max(desc.cache_batch, 1), shape)
 
 
-def usual_slopes(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
-    """Such that no key's weight is below the range of float32."""
-    return rng.uniform(-0.02, 0.15, shape)
-
-
 @dataclass(slots=True, kw_only=True)
 class FlashDecodingArgs(Args):
     """`lengths[b]` keys of sequence b's cache are seen, all of them without it, from key `starts[b]` on (left padding).
@@ -108,42 +104,6 @@ class FlashDecodingArgs(Args):
     lse: Array | None = output("batch_size num_heads", element="acc", optional=True, layout="dense")
     weights: Array | None = output("batch_size num_heads max_cache_len", element="acc", optional=True, layout="inner")
     mean_weights: Array | None = output("batch_size max_cache_len", element="acc", optional=True, layout="inner")
-
-
-def attend(
-    desc: Any, q: Any, k: Any, v: Any, store: Any = unrounded, mask: Any = None, slopes: Any = None, sinks: Any = None
-) -> tuple[Any, Any, Any]:
-    """y [heads, d_v], lse [heads] and weights [heads, keys] of q [heads, d_k] over k, v [kv_heads, keys, d].
-
-    mask [heads, keys], slopes [heads] and sinks [heads] as in `FlashDecodingArgs`; the query stands at the last key.
-    """
-    shape, groups = (desc.num_heads, desc.d_v), (desc.num_kv_heads, desc.group)
-    if not desc.num_heads:
-        return np.zeros(shape, q.dtype), np.zeros(0, q.dtype), np.zeros((0, k.shape[1]), q.dtype)
-    scaled = (q * q.dtype.type(desc.scale)).reshape(*groups, desc.d_k)
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        s = (scaled @ k.swapaxes(-1, -2)).reshape(desc.num_heads, k.shape[1])
-        if desc.softcap:
-            s = s.dtype.type(desc.softcap) * np.tanh(s / s.dtype.type(desc.softcap))
-        if slopes is not None:
-            s -= slopes[:, None] * np.arange(k.shape[1])[::-1].astype(s.dtype)
-        hidden = np.zeros(s.shape, bool)
-        if mask is not None:
-            hidden = ~mask if mask.dtype == np.bool_ else mask == -np.inf
-            s = np.where(hidden, -np.inf, s if mask.dtype == np.bool_ else s + mask).astype(s.dtype)
-        sink = np.full(desc.num_heads, -np.inf, s.dtype) if sinks is None else sinks
-        top = np.maximum(s.max(axis=-1, initial=-np.inf), sink)
-        top[top == -np.inf] = 0
-        p = np.exp(s - top[:, None])
-        total = p.sum(axis=-1) + np.exp(sink - top)
-        over = np.where(total == 0, 1, total)
-        kept = store(p)
-        y = (kept.reshape(*groups, -1) @ v).reshape(shape)
-        if hidden.any() and not np.isfinite(v).all():  # a hidden key adds nothing, whatever its value
-            for h in range(desc.num_heads):
-                y[h] = kept[h, ~hidden[h]] @ v[h // desc.group, ~hidden[h]]
-        y = np.where(total[:, None] == 0, 0, y / over[:, None])  # where no key has a weight, whatever the values
-        return y, top + np.log(total), p / over[:, None]
 
 
 def _parts(desc: FlashDecodingDescriptor, lengths: Any, starts: Any, batch_index: Any) -> list[tuple[int, int, int]]:
@@ -184,24 +144,15 @@ def _has_terms(p: Problem) -> bool:
     return p.desc.window_left is not None or p.desc.softcap > 0 or any(one is not None for one in terms)
 
 
-def _ints(view: Any, stride: str, wide: str) -> dict[str, int]:
+def _integers(view: Any, stride: str, wide: str) -> dict[str, int]:
     """The parameters that say how integers lie."""
     if view is None:
         return {stride: 0, wide: 0}
     return {stride: view.strides[0], wide: int(view.element is ElementKind.I64)}
 
 
-def term_values(p: Problem) -> dict[str, Any]:
-    """The parameters of slopes; sinks are a pointer."""
-    shape = (p.desc.batch_size, p.desc.num_heads)
-    return {"slope_stride": (0, 0) if p.slopes is None else p.slopes.broadcast_to(shape).strides}
-
-
-TERM_FIELDS = {"slopes": "ptr", "sinks": "ptr", "slope_stride": "i64[2]"}
-
-
 def _values(p: Problem) -> dict[str, Any]:
-    return _ints(p.lengths, "lengths_stride", "long_lengths")
+    return _integers(p.lengths, "lengths_stride", "long_lengths")
 
 
 def _part_values(p: Problem) -> dict[str, Any]:
@@ -211,8 +162,8 @@ def _part_values(p: Problem) -> dict[str, Any]:
         view = p.mask.broadcast_to((desc.batch_size, desc.num_heads, desc.max_cache_len))
         pitch = tuple(stride * view.element.itemsize for stride in view.strides)
     return {
-        **_values(p), **term_values(p), **_ints(p.starts, "starts_stride", "long_starts"),
-        **_ints(p.batch_index, "index_stride", "long_index"), "cache_batch": desc.cache_batch,
+        **_values(p), **term_values(p), **_integers(p.starts, "starts_stride", "long_starts"),
+        **_integers(p.batch_index, "index_stride", "long_index"), "cache_batch": desc.cache_batch,
         "mask_pitch": pitch, "mask_kind": 0 if p.mask is None else KINDS[p.mask.element],
         "window_left": -1 if desc.window_left is None else min(desc.window_left, 2**62), "softcap": desc.softcap,
     }  # fmt: skip

@@ -22,7 +22,7 @@ from ....core.element import unrounded
 from ....calls.entries import entry
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
-from ..decoding.flash_decoding import TERM_FIELDS, attend, term_values, usual_slopes
+from ..decoding.decoding_terms import TERM_FIELDS, attend, term_values, usual_slopes
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import PAGE_LAYOUTS, Layouts
 from .page_tables import (
