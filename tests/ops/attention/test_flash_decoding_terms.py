@@ -203,11 +203,11 @@ def test_a_value_that_one_head_hides_is_another_heads() -> None:
     emulate(FlashDecodingPlan.select(desc, device=emulated_device(9.0)), operands(case))
 
 
-def outputs(case: Any) -> dict[str, bytes]:
+def outputs(case: Any, sms: int = 132) -> dict[str, bytes]:
     """The bits of what the kernels write, by the emulator."""
     ready = operands(case)
     with emulating():
-        FlashDecodingPlan.select(case.desc, device=emulated_device(9.0)).run(ready.args(pointer_view))
+        FlashDecodingPlan.select(case.desc, device=emulated_device(9.0, sms)).run(ready.args(pointer_view))
     return {spec.name: np.ascontiguousarray(one.view).tobytes() for spec, _, one in ready.items() if spec.writes}
 
 
@@ -235,3 +235,24 @@ def test_neither_company_nor_the_size_of_the_cache_nor_a_block_s_heads_change_a_
         for name, bits in outputs(alone).items():
             size = len(bits)
             assert bits == whole[name][b * size : (b + 1) * size], (name, b)
+
+
+@pytest.mark.usefixtures("emulation")
+@pytest.mark.parametrize("rows", [1, 4], ids=["shared", "heads"])
+@pytest.mark.parametrize("cells", [1100, 8300])
+def test_blocks_of_four_splits_have_the_same_bits(cells: int, rows: int) -> None:
+    """As of one, which the merge folds; splits of 256 keys, and longer ones."""
+    sizes = {"batch_size": 3, "num_heads": 4, "num_kv_heads": 2, "max_cache_len": cells, "d_k": 32, "d_v": 32}
+    desc = FlashDecodingPlan.descriptor(**sizes, element="bfloat16")
+    case = fill(FlashDecodingPlan, desc, np.random.default_rng(9), {"weights": False, "mean_weights": False})
+    starts, lengths = np.array([5, 300, 0], np.int32), np.array([cells, cells - 7, 600], np.int32)
+    seen = np.random.default_rng(10).random((3, rows, cells)) < 0.7
+    case.arrays |= {"lengths": lengths, "starts": starts, "mask": seen, "slopes": case.arrays["slopes"] / 100}
+    runs = []
+    for sms in (1, 132):
+        chosen = FlashDecodingPlan.select(desc, device=emulated_device(9.0, sms))
+        problem = dense_problem(FlashDecodingPlan, desc, chosen.device, optional=True)
+        runs.append(chosen.rows[0].geometry(problem).steps[0].params["run"])
+    assert runs == [4, 1]
+    assert outputs(case, 1) == outputs(case)
+    emulate(FlashDecodingPlan.select(desc, device=emulated_device(9.0, 1)), operands(case))
