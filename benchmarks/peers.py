@@ -81,10 +81,11 @@ def varlen_backward(desc: Any, s: Any) -> Peers:
 
 
 def full_cache(desc: Any, s: Any) -> Peers:
-    """torch's attention, which knows no lengths, over caches that are full."""
+    """torch's attention, which knows no lengths, over caches that are full, or under the mask."""
+    mask = s["mask"][:, :, None] if "mask" in s else None
 
     def call() -> Any:
-        return F.scaled_dot_product_attention(s["q"][:, :, None], s["k"], s["v"], enable_gqa=True)[:, :, 0]
+        return F.scaled_dot_product_attention(s["q"][:, :, None], s["k"], s["v"], mask, enable_gqa=True)[:, :, 0]
 
     return {"torch": call}
 

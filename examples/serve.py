@@ -70,12 +70,12 @@ class Server:
             bc.rope(q, batch.positions, x2=k, out=(q, k))
             q, k, v = (one[0].transpose(1, 0, 2) for one in (q, k, v))  # [tokens, heads, head_dim]
             bc.paged_kv_append(k, v, *self.caches[i], slot_mapping=batch.slot_mapping)
-            tables = {"page_table": batch.page_table, "lengths": batch.lengths}
-            if batch.longest == 1:
-                return bc.batch_paged_decode(q, *self.caches[i], **tables)
-            return bc.batch_paged_prefill(
-                q, *self.caches[i], batch.qo_indptr, **tables, is_causal=True, max_seqlen_q=batch.longest
-            )
+            # One op for chunks and single tokens: a token's bits do not depend on what is beside it, nor on what a
+            # prefix already held.
+            return bc.batch_paged_extend(
+                q, *self.caches[i], batch.qo_indptr, page_table=batch.page_table, lengths=batch.lengths,
+                max_seqlen_q=batch.longest,
+            )  # fmt: skip
 
         return self.model.infer(batch.tokens, (1, batch.tokens.size), attend, rows=batch.rows)
 

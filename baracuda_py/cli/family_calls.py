@@ -145,7 +145,8 @@ def _decoding(family: Family, sizes: Sizes) -> Iterator[Call]:
             "batch_size": batch, "num_heads": sizes.heads, "num_kv_heads": sizes.kv_heads, "max_cache_len": CACHED,
             "d_k": sizes.head_dim, "d_v": sizes.head_dim,
         }  # fmt: skip
-        yield Call("flash_decoding", cache)
+        for mask in ((), ("mask:bool",)):  # that of a cache of a fixed size
+            yield Call("flash_decoding", cache, mask)
         yield Call("sample", {"batch_size": batch, "vocab_size": sizes.vocab}, ("ids",))
         for length in (PROMPT, 1):
             new = cache | {"new_len": length}

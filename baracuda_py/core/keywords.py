@@ -65,6 +65,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
         ("cache_seqlens", "seq_lens", "seqlens", "context_lens", "kv_lens", "seqused_k", "kv_seq_lens", "length"),
         ("lengths", "cache_offsets"),
     ),
+    "cache_batch_idx": ("batch_index",),
+    **dict.fromkeys(("cache_leftpad", "leftpad_k"), ("starts",)),
     **dict.fromkeys(("paged_kv_indices", "indices"), ("kv_indices",)),
     "paged_kv_indptr": ("kv_indptr",),
     **dict.fromkeys(("paged_kv_last_page_len", "last_page_len"), ("kv_last_page_len",)),

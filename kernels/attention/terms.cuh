@@ -11,22 +11,11 @@
 // A thread passes its scores of a tile as `each`: each(f) calls f(x, r, c) for the scores of query i + r and key j + c,
 // where (i, j) is the thread's own position and r, c are constants once loops are unrolled.
 #include "attention/attention.cuh"
+#include "attention/mask_bias.cuh"
 #include <baracuda/mma.cuh>
 #include <baracuda/philox.cuh>
 
 namespace baracuda::attention {
-
-// Calls f(x) with an x of the C++ type of a mask's element: 0 bool (bytes), 1 f16, 2 bf16, 3 f32, 4 f64.
-template <class A, class F> BARACUDA_D void with_kind(int kind, const F& f) {
-  switch (kind) {
-    case 0: f(u8{}); break;
-    case 1: f(f16{}); break;
-    case 2: f(bf16{}); break;
-    case 3: f(float{}); break;
-    default:
-      if constexpr (is_same<A, double>) f(double{});
-  }
-}
 
 // LEVEL 1: soft cap, ALiBi and sinks; 2: also masks and dropout, whose code costs time even where it is jumped over
 // (docs/design/attention-forward.md).
@@ -95,12 +84,12 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
           if (whole && p.mask_pitch[3] == sizeof(M)) {  // a row's elements are constant offsets apart
             const char* const at = mask + i * p.mask_pitch[2] + j * static_cast<i64>(sizeof(M));
             each([&](A& x, int r, int c_) {
-              add_mask(
-                  x, as_bias(*reinterpret_cast<const M*>(at + r * p.mask_pitch[2] + c_ * static_cast<int>(sizeof(M)))));
+              const char* const from = at + r * p.mask_pitch[2] + c_ * static_cast<int>(sizeof(M));
+              x = with_bias(x, as_bias<A>(*reinterpret_cast<const M*>(from)));
             });
             return;
           }
-          each([&](A& x, int r, int c_) { add_mask(x, bias_as<M>(i + r, j + c_)); });
+          each([&](A& x, int r, int c_) { x = with_bias(x, bias_as<M>(i + r, j + c_)); });
         });
     }
   }
@@ -185,7 +174,7 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     return *reinterpret_cast<const M*>(mask + i * p.mask_pitch[2] + j * p.mask_pitch[3]);
   }
   template <class M> BARACUDA_D A bias_as(int i, int j) const {  // -inf where it hides
-    return as_bias(element_of<M>(i, j));
+    return as_bias<A>(element_of<M>(i, j));
   }
 
  private:
@@ -195,15 +184,6 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     A found = 0;
     with_kind<A>(p.mask_kind, [&](auto kind) { found = bias_as<decltype(kind)>(i, j); });
     return found;
-  }
-  template <class M> static BARACUDA_D A as_bias(M found) {
-    if constexpr (is_same<M, u8>) return found ? A(0) : -numeric<A>::infinity();
-    else return static_cast<A>(to_acc(found));
-  }
-  static BARACUDA_D void add_mask(A& x, A bias) {  // finite plus finite stays finite
-    const A sum = x + bias, most = numeric<A>::max();
-    const bool both = math::isfinite(x) && math::isfinite(bias);
-    x = bias == -numeric<A>::infinity() ? bias : both ? math::minimum(math::maximum(sum, -most), most) : sum;
   }
   BARACUDA_D A finite(A bias) const {  // in that unit
     const A x = bias * units, most = numeric<A>::max();

@@ -215,3 +215,36 @@ def test_a_compiled_model_keeps_the_mask_that_it_needs(name: str, kind: str) -> 
     found.loss.backward()
     wanted.loss.backward()
     same_gradients(ours, model)
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "Gemma2ForCausalLM", "GptOssForCausalLM"])
+def test_a_compiled_step_over_a_cache_of_a_fixed_size_is_decoding(name: str) -> None:
+    """In one graph, of one kernel a layer that splits the keys, with the mask, the soft cap and the sinks."""
+    tiny = BY_NAME[name]
+    model, ours = pair(tiny)
+    layers: list[str] = []
+
+    def seen(module: Any, inputs: Any) -> Any:
+        layers.extend(str(node.target) for node in module.graph.nodes)
+        return module.forward
+
+    torch._dynamo.reset()
+    step = torch.compile(ours.forward, backend=seen, fullgraph=True)
+    batch, tokens = tiny.batch(padded=True), []
+    with torch.no_grad():
+        for one, forward in ((model, model.forward), (ours, step)):
+            ids, mask = batch["input_ids"], batch["attention_mask"]
+            cache = transformers.StaticCache(config=one.config, max_cache_len=ids.shape[1] + 6)
+            made = one(input_ids=ids, attention_mask=mask, past_key_values=cache)
+            given: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
+            said = []
+            for n in range(4):
+                said.append(made.logits[:, -1:].argmax(-1))
+                mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
+                given["position_ids"] = mask.sum(1, keepdim=True) - 1
+                given["cache_position"] = torch.tensor([ids.shape[1] + n])
+                made = forward(input_ids=said[-1], attention_mask=mask, **given)
+            tokens.append(torch.cat(said, 1))
+    assert torch.equal(*tokens)
+    attention = [target for target in layers if "flash_" in target]
+    assert attention and all("flash_decoding" in target for target in attention)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...core import ElementKind, Geometry, Guarantee, Kernel, Params, Problem, Relative, Step, Variant
@@ -42,6 +42,8 @@ class Walk:
     element. tiles: of keys, that a warp takes at once. split: keys of a split. heads: query heads of a block; it takes
     the fewest that hold a group. walks: kernels keep look-ups in shared memory.
     weights: whether the op has the outputs `weights` and `mean_weights`: kernels named "…_keep" keep what they need.
+    termed: the walk of problems with terms that the plain kernels do not know, by kernels named "…_terms"; `has_terms`
+    says which those are. masked: whether it may have a mask. suffix: of the names of kernels.
     """
 
     name: str
@@ -61,6 +63,10 @@ class Walk:
     split: int = SPLIT
     heads: tuple[int, ...] = (MMA_HEADS,)
     walks: bool = False
+    termed: Walk | None = None
+    has_terms: Callable[[Problem], bool] = lambda p: False
+    masked: bool = False
+    suffix: str = ""
     params: dict[tuple[str, bool], Params] = field(init=False, default_factory=dict)  # by (step, keep)
 
     def __post_init__(self) -> None:
@@ -69,6 +75,7 @@ class Walk:
             name = f"{self.name}{'Keep' if keep else ''}"
             shared: dict[str, str | int] = {
                 **(kept if keep else {}),
+                **({"block_heads": "i32"} if self.masked else {}),
                 **self.fields, "parts": "workspace", "stats": "workspace", "scale": "f64", "splits": "i64",
                 "run": "i64", "runs": "i64", "max_len": "i64", "num_heads": "i32", "d_v": "i32", "group": "i32",
                 "decoding_keys": MMA_KEYS, "split_keys": SPLIT, "most_splits": MOST, "folded_splits": FOLD,
@@ -85,6 +92,15 @@ class Walk:
                     f"{name}WeightsParams", mean_weights="ptr", mean_stride="i64", **shared
                 )
 
+    def with_terms(self, name: str, cache: str, fields: Mapping[str, str], scales: str = "", **more: Any) -> Walk:
+        """The same walk by kernels for terms: with the class `cache` for them, and further parameters."""
+        every = {**self.fields, **fields}
+        return replace(self, name=name, cache=cache, fields=every, scales=scales, suffix="_terms", **more)
+
+    def of(self, p: Problem) -> Walk:
+        """The walk of a problem."""
+        return self.termed if self.termed is not None and self.has_terms(p) else self
+
     def ring(self, d: int, heads: int) -> Ring:
         """The ring of a warp of a kernel for `heads` query heads."""
         return RINGS[d] if self.bytes == 2 else BYTE_RINGS[heads][d]
@@ -96,7 +112,7 @@ class Walk:
     def kernel(self, step: str, keep: bool, name: str, call: str, *axes: Any, **facts: Any) -> Kernel:
         """A kernel of a step, plain or keeping what the weights need; `call` has a placeholder for that."""
         call = call.replace("KEEP", "true" if keep else "false")
-        return Kernel(name + ("_keep" if keep else ""), call, self.params[step, keep], *axes, **facts)
+        return Kernel(name + self.suffix + ("_keep" if keep else ""), call, self.params[step, keep], *axes, **facts)
 
 
 @dataclass(frozen=True)
@@ -139,7 +155,9 @@ def _steps(
             shared["score_stride"] = p.weights.strides[:-1]
         shared["finals"] = workspace
         workspace += aligned(rows * 2 * size)
-    suffix = "_keep" if keep else ""
+    if walk.masked:
+        shared["block_heads"] = tiles.heads
+    suffix = walk.suffix + ("_keep" if keep else "")
     steps = [
         Step(
             kernels[0] + suffix,
@@ -154,7 +172,7 @@ def _steps(
     if keep:
         stride = 0 if p.mean_weights is None else p.mean_weights.strides[0]
         grid = (desc.batch_size * -(-desc.max_cache_len // WEIGHT_KEYS), 1, 1)
-        steps.append(Step("weights_keep", grid, {"mean_stride": stride, **shared}))
+        steps.append(Step("weights" + suffix, grid, {"mean_stride": stride, **shared}))
     return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(p.q, k, v, p.y))
 
 
@@ -198,24 +216,35 @@ def _mma_name(d: int, heads: int) -> str:
     return f"mma_{d}" if heads == MMA_HEADS else f"mma_{d}_{heads}"
 
 
-def mma_row(walk: Walk) -> Variant:
+def _together(p: Problem, heads: int) -> int:
+    """Query heads of a block that could take `heads`: they share a row of the mask."""
+    mask = p.views.get("mask")
+    if mask is None or p.desc.group == 1:
+        return heads
+    shape = (p.desc.batch_size, p.desc.num_heads, p.desc.max_cache_len)
+    return heads if mask.broadcast_to(shape).strides[1] == 0 else 1
+
+
+def mma_row(plain: Walk) -> Variant:
     """The row of 16-bit queries: a kernel for each head_dim, and the one that merges splits."""
 
     def geometry(p: Problem) -> Geometry | str:
+        walk = plain.of(p)
         desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
         if why or isinstance(d, str):
             return why or str(d)
         splits = min(-(-desc.most_keys // walk.split), MOST)
         heads = walk.heads_of(desc.group)
-        blocks = splits * -(-desc.group // heads) * desc.batch_size * desc.num_kv_heads
+        together = _together(p, heads)
+        blocks = splits * -(-desc.group // together) * desc.batch_size * desc.num_kv_heads
         waves = blocks / (FOLD * walk.ring(d, heads).blocks * p.device.sms)
         fills = waves >= WAVES or waves >= FULL * math.ceil(waves) > 0
         run = FOLD if fills and mma_shared_bytes(d, desc.group, FOLD, walk) <= _LIMIT else 1
-        tiles = _Tiles(splits, run, heads, MMA_THREADS, -(-desc.d_v // 4) * 4)
+        tiles = _Tiles(splits, run, together, MMA_THREADS, -(-desc.d_v // 4) * 4)
         smem = mma_shared_bytes(d, desc.group, run, walk)
         return _steps(p, walk, tiles, (_mma_name(d, heads), "merge"), walk.axis_values(p), smem)
 
-    def kernels(keep: bool) -> tuple[Kernel, ...]:
+    def kernels(walk: Walk, keep: bool) -> tuple[Kernel, ...]:
         splits = (
             walk.kernel(
                 "split",
@@ -224,7 +253,7 @@ def mma_row(walk: Walk) -> Variant:
                 f"flash_decoding_mma<{{T}}, {walk.cache}, {d}, {heads}, {ring.pages}, {ring.units}, KEEP>",
                 walk.axes,
                 threads=MMA_THREADS,
-                min_blocks=ring.blocks,
+                min_blocks=min(ring.blocks, 3) if keep and walk.suffix else ring.blocks,  # four would spill
             )
             for heads in walk.heads
             for d in HEAD_DIMS
@@ -236,11 +265,11 @@ def mma_row(walk: Walk) -> Variant:
     return Variant(
         "split_k_mma",
         geometry,
-        source=walk.sources[0],
+        source=plain.sources[0],
         elements=HALVES,
-        kernels=_all(walk, kernels),
+        kernels=_all(plain, kernels),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
-        may_spill=walk.bytes == 1,  # cells of bytes are widened in registers
+        may_spill=plain.bytes == 1,  # cells of bytes are widened in registers
     )
 
 
@@ -256,10 +285,11 @@ def shared_bytes(d: int, heads: int, kind: ElementKind) -> int:
     return size * (heads * d + heads * SPLIT + groups * at_once * d)
 
 
-def row(walk: Walk) -> Variant:
+def row(plain: Walk) -> Variant:
     """The row of float32 and float64."""
 
     def geometry(p: Problem) -> Geometry | str:
+        walk = plain.of(p)
         desc, d, why = p.desc, head_dim(p.desc), walk.refuse(p)
         if why or isinstance(d, str):
             return why or str(d)
@@ -268,17 +298,17 @@ def row(walk: Walk) -> Variant:
         if wide(p.views[walk.k], p.views[walk.v]) != 3:
             name, heads = "split_narrow", 4
         axes = {"D": d, "HEADS": heads} if name == "split" else {"D": d}
-        tiles = _Tiles(-(-desc.most_keys // SPLIT), 1, heads, THREADS, desc.d_v)
+        tiles = _Tiles(-(-desc.most_keys // SPLIT), 1, _together(p, heads), THREADS, desc.d_v)
         return _steps(p, walk, tiles, (name, "combine"), axes, shared_bytes(d, heads, desc.element))
 
-    def kernels(keep: bool) -> tuple[Kernel, ...]:
+    def kernels(walk: Walk, keep: bool) -> tuple[Kernel, ...]:
         def split(name: str, heads: str, wide: str, blocks: int = 2, **more: Any) -> Kernel:
             call = f"flash_decoding_split<{{T}}, {walk.cache}, {{D}}, {heads}, {wide}, KEEP>"
             axes = {"D": HEAD_DIMS, **more}
             return walk.kernel("split", keep, name, call, axes, threads=THREADS, min_blocks=blocks)
 
-        # With three blocks a multiprocessor kernels of 4 heads spill up to 16 bytes, once a block, and are faster.
-        few = split("split", "{HEADS}", "true", 2 if keep else 3, HEADS=HEADS[:-1])
+        # With three blocks a multiprocessor plain kernels of 4 heads spill up to 16 bytes once, and are faster.
+        few = split("split", "{HEADS}", "true", 2 if keep or walk.suffix else 3, HEADS=HEADS[:-1])
         call = f"flash_decoding_combine<{{T}}, {walk.cache}, KEEP>"
         combine = walk.kernel("combine", keep, "combine", call, threads=THREADS, min_blocks=2)
         many = split(f"split_{HEADS[-1]}", str(HEADS[-1]), "true")
@@ -287,17 +317,21 @@ def row(walk: Walk) -> Variant:
     return Variant(
         "split_k",
         geometry,
-        source=walk.sources[1],
+        source=plain.sources[1],
         elements=SINGLES,
-        kernels=_all(walk, kernels),
+        kernels=_all(plain, kernels),
         guarantee=Guarantee(Relative(2), batch_invariant=True),
         may_spill=True,
     )
 
 
-def _all(walk: Walk, kernels: Callable[[bool], tuple[Kernel, ...]]) -> tuple[Kernel, ...]:
-    """A row's kernels, and where the op has weights those that keep scores and the one that makes the weights."""
-    if not walk.weights:
-        return kernels(False)
-    call = f"flash_decoding_weights<{{A}}, {walk.cache}>"
-    return *kernels(False), *kernels(True), walk.kernel("weights", True, "weights", call, threads=THREADS, min_blocks=4)
+def _all(plain: Walk, kernels: Callable[[Walk, bool], tuple[Kernel, ...]]) -> tuple[Kernel, ...]:
+    """A row's kernels without and with terms; for an op with weights also those that keep scores and make weights."""
+    made: list[Kernel] = []
+    for walk in (plain,) if plain.termed is None else (plain, plain.termed):
+        made += kernels(walk, False)
+        if walk.weights:
+            call = f"flash_decoding_weights<{{A}}, {walk.cache}>"
+            weights = walk.kernel("weights", True, "weights", call, threads=THREADS, min_blocks=4)
+            made += *kernels(walk, True), weights
+    return tuple(made)

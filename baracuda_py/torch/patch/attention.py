@@ -44,13 +44,14 @@ def attention_forward(
     if weighed and s_aux is None:
         y, weights = bct.sdpa(query, key, value, mask, return_attn=True, **facts)
         return y.transpose(1, 2), weights
-    if query.shape[2] == 1 and mask is None and s_aux is None and not (softcap or dropout or torch.is_grad_enabled()):
-        seen = torch.full((key.shape[0],), key.shape[2], dtype=torch.int32, device=key.device)
-        return bct.flash_decoding(query[:, :, 0], key, value, seen, scale=scaling)[:, None], None
     sinks = None if s_aux is None else s_aux.to(torch.promote_types(query.dtype, torch.float32))
-    q, k, v = (one.transpose(1, 2) for one in (query, key, value))
-    left = None if window is None else window - 1
-    y = bct.flash_sdpa(q, k, v, mask, sinks=sinks, window_left=left, layout="bshd", **facts)
+    if query.shape[2] == 1 and not (dropout or torch.is_grad_enabled()):
+        capped = {"scale": scaling, "softcap": facts["softcap"]}
+        y = bct.flash_decoding(query[:, :, 0], key, value, mask=mask, sinks=sinks, **capped)[:, None]
+    else:
+        q, k, v = (one.transpose(1, 2) for one in (query, key, value))
+        left = None if window is None else window - 1
+        y = bct.flash_sdpa(q, k, v, mask, sinks=sinks, window_left=left, layout="bshd", **facts)
     return y, _beside(sinks, query, key, value, mask, facts) if weighed else None
 
 

@@ -9,6 +9,7 @@
 //
 // parts[(b, h, split)][d_v] is sum_j 2^((s_j - max(s)) c) v_j with c = |scale| log2(e);
 // stats[(b, h, split)] = {max(s), sum_j 2^((s_j - max(s)) c)}.
+#include "attention/decoding/flash_decoding_terms.cuh"
 #include "attention/decoding/flash_decoding_weights.cuh"
 
 namespace baracuda {
@@ -45,10 +46,15 @@ template <class T, int D, int MOST_HEADS> struct SplitShape {
   static_assert(PIECES % LOADS == 0, "whole batches");
 };
 
+// ALiBi's slopes of a block's heads, and the distance of a split's first key.
+template <class A, int HEADS> struct SplitTerms {
+  A slopes[HEADS], last;
+};
+
 // Scores. A warp takes 8 KEYS keys from `first` on: lane l has keys l / 4 + 8 u and pieces l % 4, l % 4 + 4, …
 template <class T, int D, int HEADS, bool WIDE, class Cache, class P, class Cells>
 BARACUDA_D void score_keys(const P& p, acc_t<T>* weights, const acc_t<T>* queries, const Cells& k, int first, int keys,
-                           const SoftCap<acc_t<T>>& cap) {
+                           const SoftCap<acc_t<T>>& cap, [[maybe_unused]] const SplitTerms<acc_t<T>, HEADS>& terms) {
   using A = acc_t<T>;
   using Shape = SplitShape<T, D, HEADS>;
   constexpr int VEC = Shape::VEC, KEYS = Shape::KEYS, LOADS = Shape::LOADS;
@@ -94,10 +100,17 @@ BARACUDA_D void score_keys(const P& p, acc_t<T>* weights, const acc_t<T>* querie
 #pragma unroll
     for (int u = 0; u < KEYS; ++u) {
       A score = group_reduce<Sum, 4>(s[h][u]) * static_cast<A>(p.sign);
+      if constexpr (Cache::terms) score *= static_cast<A>(p.scale);
       if constexpr (Cache::capped) {
         if (p.softcap != 0.0) score = cap(score);
       }
       const int key = first + lane / 4 + 8 * u;
+      if constexpr (Cache::terms) {
+        if (p.slopes != nullptr) score = math::fma(-terms.slopes[h], terms.last - static_cast<A>(key), score);
+      }
+      if constexpr (Cache::masked) {
+        if (k.biases() != nullptr) score = attention::with_bias(score, k.biases()[key]);
+      }
       if (lane % 4 == h % 4) weights[h * split_keys + key] = k.has(key) ? score : -numeric<A>::infinity();
     }
   }
@@ -221,8 +234,10 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   const u32 splits = static_cast<u32>(p.splits), kv_heads = p.num_heads / p.group;  // the grid fits 31 bits
   const u32 split = blockIdx.x % splits, chunk = blockIdx.x / splits % p.chunks;
   const u32 kv_head = blockIdx.x / splits / p.chunks, b = kv_head / kv_heads, kv = kv_head % kv_heads;
-  const int head0 = chunk * HEADS, heads = min<int>(HEADS, p.group - head0);  // of the group
+  const int most = block_heads<Cache, HEADS>(p);
+  const int head0 = chunk * most, heads = min<int>(most, p.group - head0);  // of the group
   Cache cache(p, b);
+  if constexpr (Cache::masked) cache.enter(p, b, kv * p.group + head0);
   const i64 length = cache.length;
   if (cache.bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
   const i64 k0 = static_cast<i64>(split) * split_keys;
@@ -231,7 +246,7 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   const int warp = threadIdx.x / warp_size;
   const T* q = static_cast<const T*>(p.q) + b * p.q_stride[0] + (kv * p.group + head0) * p.q_stride[1];
   const typename Cache::template Cells<T, 0> k(p, cache, b, kv, k0);
-  cache.locate(p, k0, keys);
+  cache.template locate<A>(p, k0, keys);
 
   // The soft cap, this split's row of the first head, and the number of heads: in shared memory, as the accumulators
   // need the registers.
@@ -239,10 +254,15 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   __shared__ i64 first_row;
   __shared__ int row_count;
   [[maybe_unused]] __shared__ A* first_scores;
+  [[maybe_unused]] __shared__ SplitTerms<A, HEADS> terms;
   if (threadIdx.x == 0) {
     row_count = heads;
-    if constexpr (Cache::capped) cap = SoftCap<A>::of(p, p.scale);
-    if constexpr (KEEP) first_scores = Scores<A>(p, b, kv * p.group + head0).at + k0;
+    if constexpr (Cache::capped) cap = SoftCap<A>::of(p, Cache::scale(p, kv));
+    if constexpr (KEEP) first_scores = Scores<A>(p, b, kv * p.group + head0).at + cache.first + k0;
+    if constexpr (Cache::terms) {
+      terms.last = static_cast<A>(length - 1 - k0);
+      for (int h = 0; h < HEADS; ++h) terms.slopes[h] = h < heads ? slope_of<A>(p, b, kv * p.group + head0 + h) : A(0);
+    }
     first_row = (static_cast<i64>(b) * p.num_heads + kv * p.group + head0) * splits + split;
   }
   for (int n = threadIdx.x; n < HEADS * D; n += threads) {
@@ -254,7 +274,7 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   // Scores, by warps.
 #pragma unroll 1
   for (int first = warp * 8 * Shape::KEYS; first < keys; first += threads / 4 * Shape::KEYS) {
-    score_keys<T, D, HEADS, WIDE, Cache>(p, weights, queries, k, first, keys, cap);
+    score_keys<T, D, HEADS, WIDE, Cache>(p, weights, queries, k, first, keys, cap, terms);
   }
 
   // The lanes of v load their first quads of keys while the weights are computed.
@@ -267,7 +287,7 @@ BARACUDA_D void flash_decoding_split(const P& p) {
   __syncthreads();
 
   // Softmax, a warp for each head.
-  const A c = static_cast<A>(p.scale * 1.4426950408889634);
+  const A c = static_cast<A>(Cache::scale(p, kv) * 1.4426950408889634);
   for (int h = warp; h < row_count; h += threads / warp_size) {
     A* scores = nullptr;
     if constexpr (KEEP) scores = first_scores + h * p.score_stride[1];
@@ -295,7 +315,8 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   __shared__ A partial[warps][256];
   const i64 head = blockIdx.x, b = head / p.num_heads, h = head % p.num_heads;
   const i64 splits = div_up(Cache(p, b).length, i64(split_keys));
-  const A c = static_cast<A>(p.scale * 1.4426950408889634);
+  const double scale = Cache::scale(p, 0);
+  const A c = static_cast<A>(scale * 1.4426950408889634);
   const A* stats = static_cast<const A*>(p.stats) + head * p.splits * 2;
   const A* parts = static_cast<const A*>(p.parts) + head * p.splits * p.d_v;
   const int lane = lane_id(), warp = threadIdx.x / warp_size;
@@ -303,6 +324,11 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   A row_max = -numeric<A>::infinity();
   for (i64 n = threadIdx.x; n < splits; n += threads) row_max = math::maximum(row_max, stats[2 * n]);
   row_max = block_reduce<Max, threads>(row_max);
+  [[maybe_unused]] A sink;
+  if constexpr (Cache::terms) {
+    sink = sink_of<A>(p, h);
+    row_max = math::maximum(row_max, sink);
+  }
   const A base = base_of(row_max);
   A acc[wide], sum = A(0);
 #pragma unroll
@@ -325,6 +351,7 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   A total = totals[0];
 #pragma unroll
   for (int w = 1; w < warps; ++w) total += totals[w];
+  if constexpr (Cache::terms) total += exp2_fast((sink - base) * c);
   const A factor = total == A(0) ? A(0) : A(1) / total;
   for (int d = threadIdx.x; d < p.d_v; d += threads) {
     A x = partial[0][d];
@@ -339,7 +366,7 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
     }
   }
   if (p.lse != nullptr && threadIdx.x == 0) {
-    const A lse = math::fma(row_max, static_cast<A>(p.scale), math::log(total));
+    const A lse = math::fma(row_max, static_cast<A>(scale), math::log(total));
     static_cast<A*>(p.lse)[head] = total == A(0) ? -numeric<A>::infinity() : lse;
   }
 }

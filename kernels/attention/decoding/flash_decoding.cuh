@@ -13,10 +13,14 @@ namespace decoding {
 BARACUDA_D float exp2_fast(float x) { return math::fast_exp2(x); }
 BARACUDA_D double exp2_fast(double x) { return math::exp2(x); }
 
-// The number of keys that sequence b sees, clamped to the cache; `bad` says whether that changed it.
+// An element of an array of i64 where it is `wide`, else of i32.
+BARACUDA_D i64 integer_at(const void* from, i64 at, bool wide) {
+  return wide ? static_cast<const i64*>(from)[at] : static_cast<const i32*>(from)[at];
+}
+
+// The number of keys that sequence b sees, clamped to the cache, all without lengths; `bad` says whether that changed it.
 template <class P> BARACUDA_D i64 length_of(const P& p, i64 b, bool& bad) {
-  const i64 at = b * p.lengths_stride;
-  const i64 n = p.long_lengths ? static_cast<const i64*>(p.lengths)[at] : static_cast<const i32*>(p.lengths)[at];
+  const i64 n = p.lengths == nullptr ? p.max_len : integer_at(p.lengths, b * p.lengths_stride, p.long_lengths);
   const i64 inside = min(p.max_len, max<i64>(0, n));
   bad = inside != n;
   return inside;
@@ -35,6 +39,8 @@ struct Unscaled {
   // tiles of 16 keys that a warp of flash_decoding_mma takes at once; keys of a split
   static constexpr int tiles = 1, split = split_keys;
   static constexpr bool capped = false;  // whether p.softcap may bound scores: softcap tanh(score / softcap)
+  static constexpr bool terms = false;   // whether scores have slopes and sums sinks (flash_decoding_terms.cuh)
+  static constexpr bool masked = false;  // whether a mask may hide cells, and the first may lie off 0
 };
 
 // The soft cap in units of a score before it is multiplied by `scale`, and its inverse, each computed in the type of
@@ -65,7 +71,8 @@ template <class A> struct Scores {
 // Caches [batch, head, cell, d] with any outer strides.
 struct DenseCache : Unscaled {
   static constexpr bool holes = false;  // whether cells before the length may be missing
-  i64 length;
+  static constexpr i64 first = 0;       // the first cell that counts
+  i64 length;                           // how many cells count
   bool bad;
   template <class P> BARACUDA_D DenseCache(const P& p, i64 b) : length(length_of(p, b, bad)) {}
 
@@ -77,7 +84,7 @@ struct DenseCache : Unscaled {
     static constexpr int bytes = 0;
     const C *k, *v;
     i64 k_row, v_row;
-    BARACUDA_D Tiles(const DenseCache&, void*) {}
+    template <class Any> BARACUDA_D Tiles(const Any&, void*) {}
     template <class P> BARACUDA_D void ask(const P&, i64, int) {}
     BARACUDA_D void end() {}
     template <class P> BARACUDA_D void start(const P& p, i64 b, i64 kv, i64 first, int column, int) {
@@ -96,13 +103,13 @@ struct DenseCache : Unscaled {
   };
 
   // Prepares `Cells` of a split; called by the whole block, which then synchronises.
-  template <class P> BARACUDA_D void locate(const P&, i64, int) {}
+  template <class A, class P> BARACUDA_D void locate(const P&, i64, int) {}
 
   // The keys (WHICH 0) or values (1) of a split that starts at k0.
   template <class C, int WHICH> struct Cells {
     const C* start;
-    template <class P>
-    BARACUDA_D Cells(const P& p, const DenseCache&, i64 b, i64 kv, i64 k0)
+    template <class P, class Any>
+    BARACUDA_D Cells(const P& p, const Any&, i64 b, i64 kv, i64 k0)
         : start(static_cast<const C*>(WHICH == 0 ? p.k : p.v) + b * stride(p)[0] + kv * stride(p)[1] +
                 k0 * stride(p)[2]) {}
     template <class P> static BARACUDA_D auto& stride(const P& p) {

@@ -2,7 +2,7 @@
 // flash_decoding_merge    adds the outputs of flash_decoding_mma's splits: the size of splits, how two partials
 // are folded, the sum.
 #include <baracuda/mma.cuh>
-#include "attention/decoding/flash_decoding.cuh"
+#include "attention/decoding/flash_decoding_terms.cuh"
 
 namespace baracuda {
 namespace decoding {
@@ -78,7 +78,12 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
   const i64 kv = h / static_cast<u32>(p.group);
   const double scale = cache.scale(p, kv);
   const float c = static_cast<float>(scale * 1.4426950408889634), value_scale = cache.value_scale(p, kv);
-  const float row_max = warp_reduce<Max>(stat.x);
+  float row_max = warp_reduce<Max>(stat.x);
+  [[maybe_unused]] float sink;
+  if constexpr (Cache::terms) {
+    sink = sink_of<float>(p, h);
+    row_max = fmaxf(row_max, sink);
+  }
   const float base = base_of(row_max);
   T* const y = static_cast<T*>(p.y) + b * p.y_stride[0] + h * p.y_stride[1];
 #pragma unroll 1
@@ -111,7 +116,8 @@ template <class T, class Cache, bool KEEP, class P> BARACUDA_D void flash_decodi
     partial[warp][lane] = acc;
     if (lane == 0) totals[warp] = sum;
     __syncthreads();
-    const float total = totals[0] + totals[1] + totals[2] + totals[3];
+    float total = totals[0] + totals[1] + totals[2] + totals[3];
+    if constexpr (Cache::terms) total += exp2_fast((sink - base) * c);
     const float* of_warp = reinterpret_cast<const float*>(partial) + threadIdx.x;
     const int d = column + threadIdx.x;
     if (d < p.d_v) {

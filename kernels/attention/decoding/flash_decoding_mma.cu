@@ -293,9 +293,10 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
   const int lines0 = min<int>(8, p.group);
   const DecodingBuffers<Shape> buffers(shared, lines0);
 
-  const BlockHeads at = BlockHeads::of<HEADS>(p);
+  const BlockHeads at = BlockHeads::of(p, block_heads<Cache, HEADS>(p));
   const u32 b = at.b, kv = at.kv;
-  const Cache cache(p, b);
+  Cache cache(p, b);
+  if constexpr (Cache::masked) cache.enter(p, b, at.head(p));
   const i64 length = cache.length;
   const auto tell = [&] {
     if (cache.bad && p.status != nullptr && threadIdx.x == 0) atomicOr(p.status, 1u);
@@ -330,6 +331,15 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
 #pragma unroll
   for (int n = 0; n < HEADS / 4; ++n) {
     units[n / 2][n % 2] = is_same<M, T> ? 1.0f : buffers.sums[n / 2 * 8 + lane_col + n % 2];
+    if constexpr (Cache::terms) units[n / 2][n % 2] *= static_cast<float>(cache.factor(p, kv));
+  }
+  [[maybe_unused]] float slopes[EIGHTS][2];
+  if constexpr (Cache::terms) {
+#pragma unroll
+    for (int n = 0; n < HEADS / 4; ++n) {
+      const int h = n / 2 * 8 + lane_col + n % 2;
+      slopes[n / 2][n % 2] = h < at.heads ? slope_of<float>(p, b, at.head(p) + h) : 0.0f;
+    }
   }
 
   const float c = static_cast<float>(cache.scale(p, kv) * 1.4426950408889634);
@@ -339,7 +349,7 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
   if constexpr (KEEP) {
 #pragma unroll
     for (int n = 0; n < HEADS / 4; ++n) {
-      score_rows[n / 2][n % 2] = Scores<float>(p, b, at.head(p) + n / 2 * 8 + lane_col + n % 2).at + k0;
+      score_rows[n / 2][n % 2] = Scores<float>(p, b, at.head(p) + n / 2 * 8 + lane_col + n % 2).at + cache.first + k0;
     }
   }
   const SplitEnd<Shape, P> end_of_split{p,      buffers,  c,     static_cast<i64>(b) * p.num_heads + at.head(p),
@@ -350,15 +360,48 @@ BARACUDA_D void flash_decoding_mma(const P& p) {
     const int end = max(0, rest - static_cast<int>(size) - warp * TILE);
 #pragma unroll 1
     for (int left = rest - warp * TILE; left > end; left -= warps * TILE) {
+      const i64 key0 = k0 + keys - left;  // of those that count
+      [[maybe_unused]] u32 masked[2 * SUBS];
+      if constexpr (Cache::masked) {
+        if (cache.mask.start != nullptr) {
+#pragma unroll
+          for (int n = 0; n < 2 * SUBS; ++n) {
+            masked[n] = n * 8 + lane_row < left ? cache.mask.word(cache.first + key0 + n * 8 + lane_row) : 0;
+          }
+        }
+      }
       float scores[SUBS][EIGHTS][4] = {};
       multiply_keys<Shape>(scores, ring, buffers.queries);
 
       // Complete the scores; those of keys that are not there become -inf.
-      if constexpr (!is_same<M, T>) each_score(scores, [&](float& x, int, int h) { x *= units[h / 8][h % 2]; });
+      if constexpr (!is_same<M, T> || Cache::terms) {
+        each_score(scores, [&](float& x, int, int h) { x *= units[h / 8][h % 2]; });
+      }
       if constexpr (Cache::capped) {
         if (capped) {
-          const auto cap = SoftCap<float>::of(p, c * 0.69314718f);
+          const auto cap = SoftCap<float>::of(p, Cache::terms ? 1.0f : c * 0.69314718f);
           each_score(scores, [&](float& x, int, int) { x = cap(x); });
+        }
+      }
+      if constexpr (Cache::terms) {
+        if (p.slopes != nullptr) {
+          const float last = static_cast<float>(length - 1 - key0);
+          each_score(scores, [&](float& x, int key, int h) {
+            x = math::fma(-slopes[h / 8][h % 2], last - static_cast<float>(key), x);
+          });
+        }
+      }
+      if constexpr (Cache::masked) {
+        if (cache.mask.start != nullptr) {
+#pragma unroll
+          for (int n = 0; n < 2 * SUBS; ++n) {
+            const float bias = cache.mask.bias_of(masked[n]);
+#pragma unroll
+            for (int h = 0; h < 2 * EIGHTS; ++h) {
+              float& x = scores[n / 2][h / 2][n % 2 * 2 + h % 2];
+              x = attention::with_bias(x, bias);
+            }
+          }
         }
       }
       if (left < TILE) {

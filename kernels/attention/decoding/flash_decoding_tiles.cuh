@@ -127,12 +127,12 @@ struct BlockHeads {
   u32 b, kv, run;
   int head0, heads;
 
-  template <int HEADS, class P> static BARACUDA_D BlockHeads of(const P& p) {
+  template <class P> static BARACUDA_D BlockHeads of(const P& p, int most) {
     const u32 runs = static_cast<u32>(p.runs), kv_heads = p.num_heads / p.group, chunks = p.chunks;
     const u32 chunk = blockIdx.x % chunks, block = blockIdx.x / chunks;  // the grid fits 31 bits
     const u32 kv_head = block / runs;
-    const int head0 = chunk * HEADS;
-    return {kv_head / kv_heads, kv_head % kv_heads, block % runs, head0, min<int>(HEADS, p.group - head0)};
+    const int head0 = chunk * most;
+    return {kv_head / kv_heads, kv_head % kv_heads, block % runs, head0, min<int>(most, p.group - head0)};
   }
   template <class P> BARACUDA_D u32 head(const P& p) const { return kv * p.group + head0; }  // the first, of sequence b
 };

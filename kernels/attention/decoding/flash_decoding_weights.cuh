@@ -16,10 +16,15 @@ template <class A, class Cache, class P> BARACUDA_D void flash_decoding_weights(
   const u32 tiles = static_cast<u32>(div_up(p.max_len, i64(KEYS)));  // the grid fits 31 bits
   const i64 b = blockIdx.x / tiles;
   const int lane = lane_id(), warp = threadIdx.x / warp_size;
-  const i64 first = static_cast<i64>(blockIdx.x % tiles) * KEYS + lane, length = Cache(p, b).length;
-  const int left = static_cast<int>(max<i64>(min<i64>(length - first, KEYS), 0));  // keys from the lane's first on
+  const i64 first = static_cast<i64>(blockIdx.x % tiles) * KEYS + lane;
+  const Cache cache(p, b);
+  const i64 end = cache.first + cache.length;
+  const int left = static_cast<int>(max<i64>(min<i64>(end - first, KEYS), 0));  // keys from the lane's first on
   const int room = static_cast<int>(max<i64>(min<i64>(p.max_len - first, KEYS), 0));
-  const A c = static_cast<A>(p.scale * 1.4426950408889634);
+  const auto counts = [&](int n) {  // whether the lane's n-th key does
+    return n * warp_size < left && (!Cache::masked || first + n * warp_size >= cache.first);
+  };
+  const A c = static_cast<A>(Cache::scale(p, 0) * 1.4426950408889634);
   A mean[EACH] = {};
 #pragma unroll 1
   for (int head = warp; head < p.num_heads; head += AT_ONCE * warps) {
@@ -32,7 +37,7 @@ template <class A, class Cache, class P> BARACUDA_D void flash_decoding_weights(
       const A* const at = Scores<A>(p, b, h).at + first;
 #pragma unroll
       for (int n = 0; n < EACH; ++n) {
-        x[m][n] = h < p.num_heads && n * warp_size < left ? at[n * warp_size] : -numeric<A>::infinity();
+        x[m][n] = h < p.num_heads && counts(n) ? at[n * warp_size] : -numeric<A>::infinity();
       }
     }
 #pragma unroll
@@ -42,7 +47,7 @@ template <class A, class Cache, class P> BARACUDA_D void flash_decoding_weights(
       A* const at = Scores<A>(p, b, h).at + first;
 #pragma unroll
       for (int n = 0; n < EACH; ++n) {
-        const A weight = n * warp_size < left ? exp2_fast((x[m][n] - base) * c) * factor : A(0);
+        const A weight = counts(n) ? exp2_fast((x[m][n] - base) * c) * factor : A(0);
         mean[n] += weight;
         if (p.weights != nullptr && h < p.num_heads && n * warp_size < room) at[n * warp_size] = weight;
       }

@@ -129,7 +129,7 @@ struct PagedCache : Unscaled {
   };
 
   // One thread for each cell looks up its page.
-  template <class P> BARACUDA_D void locate(const P& p, i64 k0, int keys) {
+  template <class A, class P> BARACUDA_D void locate(const P& p, i64 k0, int keys) {
     __shared__ i64 found[2][split_keys];
     for (int n = threadIdx.x; n < split_keys; n += blockDim.x) {
       i64 cell = 0;

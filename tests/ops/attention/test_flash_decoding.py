@@ -119,5 +119,5 @@ def test_weights_that_nobody_wants_cost_nothing():
     steps = [step.kernel for step in plan.rows[0].geometry(plan._dense).steps]
     assert steps == ["mma_128", "merge"]
     with_all = plan.rows[0].geometry(dense_problem(FlashDecodingPlan, desc, plan.device, optional=True))
-    assert [step.kernel for step in with_all.steps] == ["mma_128_keep", "merge_keep", "weights_keep"]
+    assert [step.kernel for step in with_all.steps] == ["mma_128_terms_keep", "merge_terms_keep", "weights_terms_keep"]
     assert with_all.workspace - plan.workspace_size() == 256  # {maximum, sum} of every head

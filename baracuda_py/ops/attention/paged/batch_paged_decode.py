@@ -8,7 +8,7 @@ flash_decoding (Dao et al. 2023): the two agree bit for bit, and which pages hol
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from ....core.element import unrounded
 from ....calls.entries import entry
 from ....schedules.attention.decoding import Walk, mma_row, row
 from ....schedules.attention.dense.forward import WIDER
-from ..decoding.flash_decoding import attend
+from ..decoding.decoding_terms import TERM_FIELDS, attend, term_values, usual_slopes
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..layouts import PAGE_LAYOUTS, Layouts
 from .page_tables import (
@@ -74,7 +74,9 @@ class BatchPagedDecodeArgs(Args):
     """The table is padded, `page_table`, or compressed (FlashInfer): pages kv_indices[kv_indptr[b] : kv_indptr[b + 1]].
 
     Sequence b has `lengths[b]` tokens, or with `kv_last_page_len` (of a compressed table) all pages but the last are
-    full and the last holds that many. `lse` is natural-log, in the accumulator's element.
+    full and the last holds that many. slopes: ALiBi's, [heads] or [batch, heads], times the distance from the last
+    token. sinks: a logit a head that takes part in the sum and has no value. Both are float32, for float64 operands
+    float64. `lse` is natural-log, in the accumulator's element.
     """
 
     q: Array = operand("batch_size num_heads d_k", layout="inner")
@@ -85,20 +87,26 @@ class BatchPagedDecodeArgs(Args):
     kv_indices: Array | None = operand("num_indices", element=INDEX, optional=True, values=random_ints)
     kv_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_ints)
     kv_last_page_len: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
+    slopes: Array | None = operand(
+        "batch_size num_heads", element="acc", optional=True, broadcast=True, values=usual_slopes
+    )
+    sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
     y: Array = output("batch_size num_heads d_v", layout="inner")
     lse: Array | None = output("batch_size num_heads", element="acc", optional=True, layout="dense")
 
 
 def reference(
-    desc: Any, *, q: Any, k_cache: Any, v_cache: Any, wanted: set[str], store: Any = unrounded, **tables: Any
-) -> Mapping[str, Any]:
+    desc: Any, *, q: Any, k_cache: Any, v_cache: Any, slopes: Any = None, sinks: Any = None, wanted: set[str],
+    store: Any = unrounded, **tables: Any
+) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in; only cells that are seen are read."""
     y = np.zeros((*q.shape[:2], desc.d_v), q.dtype)
     lse = np.full(q.shape[:2], -np.inf, q.dtype)
+    slopes = None if slopes is None else np.broadcast_to(slopes, q.shape[:2])
     for b in range(desc.batch_size):
         page, cell, _ = cells_of(desc, b, **tables, window=desc.window_left)
         k, v = (cache[page, :, cell].swapaxes(0, 1) for cache in (k_cache, v_cache))
-        y[b], lse[b], _ = attend(desc, q[b], k, v, store, desc.softcap)
+        y[b], lse[b], _ = attend(desc, q[b], k, v, store, None, None if slopes is None else slopes[b], sinks)
     return {"y": y, "lse": lse}
 
 
@@ -116,20 +124,41 @@ def values(p: Problem) -> Mapping[str, Any]:
 
 FIELDS = {**table_fields(READ_TABLES), "window_left": "i64", "softcap": "f64"}
 _SOURCE = "attention/paged/batch_paged_decode.cu"
-_PAGED = Walk(
+_PLAIN = Walk(
     "BatchPagedDecode", "decoding::PagedCache", (_SOURCE, _SOURCE), FIELDS, values, "k_cache", "v_cache",
     refuse, walks=True,
 )  # fmt: skip
 
 
-def in_torch(torch: Any, desc: Any, *, q: Any, k_cache: Any, v_cache: Any, wanted: set[str], **tables: Any) -> Any:
+def termed(plain: Walk, name: str, scales: str = "") -> Walk:
+    """The walk with its kernels for slopes and sinks."""
+
+    def all_values(p: Problem) -> Mapping[str, Any]:
+        return {**plain.values(p), **term_values(p)}
+
+    def wraps(cache: str) -> str:
+        return f"decoding::Termed<{cache}>"
+
+    terms = plain.with_terms(name, wraps(plain.cache), TERM_FIELDS, scales and wraps(scales), values=all_values)
+    return replace(plain, termed=terms, has_terms=lambda p: p.slopes is not None or p.sinks is not None)
+
+
+_PAGED = termed(_PLAIN, "BatchPagedDecodeTerms")
+
+
+def in_torch(
+    torch: Any, desc: Any, *, q: Any, k_cache: Any, v_cache: Any, slopes: Any, sinks: Any, wanted: set[str],
+    **tables: Any,
+) -> Any:  # fmt: skip
     """Attention of each sequence over its tokens, gathered."""
     made = {"y": q.new_zeros(*q.shape[:2], desc.d_v)}
     if "lse" in wanted:
         made["lse"] = q.new_full(q.shape[:2], -torch.inf)
+    slopes = None if slopes is None else slopes.expand(q.shape[:2])
     for b in range(desc.batch_size):
         k, v = (cached(torch, desc, b, cache, tables).transpose(0, 1)[None] for cache in (k_cache, v_cache))
         facts = {"scale": desc.scale, "softcap": desc.softcap, "shift": k.shape[2] - 1, "left": desc.window_left}
+        facts |= {"slopes": None if slopes is None else slopes[b : b + 1], "sinks": sinks}
         one = attention(torch, q[b][None, :, None], k, v, **facts, only_y="lse" not in wanted)
         for name, value in made.items():
             value[b] = one[name][0, :, 0]
@@ -158,7 +187,8 @@ def paged_benchmarks(*sizes: tuple[int, int, int], label: str = "", **fields: An
 class BatchPagedDecodePlan(Plan):
     """y = softmax(scale · q kᵀ) v for one query a sequence, over the tokens that its pages hold.
 
-    A sequence without tokens gives zeros and lse -inf.
+    With a soft cap, ALiBi and sinks by the formulas of `ScoreTerms`' page, the query at the last token. A sequence
+    without tokens gives zeros and, without a sink, lse -inf.
     """
 
     op = "attention.batch_paged_decode"
@@ -219,19 +249,21 @@ _call = functional(BatchPagedDecodePlan, layouts=Layouts(("k_cache", "v_cache"),
 @entry(BatchPagedDecodePlan)
 def batch_paged_decode(
     q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = None, lengths: Any = None, kv_indices: Any = None,
-    kv_indptr: Any = None, kv_last_page_len: Any = None, scale: float | None = None, max_cache_len: int | None = None,
-    window_left: int | None = None, softcap: float = 0.0, layout: str = "hnd", return_lse: bool = False,
-    out: Any = None, stream: Any = None, preference: Any = None,
+    kv_indptr: Any = None, kv_last_page_len: Any = None, slopes: Any = None, sinks: Any = None,
+    scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None, softcap: float = 0.0,
+    layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(scale · q kᵀ) v of one query token [batch, heads, d] over the tokens of each sequence's pages.
 
     layout "hnd": the caches are [pages, kv_heads, page_size, d]; "nhd": [pages, page_size, kv_heads, d], read without a
     copy. Give page_table [batch, max_pages] and lengths [batch], or FlashInfer's kv_indices, kv_indptr [batch + 1] and
     kv_last_page_len [batch] (flashinfer.BatchDecodeWithPagedKVCacheWrapper), all int32 or int64 on the device.
-    window_left: only the last token and as many before it are seen; softcap: s = softcap tanh(s / softcap).
+    window_left: only the last token and as many before it are seen; softcap: s = softcap tanh(s / softcap); slopes
+    [heads] or [batch, heads] (ALiBi): s -= slopes · distance from the last token; sinks [heads]: logits that join the
+    sum without a value.
     """
     return _call(
-        q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, scale=scale,
+        q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, slopes, sinks, scale=scale,
         max_cache_len=max_cache_len, window_left=window_left, softcap=softcap, return_lse=return_lse, out=out,
         layout=layout, stream=stream, preference=preference,
     )  # fmt: skip

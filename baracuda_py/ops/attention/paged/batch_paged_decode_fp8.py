@@ -22,7 +22,7 @@ from ....schedules.attention.dense.forward import HALVES
 from ....schedules.attention.decoding import Walk, mma_row
 from .batch_paged_decode import (
     FIELDS, BatchPagedDecodeArgs, BatchPagedDecodeDescriptor, BatchPagedDecodePlan, draw_case, in_torch,
-    paged_benchmarks, reference, refuse, values,
+    paged_benchmarks, reference, refuse, termed, values,
 )  # fmt: skip
 from ..layouts import PAGE_LAYOUTS, Layouts
 from .page_tables import CACHE
@@ -77,12 +77,13 @@ def scaled_reference(
 
 _SOURCE = "attention/paged/batch_paged_decode_fp8.cu"
 _SCALES = {"k_head_scale": "ptr", "v_head_scale": "ptr", "k_scale": "scalar", "v_scale": "scalar"}
-_FP8 = Walk(
+_PLAIN = Walk(
     "BatchPagedDecodeFp8", "decoding::Fp8Cache<{C}>", (_SOURCE, _SOURCE),
     {**FIELDS, **_SCALES}, values, "k_cache", "v_cache", refuse,
     scales="decoding::ScaledCache", axes={"C": FP8}, axis_values=lambda p: {"C": p.desc.aux_element}, bytes=1,
     tiles=2, split=512, walks=True, heads=(8, 16),
 )  # fmt: skip
+_FP8 = termed(_PLAIN, "BatchPagedDecodeFp8Terms", _PLAIN.scales)
 
 
 def scaled_in_torch(
@@ -102,8 +103,8 @@ def scaled_in_torch(
 class BatchPagedDecodeFp8Plan(BatchPagedDecodePlan):
     """y = softmax(scale · q (k_scale k)ᵀ) (v_scale v) for one query a sequence, over the fp8 tokens its pages hold.
 
-    A sequence without tokens gives zeros and lse -inf. Scales are finite: they multiply sums of products, of which an
-    infinite one may make NaN where it would not of each product.
+    A sequence without tokens gives zeros and, without a sink, lse -inf. Scales are finite: they multiply sums of
+    products, of which an infinite one may make NaN where it would not of each product.
     """
 
     op = "attention.batch_paged_decode_fp8"
@@ -131,10 +132,10 @@ _call = functional(BatchPagedDecodeFp8Plan, layouts=Layouts(("k_cache", "v_cache
 def batch_paged_decode_fp8(
     q: Any, k_cache: Any, v_cache: Any, *, page_table: Any = None, lengths: Any = None, kv_indices: Any = None,
     kv_indptr: Any = None, kv_last_page_len: Any = None, k_scale: Any = 1.0, v_scale: Any = 1.0,
-    k_head_scale: Any = None, v_head_scale: Any = None, cache_element: Any = "float8_e4m3fn",
-    scale: float | None = None, max_cache_len: int | None = None, window_left: int | None = None,
-    softcap: float = 0.0, layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None,
-    preference: Any = None,
+    k_head_scale: Any = None, v_head_scale: Any = None, slopes: Any = None, sinks: Any = None,
+    cache_element: Any = "float8_e4m3fn", scale: float | None = None, max_cache_len: int | None = None,
+    window_left: int | None = None, softcap: float = 0.0, layout: str = "hnd", return_lse: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """batch_paged_decode with caches of fp8 bytes (uint8, or an fp8 dtype), float8_e4m3fn or float8_e5m2.
 
@@ -142,8 +143,8 @@ def batch_paged_decode_fp8(
     v_head_scale [kv_heads], float32, are further factors.
     """
     return _call(
-        q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, k_head_scale, v_head_scale,
-        aux_element=cache_element, k_scale=k_scale, v_scale=v_scale, scale=scale, max_cache_len=max_cache_len,
-        window_left=window_left, softcap=softcap, return_lse=return_lse, layout=layout, out=out, stream=stream,
-        preference=preference,
+        q, k_cache, v_cache, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, slopes, sinks,
+        k_head_scale, v_head_scale, aux_element=cache_element, k_scale=k_scale, v_scale=v_scale, scale=scale,
+        max_cache_len=max_cache_len, window_left=window_left, softcap=softcap, return_lse=return_lse, layout=layout,
+        out=out, stream=stream, preference=preference,
     )  # fmt: skip
