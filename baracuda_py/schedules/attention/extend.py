@@ -1,7 +1,7 @@
 """A few queries a sequence over pages of keys: units of blocks of keys, and the launch that adds their sums.
 
-The blocks follow from positions alone (`kernels/attention/paged/extend.cuh`), so a row's bits do not depend on the other
-rows, on the pages, or on what is launched. Measurements: docs/design/extend.md.
+The blocks follow from positions alone (`kernels/attention/paged/extend.cuh`), so a row's bits do not depend on the
+other rows, on the pages, or on what is launched. Measurements: docs/design/extend.md.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Tiling:
         return 1024 + 2 * d * (rows * (2 if self.adds else 1) + self.slots * self.keys)
 
 
-# By warpgroups that multiply. Up to head_dim 128 two blocks of one share a multiprocessor, as a warpgroup alone waits for
-# each of its products.
+# By warpgroups that multiply. Up to head_dim 128 two blocks of one share a multiprocessor, as a warpgroup alone waits
+# for each of its products.
 WGMMA = {
     1: {
         64: Tiling(slots=8, blocks=2, adds=True), 128: Tiling(slots=4, blocks=2, adds=True), 192: Tiling(slots=6),
@@ -105,7 +105,7 @@ class Extend:
         return Params("PagedExtendParams", **_SPLIT, **self.fields)
 
     def geometry(self, p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, run: int, facts: Any) -> Geometry:
-        """`facts`: threads of a block and bytes of its shared memory; it takes `rows` rows, and `run` blocks of keys."""
+        """`facts`: threads of a block and bytes of its shared memory; it takes `rows` rows and `run` blocks of keys."""
         desc, size = p.desc, p.desc.element.acc.itemsize
         terms = has_terms(p)
         split = split_scale(desc)
@@ -116,44 +116,38 @@ class Extend:
         workspace = stats + aligned(lines * units * 2 * size)
         tiles = row_tiles(desc, rows)
         shared = {
-            "sequences": 0, "parts": parts, "stats": stats, "bound_stride": p.qo_indptr.strides[0], "batch": desc.batch_size,
-            "total_q": desc.total_q, **window(desc), "units": units, "num_heads": desc.num_heads, "run": run,
+            "sequences": 0, "parts": parts, "stats": stats, "bound_stride": p.qo_indptr.strides[0],
+            "batch": desc.batch_size, "total_q": desc.total_q, **window(desc), "units": units, "num_heads": desc.num_heads, "run": run,
             "d_v": desc.d_v, "bottom_right": int(desc.causal_alignment == "bottom_right"),
             "wide_bounds": int(p.qo_indptr.element.itemsize == 8),
             "unit_log2": math.log2(math.e) * (1 if terms else split["scale"]),
         }  # fmt: skip
         q, y = packed_strides(p.q, p.y)
         k, v = strides(p.k_cache, p.v_cache)
-        tree, slopes = p.tree_mask, p.slopes
+        tree, slopes = p.tree_mask, (0, 0)
+        if p.slopes is not None:
+            slopes = p.slopes.broadcast_to((desc.batch_size, desc.num_heads)).strides
         first = {
             **shared, **self.values(p), **split, "k": "k_cache", "v": "v_cache", "stride": [q, k, v, y],
             "tree_stride": (0, 0) if tree is None else tree.strides,
             "tree_columns": 0 if tree is None else tree.shape[1],
-            "slope_stride": (0, 0) if slopes is None else slopes.broadcast_to((desc.batch_size, desc.num_heads)).strides,
-            "row_tiles": tiles,
-            "kv_heads": desc.num_kv_heads, "softcap": desc.softcap, "group": desc.group, "d_k": desc.d_k,
-            "has_terms": int(terms),
+            "slope_stride": slopes, "row_tiles": tiles, "kv_heads": desc.num_kv_heads, "softcap": desc.softcap,
+            "group": desc.group, "d_k": desc.d_k, "has_terms": int(terms),
         }  # fmt: skip
         before = {
             **shared, **self.values(p), "max_keys": desc.max_cache_len, "max_queries": desc.max_seqlen_q,
         }  # fmt: skip
         groups = -(-blocks_of(desc.max_cache_len) // FOLD)
         last = {
-            **shared, "y_stride": (p.y.strides[0], p.y.strides[1]), "groups": max(groups, 1), "natural": 1.0 if terms else split["scale"],
-            "sink_stride": 0 if p.sinks is None else p.sinks.strides[0],
+            **shared, "y_stride": p.y.strides[:2], "groups": max(groups, 1),
+            "natural": 1.0 if terms else split["scale"], "sink_stride": 0 if p.sinks is None else p.sinks.strides[0],
         }  # fmt: skip
-        together = MERGE_THREADS // 32 if run > 1 else 1  # rows that a block merges
+        # rows that a block merges
+        merge, together = ("merge", MERGE_THREADS // 32) if run > 1 else ("merge_single", 1)
         steps = (
             Step("sequences", (desc.batch_size, 1, 1), before, {}, FIND_THREADS),
             Step(kernel, (max(units, 1) * tiles * desc.num_kv_heads * desc.batch_size, 1, 1), first, axes, *facts),
-            Step(
-                "merge" if run > 1 else "merge_single",
-                (-(-lines // together), 1, 1),
-                last,
-                {},
-                MERGE_THREADS,
-                together * max(groups, 1) * 2 * size,
-            ),
+            Step(merge, (-(-lines // together), 1, 1), last, {}, MERGE_THREADS, together * max(groups, 1) * 2 * size),
         )
         views = (p.q, p.k_cache, p.v_cache, p.y)
         return Geometry(tuple(s for s in steps if s.grid[0]), workspace, layout(*views))

@@ -1,16 +1,16 @@
-// batch_paged_extend    y[i] = sum_j softmax_j(s[i, j]) v[j] for a sequence's newest queries over the keys of its pages;
-//                       s = scale q[i] k[j], capped, less a slope times the distance; lse as in flash_sdpa.
+// batch_paged_extend    y[i] = sum_j softmax_j(s[i, j]) v[j] for a sequence's newest queries i over the keys of its
+//                       pages; s = scale q[i] k[j], capped, less a slope times the distance; lse as in flash_sdpa.
 //
 // A block takes a unit of keys (extend.cuh) of one key head, for ROWS rows: pairs of a query and one of the heads that
 // share the key head. So a few queries read the cache once, and as many rows as a warpgroup multiplies cost no more
 // than one. Keys and values stream through a ring of SLOTS tiles of KEYS rows, filled by cp.async: keys and values of a
 // tile take two slots, one behind the other. A warp has 16 rows, as in flash.cuh.
 //
-// With wgmma a warpgroup of producers copies for the consumers: wgmma reads shared memory by another proxy, and the fence
-// between the two waits for all copies of its thread. With mma.sync all threads copy and multiply.
+// With wgmma a warpgroup of producers copies for the consumers: wgmma reads shared memory by another proxy, and the
+// fence between the two waits for all copies of its thread. With mma.sync all threads copy and multiply.
 //
-// Order of sums. Tiles of a block of keys are taken from the last to the first; then the block's sum is added to those of
-// the blocks after it in the unit. Weights are powers of differences of scores, so no score is too large. Nothing of it
+// Order of sums. Tiles of a block of keys are taken from the last to the first; then the block's sum is added to those
+// of the blocks after it in the unit. Weights are powers of differences of scores, so no score is too large. Nothing of it
 // depends on which other rows a block has, so a row's bits follow from its position alone.
 #include "attention/paged/extend.cuh"
 #include "attention/flash_wgmma.cuh"
@@ -45,8 +45,8 @@ template <class T, class P> struct UnitQueries {
   }
 };
 
-// Products of a warp's 16 rows with tiles of keys and values, panels of 64 columns. Weights stay in registers, and up to
-// head_dim 128 queries do, too.
+// Products of a warp's 16 rows with tiles of keys and values, panels of 64 columns. Weights stay in registers, and up
+// to head_dim 128 queries do, too.
 template <class T, int D, int ROWS, int KEYS, bool WGMMA> struct UnitProducts {
   static constexpr int TILE = KEYS * D;
   static constexpr bool HOLDS = D <= 128;
@@ -150,8 +150,8 @@ struct UnitShape {
   static constexpr bool WIDE = IS_WIDE, TERMS = HAS_TERMS, WGMMA = WARPGROUPS;
   static constexpr int CONSUMERS = GROUPS * 128, PRODUCERS = WGMMA ? 128 : 0, THREADS = CONSUMERS + PRODUCERS;
   static constexpr int COPIERS = WGMMA ? PRODUCERS : CONSUMERS;
-  // Whether a unit may be several blocks. Their sum is in shared memory, where the queries were, as registers have none to
-  // spare.
+  // Whether a unit may be several blocks. Their sum is in shared memory, where the queries were, as registers have
+  // none to spare.
   static constexpr bool ADDS = WGMMA && D <= 128;
   static constexpr int FIRST = ADDS ? 2 * ROWS * D : ROWS * D;  // elements before the ring
   // Registers of producers and consumers, where those of the launch are too few.
@@ -374,8 +374,8 @@ template <class Shape, class P> struct UnitWalk {
     meet();
   }
 
-  // Closes a block's sum and adds it to that of the blocks after it. The sum stays in the accumulator if it is the last,
-  // else each thread keeps its own part.
+  // Closes a block's sum and adds it to that of the blocks after it. The sum stays in the accumulator if it is the
+  // last, else each thread keeps its own part.
   BARACUDA_D void end_block(Registers& rows, PartialSum<float> (&sums)[2], bool fresh, bool last,
                             float scale_log2) const {
     PartialSum<float> block[2];

@@ -1,8 +1,8 @@
 // batch_paged_extend_simt    batch_paged_extend without tensor cores: a block of four warps takes a unit of keys of one
 //                            key head, and each warp one row after the other.
 //
-// A lane has a key of 32 for the scores, each one chain of fma over d, and columns lane, lane + 32, … of the outputs, which
-// take the 32 weights one after the other. Order of sums: 32 keys from a multiple of 32 on, the last ones of the block
+// A lane has a key of 32 for the scores, each one chain of fma over d, and columns lane, lane + 32, … of the outputs,
+// which take the 32 weights one after the other. Order of sums: 32 keys from a multiple of 32 on, the last ones of the block
 // first, each block's sum added to those of the blocks after it.
 #include "attention/paged/extend.cuh"
 

@@ -3,8 +3,8 @@
 //            query sees, partial sums and how two of them are added.
 //
 // Keys are summed in blocks that their positions alone decide: blocks of near_keys keys up to position far_begin, of
-// far_keys from there on. Neighbouring blocks make groups of `fold_blocks`. In a group the sums of blocks are added from
-// the last to the first; then groups are added (extend_merge). What runs where changes none of it: a unit of work is a
+// far_keys from there on. Neighbouring blocks make groups of `fold_blocks`. In a group the sums of blocks are added
+// from the last to the first; then groups are added (extend_merge). What runs where changes none of it: a unit of work is a
 // block or a whole group, as the host says.
 //
 // A sequence has n queries in the rows bound[b] … bound[b + 1] of q. One key head's queries make n * group rows of a
@@ -80,10 +80,10 @@ struct Unit {
   template <class P> BARACUDA_D int end(const P& p) const { return block_start((static_cast<int>(unit) + 1) * p.run); }
 };
 
-// Where the rows of a sequence's tiles are, as PagedKeys says it (paged.cuh), but entries of the page table come to shared
-// memory by cp.async, `entries_ahead` tiles before they are looked up: a stream of keys takes less time for a tile than the
-// memory under it takes for a load. The copies are in the groups that carry tiles, or that `step`s caller commits; of those
-// at most entries_ahead - 1 may be open when it is called.
+// Where the rows of a sequence's tiles are, as PagedKeys says it (paged.cuh), but entries of the page table come to
+// shared memory by cp.async, `entries_ahead` tiles before they are looked up: a stream of keys takes less time for a
+// tile than the memory under it takes for a load. The copies are in the groups that carry tiles; of those at most
+// entries_ahead - 1 may be open when `step` is called.
 constexpr int entries_ahead = 8;
 template <class P, int KEYS> struct StreamedKeys {
   const P& p;
@@ -144,8 +144,8 @@ template <class P, int KEYS> struct StreamedKeys {
   }
 };
 
-// The sum of a row over some keys: outputs sum_j w_j v_j and sum = sum_j w_j of weights w_j = 2^((s_j - base) c); base is
-// -inf where the row has seen no key.
+// The sum of a row over some keys: outputs sum_j w_j v_j and sum = sum_j w_j of weights w_j = 2^((s_j - base) c); base
+// is -inf where the row has seen no key.
 template <class A> struct PartialSum {
   A base, sum;
   // The same, with a base where NaN scores, which raise none, left a sum.
@@ -224,8 +224,8 @@ template <int THREADS, class P> BARACUDA_D void extend_sequences(const P& p) {
   if (p.status != nullptr && (wrong || end - row > p.max_queries)) atomicOr(p.status, 1u);
 }
 
-// Adds the sums of a row's blocks, and divides. A group of blocks belongs to chain group % 4, which adds its groups from
-// the last to the first; then the chains are added in order. A lane has four columns at a time. Where sums stand by
+// Adds the sums of a row's blocks, and divides. A group of blocks belongs to chain group % 4, which adds its groups
+// from the last to the first; then the chains are added in order. A lane has four columns at a time. Where sums stand by
 // groups a warp has a row and all its chains; where they stand by blocks (SINGLE) a row has four warps, with a chain
 // each. A sink takes part in the sum like a key without a value.
 namespace attention {
@@ -285,7 +285,7 @@ template <class T, bool SINGLE, class P> struct MergedRow {
     }
     return x;
   }
-  // Calls f(group, chain) for the groups of this warp's chains, the last ones first, four of neighbouring groups in turn.
+  // Calls f(group, chain) for the groups of this warp's chains, the last ones first, and for some that there are not.
   template <class F> BARACUDA_D void each_group(int warp, const F& f) const {
 #pragma unroll 1
     for (int four = last / CHAINS * CHAINS; four >= first / CHAINS * CHAINS; four -= CHAINS) {

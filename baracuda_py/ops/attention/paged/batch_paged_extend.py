@@ -1,7 +1,7 @@
 """batch_paged_extend: the newest queries of each sequence over its pages: decoding, speculation, trees, chunks.
 
-As `batch_paged_prefill`, but keys are summed in blocks that their positions alone decide, shared out between thread blocks.
-So a token's bits are the same whether its query comes alone, with other drafts or in a chunk of any size, whatever the
+As `batch_paged_prefill`, but keys are summed in blocks that their positions alone decide, shared out between thread
+blocks. So a token's bits are the same whether its query comes alone, with other drafts or in a chunk of any size, whatever the
 batch, the pages and the company; and a few queries of a long sequence take about the time of one. SGLang's "extend",
 flashinfer.BatchPrefillWithPagedKVCacheWrapper with a custom mask.
 """
@@ -162,7 +162,7 @@ def _benchmarks(*sizes: tuple[int, int, int]) -> tuple[Benchmark, ...]:
 
 
 class BatchPagedExtendPlan(Plan):
-    """y = softmax(s) v of each sequence's newest queries over the tokens that its pages hold, s = scale · q kᵀ and terms.
+    """y = softmax(s) v of each sequence's newest queries over the tokens of its pages; s is scale · q kᵀ with its terms.
 
     A query's bits follow from its own position, its sequence and the row: not from the other queries, sequences or
     pages. Rows of no sequence get zeros and lse -inf; a row without keys zeros, and without a sink lse -inf.
