@@ -20,8 +20,8 @@ template <class P> struct RunTerms : Terms<1, float, true, P> {
     mask = static_cast<const char*>(p.mask) + work.b * p.mask_pitch[0] + work.h * p.mask_pitch[1];
     const i64 size = p.mask_kind == 0 ? 1 : p.mask_kind <= 2 ? 2 : 4;
     dense = p.mask_pitch[3] == size && (reinterpret_cast<u64>(mask) | p.mask_pitch[2]) % 16 == 0;
-    row = (static_cast<u64>(work.b) * p.num_heads + work.h) * query_len * key_len;
-    seed = drops() ? p.seed() : 0, offset = drops() ? p.offset() : 0;
+    row = first_score(p, work.b, work.h, query_len, key_len);
+    seed = drops() ? p.seed() : 0, offset = drops() ? stream_offset(p, work.b) : 0;
     if (!masked() || p.mask_kind == 0) return;
     c = log2_e<float>, natural = 1.0f;
     if (p.sinks != nullptr) sink = static_cast<const float*>(p.sinks)[work.h];

@@ -28,6 +28,17 @@ template <class A, class F> BARACUDA_D void with_kind(int kind, const F& f) {
   }
 }
 
+// The number of a head's first score in dropout's stream, which runs over [batch, heads, queries, keys]. A packed
+// sequence has a stream of its own, at offset + b 2^32 and as if it were alone.
+template <class P> BARACUDA_D u64 first_score(const P& p, u32 b, u32 h, int query_len, int key_len) {
+  if constexpr (is_packed<P>) return static_cast<u64>(h) * query_len * key_len;
+  else return (static_cast<u64>(b) * p.num_heads + h) * query_len * key_len;
+}
+template <class P> BARACUDA_D u64 stream_offset(const P& p, u32 b) {
+  if constexpr (is_packed<P>) return p.offset() + (static_cast<u64>(b) << 32);
+  else return p.offset();
+}
+
 // LEVEL 1: soft cap, ALiBi and sinks; 2: also masks and dropout, whose code costs time even where it is jumped over
 // (docs/design/attention-forward.md).
 template <int LEVEL, class A, bool FAST, class P> struct Terms {
@@ -63,8 +74,22 @@ template <int LEVEL, class A, bool FAST, class P> struct Terms {
     }
     if constexpr (LEVEL == 2) {
       mask = static_cast<const char*>(p.mask) + b * p.mask_pitch[0] + h * p.mask_pitch[1];
-      row = (static_cast<u64>(b) * p.num_heads + h) * query_len * key_len;
+      row = first_score(p, b, h, query_len, key_len);
+      if constexpr (is_packed<P>) offset = drops() ? stream_offset(p, b) : 0;
     }
+  }
+
+  // Goes on to the sequence of a tile of keys; then enter(), as for each of its heads.
+  BARACUDA_D void settle(i64 queries, i64 keys, i64 ahead) {
+    if constexpr (is_packed<P>) {
+      query_len = static_cast<int>(queries), key_len = static_cast<int>(keys), shift = static_cast<int>(ahead);
+    }
+  }
+  BARACUDA_D void settle(const Sequence& of) { settle(of.query_len, of.key_len, of.shift); }
+  // The key position of the sequence's first query: where all are as long, a parameter, which takes no register.
+  BARACUDA_D int place() const {
+    if constexpr (is_packed<P>) return shift;
+    else return static_cast<int>(p.shift);
   }
 
   BARACUDA_D bool capped() const { return p.softcap > 0; }

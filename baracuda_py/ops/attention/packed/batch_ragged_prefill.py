@@ -32,7 +32,8 @@ class BatchRaggedPrefillDescriptor(PackedDescriptor):
 class BatchRaggedPrefillArgs(Args):
     """Sequence b has the rows qo_indptr[b] : qo_indptr[b + 1] of q and y, and kv_indptr likewise of k and v.
 
-    `lse` [num_heads, total_q] is natural-log, in the accumulator's element.
+    `lse` [num_heads, total_q] is natural-log, in the accumulator's element. slopes and sinks: as `FlashSdpaVarlenArgs`
+    has them.
     """
 
     q: Array = operand("total_q num_heads d_k", layout="inner")
@@ -40,25 +41,28 @@ class BatchRaggedPrefillArgs(Args):
     v: Array = operand("total_k num_kv_heads d_v", layout="inner")
     qo_indptr: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_q"))
     kv_indptr: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_k"))
+    slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
+    sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
     y: Array = output("total_q num_heads d_v", layout="inner")
     lse: Array | None = output("num_heads total_q", element="acc", optional=True, layout="dense")
 
 
 def reference(
-    desc: PackedDescriptor, *, q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, wanted: set[str],
-    store: Any = unrounded,
+    desc: PackedDescriptor, *, q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, slopes: Any = None,
+    sinks: Any = None, wanted: set[str], store: Any = unrounded,
 ) -> Mapping[str, Any]:  # fmt: skip
     """That of `flash_sdpa_varlen`."""
     bounds = {"cu_seqlens_q": qo_indptr, "cu_seqlens_k": kv_indptr}
-    return varlen(desc, q=q, k=k, v=v, **bounds, wanted=wanted, store=store)
+    return varlen(desc, q=q, k=k, v=v, **bounds, slopes=slopes, sinks=sinks, wanted=wanted, store=store)
 
 
 def in_torch(
-    torch: Any, desc: PackedDescriptor, *, q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, wanted: set[str]
-) -> Any:
+    torch: Any, desc: PackedDescriptor, *, q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, slopes: Any,
+    sinks: Any, wanted: set[str],
+) -> Any:  # fmt: skip
     """That of `flash_sdpa_varlen`."""
     bounds = {"cu_seqlens_q": qo_indptr, "cu_seqlens_k": kv_indptr}
-    return varlen_in_torch(torch, desc, q=q, k=k, v=v, **bounds, wanted=wanted)
+    return varlen_in_torch(torch, desc, q=q, k=k, v=v, **bounds, slopes=slopes, sinks=sinks, wanted=wanted)
 
 
 class BatchRaggedPrefillPlan(Packed, Plan):
@@ -85,18 +89,21 @@ _call = functional(BatchRaggedPrefillPlan)
 def batch_ragged_prefill(
     q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any, *, scale: float | None = None, is_causal: bool = False,
     causal_alignment: str = "bottom_right", window_left: int | None = None, window_right: int | None = None,
-    max_seqlen_q: int | None = None, max_seqlen_k: int | None = None, return_lse: bool = False, out: Any = None,
-    stream: Any = None, preference: Any = None,
+    softcap: float = 0.0, slopes: Any = None, sinks: Any = None, max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None, return_lse: bool = False, out: Any = None, stream: Any = None,
+    preference: Any = None,
 ) -> Any:  # fmt: skip
-    """softmax(scale · q kᵀ) v within each sequence, last query at last key (bottom right, FlashAttention's).
+    """softmax(s) v of s = scale · q kᵀ within each sequence, last query at last key (bottom right, FlashAttention's).
 
     q is [total_q, heads, d], k and v [total_k, kv_heads, d]; qo_indptr and kv_indptr hold batch + 1 bounds on the
     device, int32 or int64. Query i of a sequence stands at key position i + keys - queries: causal it sees the keys up
-    to there, and windows count from there. causal_alignment="top_left": at i. With return_lse also log Σ exp, [heads,
-    total_q].
+    to there, and windows count from there. causal_alignment="top_left": at i. softcap, slopes ([heads] or [batch,
+    heads]; distances count from that position) and sinks [heads] as in `flash_sdpa`. With return_lse also log Σ exp(s),
+    [heads, total_q].
     """
     return _call(
-        q, k, v, qo_indptr, kv_indptr, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment,
-        window_left=window_left, window_right=window_right, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+        q, k, v, qo_indptr, kv_indptr, slopes, sinks, scale=scale, is_causal=is_causal,
+        causal_alignment=causal_alignment, window_left=window_left, window_right=window_right, softcap=softcap,
+        max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
         return_lse=return_lse, out=out, stream=stream, preference=preference,
     )  # fmt: skip

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ....core import Descriptor, ElementKind, choice, derived, element, extent, flag, integer
+from ....core import Descriptor, ElementKind, choice, derived, element, extent, flag, integer, number
 from ....core.benchmark import FLOPS, Benchmark
 from ....core.element import INDICES
 from ....schedules.attention.dense.forward import WIDER
+from ....schedules.attention.score_terms import drop_probability
 from ..dense.flash_sdpa import FlashSdpaDescriptor
 from ..grouped_heads import GroupedHeads, kv_heads, score_scale
 from ..score_terms import ALIGNMENTS
@@ -29,7 +30,7 @@ class RaggedDescriptor(GroupedHeads, Descriptor):
     """batch_size sequences of queries packed into total_q rows; where the keys stand, subclasses say.
 
     `max_seqlen_q` is the length the caller promises (None: total_q); only estimates and checked runs use it. Causality,
-    window, `scale` and `num_kv_heads` are as in `FlashSdpaDescriptor`, sequence by sequence, but that by default the
+    window, soft cap, `scale` and `num_kv_heads` are as in `FlashSdpaDescriptor`, sequence by sequence, but that by default the
     last query of a sequence stands at its last key ("bottom_right", as FlashAttention has packed sequences).
     """
 
@@ -44,6 +45,7 @@ class RaggedDescriptor(GroupedHeads, Descriptor):
     causal_alignment: str = choice(ALIGNMENTS, "bottom_right")
     window_left: int = integer(None, minimum=0)
     window_right: int = integer(None, minimum=0)
+    softcap: float = number(0.0, minimum=0.0)
     num_kv_heads: int = kv_heads()
     element: ElementKind = element()
 
@@ -58,7 +60,7 @@ class RaggedDescriptor(GroupedHeads, Descriptor):
             batch_size=1, num_heads=self.num_heads, num_kv_heads=self.num_kv_heads, query_len=queries, key_len=keys,
             d_k=self.d_k, d_v=self.d_v, scale=self.scale, is_causal=self.is_causal,
             causal_alignment=self.causal_alignment, window_left=self.window_left, window_right=self.window_right,
-            element=self.element,
+            softcap=self.softcap, dropout_p=drop_probability(self), element=self.element,
         )  # fmt: skip
 
     @property
@@ -103,6 +105,19 @@ def heads_first(x: Any, rows: slice) -> Any:
     return x[rows].swapaxes(0, 1)[None]
 
 
+def unseeing(desc: Any, sinks: Any, dtype: Any) -> np.ndarray:
+    """lse [num_heads, total_q] of rows that see no key: of their sink alone."""
+    own = -np.inf if sinks is None else np.asarray(sinks)[:, None]
+    return np.full((desc.num_heads, desc.total_q), own, dtype)
+
+
+def terms_of(desc: Any, b: int, *, slopes: Any = None, sinks: Any = None, seed: Any = 0, offset: Any = 0) -> Any:
+    """The operands of the score terms of sequence b, as those of a dense problem."""
+    if slopes is not None:
+        slopes = np.broadcast_to(slopes, (desc.batch_size, desc.num_heads))[b : b + 1]
+    return {"slopes": slopes, "sinks": sinks, "seed": seed, "offset": int(offset) + (b << 32)}
+
+
 def wrong_bounds(bounds: Any, total: int, longest: int, name: str) -> str | None:
     """What is wrong with bounds, or None."""
     given = np.asarray(bounds).astype(np.int64)
@@ -136,7 +151,8 @@ def ragged_case(draw: Any) -> dict[str, Any]:
         "d_k": draw.sizes(1, 8, 17, 32, 64, 80, rare=WIDER), "d_v": draw.sizes(1, 8, 19, 32, 72, rare=WIDER),
         "scale": draw.choice((None, 0.3, -0.5)), "is_causal": draw.flag(),
         "causal_alignment": draw.choice(ALIGNMENTS), "window_left": draw.choice((None, None, 0, 9, 70)),
-        "window_right": draw.choice((None, None, 0, 3, 80)), "element": draw.element,
+        "window_right": draw.choice((None, None, 0, 3, 80)), "softcap": draw.choice((0.0, 0.0, 0.7, 30.0)),
+        "element": draw.element,
     }  # fmt: skip
 
 
