@@ -126,7 +126,7 @@ def _forward(p: Problem, tiles: TileList, offset: int, views: Sequence[View]) ->
 
 
 def term_values(p: Problem, scale: float) -> dict[str, Any]:
-    """As `terms`; null pointers for operands that the op has not, and for slopes [0, heads], which have no first row."""
+    """As `terms`; null pointers for operands that the op has not, and for slopes [0, heads], without a first row."""
     absent = {name: "@null" for name in ("mask", "sinks") if name not in p.views}
     absent |= {} if p.desc.batch_size else {"slopes": "@null"}
     streams = {} if hasattr(p.desc, "dropout_p") else {"seed_value": 0, "offset_value": 0}

@@ -29,7 +29,17 @@ def packed(cache, lengths=LENGTHS, table=TABLE):
     return np.array([cache[page, :, cell] for page, cell in rows])
 
 
-@pytest.mark.parametrize("facts", [{}, {"is_causal": True}, {"is_causal": True, "window_left": 2, "scale": 0.3}])
+SLOPES = np.random.default_rng(9).standard_normal((3, 4))
+SINKS = np.array([0.5, -1.0, 2.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {}, {"is_causal": True}, {"is_causal": True, "window_left": 2, "scale": 0.3}, {"softcap": 0.7},
+        {"slopes": SLOPES, "is_causal": True}, {"sinks": SINKS}, {"slopes": SLOPES[0], "sinks": SINKS, "softcap": 2.0},
+    ],
+)  # fmt: skip
 def test_pages_hold_what_is_packed(facts):
     q, k, v = make()
     ends = np.concatenate([[0], np.cumsum(LENGTHS)])
@@ -39,6 +49,7 @@ def test_pages_hold_what_is_packed(facts):
         "kv_indices": np.array([7, 1, 4, 0, 2, 5, 3]), "kv_indptr": np.array([0, 3, 4, 7]),
         "kv_last_page_len": np.array([1, 3, 4]),
     }  # fmt: skip
+    assert not facts or (want[0] != batch_ragged_prefill(q, packed(k), packed(v), INDPTR, ends)).any()
     for tables in (padded, compressed):
         for got, value in zip(
             batch_paged_prefill(q, k, v, INDPTR, **tables, return_lse=True, **facts), want, strict=True

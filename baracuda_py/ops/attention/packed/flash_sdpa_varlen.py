@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 
 from ....core import Args, Array, Plan, Scalar, Vjp, number, operand, output, scalar
 from ....calls.functional import functional
@@ -60,7 +59,7 @@ def reference(
     wanted: set[str], store: Any = unrounded, **terms: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: `flash_sdpa` of each sequence; zeros and the sink's lse where there is none."""
-    y, lse = np.zeros((*q.shape[:2], desc.d_v), q.dtype), unseeing(desc, sinks, q.dtype)
+    y, lse = unseeing(desc, sinks, q.dtype)
     for b, (rows, keys) in enumerate(sequences(cu_seqlens_q, cu_seqlens_k, desc.total_q, desc.total_k)):
         one = desc.alone(rows.stop - rows.start, keys.stop - keys.start)
         if one.query_len:

@@ -74,10 +74,11 @@ def reference(
             others = {n: heads_first(x, keys) for n, x in (("k", k), ("v", v))}
             more = terms_of(desc, b, sinks=sinks, **terms)
             made = dense(one, **queries, **others, **more, lse=lse[None, :, rows], wanted=wanted, store=store)
-            if "dsinks" in made:
-                grads["dsinks"] += made.pop("dsinks")
             for name, grad in made.items():
-                grads[name][rows if name == "dq" else keys] = grad[0].swapaxes(0, 1)
+                if name == "dsinks":
+                    grads[name] += grad
+                else:
+                    grads[name][rows if name == "dq" else keys] = grad[0].swapaxes(0, 1)
     return grads
 
 
@@ -94,7 +95,7 @@ class FlashSdpaVarlenBackwardPlan(Plan):
     args = FlashSdpaVarlenBackwardArgs
     reference = staticmethod(reference)
     value_policy = POLICY
-    variants = (*tensor_core_rows(_FORM), simt_row(_FORM, may_spill=False))
+    variants = (*tensor_core_rows(_FORM), simt_row(_FORM))
     benchmarks = packed_benchmarks("cu_seqlens_q", "cu_seqlens_k", also=("dq", "dk", "dv"))
 
     infer = FlashSdpaVarlenPlan.infer
@@ -130,12 +131,13 @@ def flash_sdpa_varlen_backward(
     Packed as q, k and v are, dsinks [heads]; every attribute, seed and offset as in the forward call. lse must be of
     the sinks too. slopes have no gradient here.
     """
-    if return_dsinks and sinks is None:
+    wanted = asked({"dsinks": return_dsinks})
+    if wanted["dsinks"] and sinks is None:
         raise InvalidProblemError("dsinks is wanted but no sinks is given")
     return _call(
         q, k, v, y, lse, dy, cu_seqlens_q, cu_seqlens_k, slopes, sinks, max_seqlen_q=max_seqlen_q,
         max_seqlen_k=max_seqlen_k, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment,
         window_left=window_left, window_right=window_right, softcap=softcap, dropout_p=dropout_p, seed=seed,
-        offset=offset, return_dq=return_dq, return_dk=return_dk, return_dv=return_dv, **asked({"dsinks": return_dsinks}),
+        offset=offset, return_dq=return_dq, return_dk=return_dk, return_dv=return_dv, return_dsinks=wanted["dsinks"],
         out=out, stream=stream, preference=preference,
     )  # fmt: skip

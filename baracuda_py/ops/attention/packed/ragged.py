@@ -30,8 +30,9 @@ class RaggedDescriptor(GroupedHeads, Descriptor):
     """batch_size sequences of queries packed into total_q rows; where the keys stand, subclasses say.
 
     `max_seqlen_q` is the length the caller promises (None: total_q); only estimates and checked runs use it. Causality,
-    window, soft cap, `scale` and `num_kv_heads` are as in `FlashSdpaDescriptor`, sequence by sequence, but that by default the
-    last query of a sequence stands at its last key ("bottom_right", as FlashAttention has packed sequences).
+    window, soft cap, `scale` and `num_kv_heads` are as in `FlashSdpaDescriptor`, sequence by sequence, but that by
+    default the last query of a sequence stands at its last key ("bottom_right", as FlashAttention has packed
+    sequences).
     """
 
     batch_size: int = extent()
@@ -105,10 +106,15 @@ def heads_first(x: Any, rows: slice) -> Any:
     return x[rows].swapaxes(0, 1)[None]
 
 
-def unseeing(desc: Any, sinks: Any, dtype: Any) -> np.ndarray:
-    """lse [num_heads, total_q] of rows that see no key: of their sink alone."""
-    own = -np.inf if sinks is None else np.asarray(sinks)[:, None]
-    return np.full((desc.num_heads, desc.total_q), own, dtype)
+def unseeing(desc: Any, sinks: Any, dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """y and lse of rows that see no key: zeros and the sink, which makes NaN of both where it is NaN or infinite."""
+    own = np.full(desc.num_heads, -np.inf, dtype)
+    if sinks is not None:
+        with np.errstate(invalid="ignore"):
+            own = np.where(sinks == -np.inf, sinks, sinks + (sinks - sinks)).astype(dtype)
+    y = np.zeros((desc.total_q, desc.num_heads, desc.d_v), dtype)
+    y[:, np.isnan(own)] = np.nan
+    return y, np.repeat(own[:, None], desc.total_q, axis=1)
 
 
 def terms_of(desc: Any, b: int, *, slopes: Any = None, sinks: Any = None, seed: Any = 0, offset: Any = 0) -> Any:

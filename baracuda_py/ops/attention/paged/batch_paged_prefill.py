@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 
 from ....core import Args, Array, Plan, Problem, extent, operand, output
 from ....calls.functional import functional
@@ -108,7 +107,7 @@ def reference(
     wanted: set[str], store: Any = unrounded, **tables: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
     """NumPy in the dtype q comes in: `flash_sdpa` of each sequence; only cells that are seen are read."""
-    y, lse = np.zeros((*q.shape[:2], desc.d_v), q.dtype), unseeing(desc, sinks, q.dtype)
+    y, lse = unseeing(desc, sinks, q.dtype)
     ends = settled(qo_indptr, desc.total_q)
     for b in range(desc.batch_size):
         rows = slice(ends[b], ends[b + 1])
@@ -211,7 +210,8 @@ def batch_paged_prefill(
     kv_indices: Any = None, kv_indptr: Any = None, kv_last_page_len: Any = None, scale: float | None = None,
     is_causal: bool = False, causal_alignment: str = "bottom_right", window_left: int | None = None,
     window_right: int | None = None, softcap: float = 0.0, slopes: Any = None, sinks: Any = None,
-    max_seqlen_q: int | None = None, max_cache_len: int | None = None, layout: str = "hnd", return_lse: bool = False, out: Any = None, stream: Any = None, preference: Any = None,
+    max_seqlen_q: int | None = None, max_cache_len: int | None = None, layout: str = "hnd", return_lse: bool = False,
+    out: Any = None, stream: Any = None, preference: Any = None,
 ) -> Any:  # fmt: skip
     """softmax(s) v, s = scale · q kᵀ, of packed queries over pages, last query at last token (bottom right).
 
@@ -226,6 +226,6 @@ def batch_paged_prefill(
     return _call(
         q, k_cache, v_cache, qo_indptr, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, slopes, sinks,
         scale=scale, is_causal=is_causal, causal_alignment=causal_alignment, window_left=window_left,
-        window_right=window_right, softcap=softcap, max_seqlen_q=max_seqlen_q, max_cache_len=max_cache_len, return_lse=return_lse, out=out, stream=stream,
-        layout=layout, preference=preference,
+        window_right=window_right, softcap=softcap, max_seqlen_q=max_seqlen_q, max_cache_len=max_cache_len,
+        layout=layout, return_lse=return_lse, out=out, stream=stream, preference=preference,
     )  # fmt: skip

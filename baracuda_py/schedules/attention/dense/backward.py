@@ -65,12 +65,11 @@ class Arrangement:
 
     `cut(problem, queries, keys, sorted_)` makes tiles of so many rows; sorted_: tiles of queries by length, else in the
     order of rows. `fields`: more parameters that the policy reads. `before`: kernels of the cut's steps. `terms`:
-    whether there are score terms besides a window, what of a problem (and a scale) their kernels read; None: there are
-    none. `biases`: the kernels of the terms' gradients. `apart`: dq has kernels of its own. `neighbours`: in place of the
-    block's, unless 0. `rising`: key heads in turn of those that rise, unless 0. `level`: of the terms (terms.cuh)
-    that kernels have where `terms` is False. `rests`: finds what rows' lse lack, where terms may be of any size.
-    `after`: the steps behind all others, which use so many bytes of workspace, given what they know of rests, and the
-    bytes in all.
+    what kernels with score terms besides a window read of a problem and a scale; None: there are none. `biases`: the
+    kernels of those terms' gradients. `apart`: dq has kernels of its own. `neighbours`: in place of the block's, unless
+    0. `rising`: key heads in turn of those that rise, unless 0. `level`: of the terms (terms.cuh) that kernels have
+    where `terms` is None. `rests`: finds what rows' lse lack, where terms may be of any size. `after`: the steps
+    behind all others, which use so many bytes of workspace, given what they know of rests, and the bytes in all.
     """
 
     name: str
@@ -110,9 +109,7 @@ def dense_cut(p: Problem, queries: int, keys: int, sorted_: bool) -> Cut:
     return Cut(desc.batch_size, -(-desc.query_len // queries), -(-desc.key_len // keys), sizes)
 
 
-DENSE = Arrangement(
-    "", "attention::Dense", strides, dense_cut, terms=terms, biases=BIASES, rests=DENSE_RESTS
-)
+DENSE = Arrangement("", "attention::Dense", strides, dense_cut, terms=terms, biases=BIASES, rests=DENSE_RESTS)
 
 
 def gradient_kernels(
@@ -276,8 +273,8 @@ def gradient_steps(
         if warps and (any_order or (t.sides and summed)):
             steps.append(Step(f"{t.finish}_{name}_{d}", (-(-warps // 8), 1, 1), common | gradients))
     if form.terms:
-        rows = Rows(cut.batch, cut.sizes["query_len"], form.strides(p.y, p.dy))
-        biases, workspace = bias_steps(p, rows, workspace, rests)
+        own = Rows(cut.batch, cut.sizes["query_len"], form.strides(p.y, p.dy))
+        biases, workspace = bias_steps(p, own, workspace, rests)
         steps += biases
     if form.after is not None:
         last, workspace = form.after(p, workspace, rests)

@@ -60,8 +60,8 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
         params["chunk"] = kv_heads if desc.is_causal else 1
         steps.append(Step(f"dkv{suffix}", (cut.key_tiles * kv_heads, 1, 1), params, {"D": d}, THREADS, smem))
     if form.terms:
-        rows_of = Rows(cut.batch, count, form.strides(p.y, p.dy))
-        more, workspace = bias_steps(p, rows_of, workspace, rests, cut.start if summed else None)
+        own = Rows(cut.batch, count, form.strides(p.y, p.dy))
+        more, workspace = bias_steps(p, own, workspace, rests, cut.start if summed else None)
         steps += more
     if form.after is not None:
         last, workspace = form.after(p, workspace, rests)
@@ -69,7 +69,7 @@ def _geometry(p: Problem, form: Arrangement) -> Geometry | str:
     return Geometry(tuple(steps), workspace, layout(*views))
 
 
-def simt_row(form: Arrangement, may_spill: bool = True) -> Variant:
+def simt_row(form: Arrangement) -> Variant:
     """The row without tensor cores."""
     facts: dict[str, Any] = {"axes": {"D": HEAD_DIMS}, "threads": THREADS, "min_blocks": 2}
     kernels = [Kernel("delta", "flash_delta<{T}>", DELTA, {}, threads=DELTA_THREADS)]
@@ -93,5 +93,5 @@ def simt_row(form: Arrangement, may_spill: bool = True) -> Variant:
         ),
         # One chain of multiply-adds makes each sum; NumPy's products, the yardstick, add several chains in the end.
         guarantee=Guarantee(Relative(3), batch_invariant=True),
-        may_spill=may_spill,
+        may_spill=True,
     )

@@ -112,8 +112,9 @@ def bias_steps(
 ) -> tuple[tuple[Step, ...], int]:
     """The steps that write the wanted ones of dmask, dslopes and dsinks, and the workspace's size with theirs.
 
-    rows: those of y, dy and lse. workspace: bytes that the row's other steps use. rests: what they know of them (lse_rests.py). delta: its offset of
-    rowsum(dy y) of all rows, dense in the accumulator's element, if those steps leave it.
+    rows: those of y, dy and lse. workspace: bytes that the row's other steps use. rests: what they know of them
+    (lse_rests.py). delta: its offset of rowsum(dy y) of all rows, dense in the accumulator's element, if those steps
+    leave it.
     """
     desc, steps = p.desc, []
     dmask, dslopes, dsinks = (p.views.get(name) for name in ("dmask", "dslopes", "dsinks"))
