@@ -31,6 +31,8 @@ _TILES |= dict.fromkeys(("left", "right"), "i64") | dict.fromkeys(("side", "orde
 _TILES |= dict.fromkeys(("bound_stride", "max_len", "tile_rows", "capacity"), "i64[2]")
 _TILES |= dict.fromkeys(("bottom_right", "wide_bounds"), "i32")
 _LISTED = {"list": "workspace", "bottom_right": "i32"}
+_BITS = {"mask_indptr": "ptr", "mask_bytes": "i64", "mask_indptr_stride": "i64", "wide_mask_indptr": "i32"}
+"""Of a mask of bits, which stands in the place of `mask`."""
 
 
 def tiles_kernel(name: str, bounds: str, fields: Mapping[str, str] | None = None) -> Kernel:
@@ -127,10 +129,17 @@ def _forward(p: Problem, tiles: TileList, offset: int, views: Sequence[View]) ->
 
 def term_values(p: Problem, scale: float) -> dict[str, Any]:
     """As `terms`; null pointers for operands that the op has not, and for slopes [0, heads], without a first row."""
-    absent = {name: "@null" for name in ("mask", "sinks") if name not in p.views}
-    absent |= {} if p.desc.batch_size else {"slopes": "@null"}
-    streams = {} if hasattr(p.desc, "dropout_p") else {"seed_value": 0, "offset_value": 0}
-    return {**terms(p, scale), **absent, **streams}
+    values: dict[str, Any] = {"mask": "@null"}
+    values |= {} if p.desc.batch_size else {"slopes": "@null"}
+    values |= {} if hasattr(p.desc, "dropout_p") else {"seed_value": 0, "offset_value": 0}
+    if "mask_bits" in p.views:
+        starts = p.mask_indptr
+        values |= {
+            "mask": "mask_bits", "mask_bytes": p.desc.mask_bytes,
+            "mask_indptr_stride": 0 if starts is None else starts.strides[0],
+            "wide_mask_indptr": int(starts is not None and starts.element is ElementKind.I64),
+        }  # fmt: skip
+    return {**terms(p, scale), **values}
 
 
 def _with_terms(
@@ -149,8 +158,8 @@ def _with_terms(
     return kernel + LEVELS[more], axes, term_values(p, split_scale(p.desc)["scale"])
 
 
-def packed_form(bounds: tuple[str, str], dropout: bool = False) -> Form:
-    """Queries, keys and values all packed. dropout: whether the op has it."""
+def packed_form(bounds: tuple[str, str], bits: bool = False) -> Form:
+    """Queries, keys and values all packed. bits: whether the op has masks of bits; else it has dropout."""
 
     def launch(p: Problem, kernel: str, axes: Mapping[str, Any], rows: int, threads: int, smem: int) -> Geometry | str:
         if why := too_long(p.desc):
@@ -166,8 +175,8 @@ def packed_form(bounds: tuple[str, str], dropout: bool = False) -> Form:
         return Geometry((step, Step(kernel, grid, params, axes, threads, smem)), workspace, layout(*views))
 
     params = Params("FlashVarlenParams", **FIELDS, **_LISTED)
-    of_terms = Params("FlashVarlenTermsParams", **(FIELDS | _LISTED | TERMS))
-    return Form(params, "attention::Ragged", launch, (PACKED_TILES,), of_terms, masks=dropout)
+    of_terms = Params("FlashVarlenTermsParams", **(FIELDS | _LISTED | TERMS | (_BITS if bits else {})))
+    return Form(params, "attention::Ragged", launch, (PACKED_TILES,), of_terms)
 
 
 def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem], Mapping[str, Any]]) -> Form:
@@ -192,10 +201,10 @@ def paged_form(bounds: str, fields: Mapping[str, str], values: Callable[[Problem
         return Geometry((step, Step(kernel, grid, params, axes, threads, smem)), workspace, layout(*views))
 
     params = Params("FlashPagedParams", **FIELDS, **_LISTED, **fields)
-    of_terms = Params("FlashPagedTermsParams", **(FIELDS | _LISTED | TERMS), **fields)
+    of_terms = Params("FlashPagedTermsParams", **(FIELDS | _LISTED | TERMS | _BITS), **fields)
     before = tiles_kernel("Paged", "PagedBounds", {**fields, "max_keys": "i64"})
     names = ("q", "k_cache", "v_cache", "y")
-    return Form(params, "attention::Paged", launch, (before,), of_terms, names, masks=False)
+    return Form(params, "attention::Paged", launch, (before,), of_terms, names)
 
 
 def packed_arrangement(bounds: tuple[str, str]) -> Arrangement:

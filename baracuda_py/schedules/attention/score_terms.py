@@ -31,7 +31,7 @@ LEVELS = {0: "", 1: "_terms", 2: "_masks"}  # suffixes of kernel names, by LEVEL
 
 def level(p: Problem, sinks: bool = True) -> int:
     """The LEVEL of terms that a problem needs; the backward needs no sinks, as its lse holds them."""
-    if p.views.get("mask") is not None or drop_probability(p.desc):
+    if any(p.views.get(name) is not None for name in ("mask", "mask_bits")) or drop_probability(p.desc):
         return 2
     return int(p.slopes is not None or (sinks and p.sinks is not None) or p.desc.softcap > 0)
 

@@ -33,7 +33,18 @@ SHIFTED = [
 PACKED = {"batch_size": 5, "total_q": 300, "total_k": 280, "max_seqlen_q": 200, "max_seqlen_k": 190}
 FIELDS = {"batch_size": 1, "num_heads": 2, "num_kv_heads": 2}
 ONE_HEAD = {"batch_size": 1, "num_heads": 1, "num_kv_heads": 1}
-OPTIONAL = ("mask", "slopes", "sinks", "dmask", "dslopes", "dsinks", "page_table", "lengths")
+OPTIONAL = (
+    "mask",
+    "slopes",
+    "sinks",
+    "dmask",
+    "dslopes",
+    "dsinks",
+    "page_table",
+    "lengths",
+    "mask_bits",
+    "mask_indptr",
+)
 
 
 def check(
@@ -177,6 +188,8 @@ def test_terms_over_pages(d: int) -> None:
     packed = {"batch_size": 4, "total_q": 150, "num_pages": 40, "page_size": 16, "max_pages": 9, "softcap": 5.0}
     facts = {"is_causal": True, "page_table": True, "lengths": True, "slopes": True, "sinks": True}
     check(BatchPagedPrefillPlan, (d, d), packed | facts, "bfloat16", sms=2)
+    bits = {"mask_bytes": 3000, "mask_bits": True, "mask_indptr": True}
+    check(BatchPagedPrefillPlan, (d, d), packed | facts | bits, "bfloat16")
 
 
 def test_packed_sequences_too_long_for_their_keys_to_go_up() -> None:

@@ -64,18 +64,18 @@ def reference(
         one = desc.alone(rows.stop - rows.start, keys.stop - keys.start)
         if one.query_len:
             operands = {"q": heads_first(q, rows), "k": heads_first(k, keys), "v": heads_first(v, keys)}
-            made = dense(one, **operands, **terms_of(desc, b, sinks=sinks, **terms), wanted=wanted, store=store)
+            made = dense(one, **operands, **terms_of(desc, b, one, sinks=sinks, **terms), wanted=wanted, store=store)
             y[rows] = made["y"][0].swapaxes(0, 1)
             lse[:, rows] = made["lse"][0]
     return {"y": y, "lse": lse}
 
 
-_FORM = packed_form(BOUNDS, dropout=True)
+_FORM = packed_form(BOUNDS)
 
 
 def in_torch(
     torch: Any, desc: PackedDescriptor, *, q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
-    slopes: Any, sinks: Any, wanted: set[str], **stream: Any,
+    slopes: Any, sinks: Any, wanted: set[str], mask: Any = None, **stream: Any,
 ) -> Any:  # fmt: skip
     """Attention of each sequence; torch's dropout is another stream."""
     if drop_probability(desc):
@@ -85,7 +85,7 @@ def in_torch(
     def keys(b: int) -> tuple[Any, ...]:
         return tuple(x[ends[b] : ends[b + 1]] for x in (k, v))
 
-    return packed(torch, desc, q, keys, cu_seqlens_q, wanted, slopes, sinks)
+    return packed(torch, desc, q, keys, cu_seqlens_q, wanted, slopes, sinks, mask)
 
 
 class FlashSdpaVarlenPlan(Packed, Plan):

@@ -72,7 +72,7 @@ def reference(
         if one.query_len and one.key_len:
             queries = {n: heads_first(x, rows) for n, x in (("q", q), ("y", y), ("dy", dy))}
             others = {n: heads_first(x, keys) for n, x in (("k", k), ("v", v))}
-            more = terms_of(desc, b, sinks=sinks, **terms)
+            more = terms_of(desc, b, one, sinks=sinks, **terms)
             made = dense(one, **queries, **others, **more, lse=lse[None, :, rows], wanted=wanted, store=store)
             for name, grad in made.items():
                 if name == "dsinks":

@@ -11,6 +11,7 @@ import numpy as np
 from ....core import Descriptor, ElementKind, choice, derived, element, extent, flag, integer, number
 from ....core.benchmark import FLOPS, Benchmark
 from ....core.element import INDICES
+from ....core.errors import InvalidProblemError
 from ....schedules.attention.dense.forward import WIDER
 from ....schedules.attention.score_terms import drop_probability
 from ..dense.flash_sdpa import FlashSdpaDescriptor
@@ -117,11 +118,42 @@ def unseeing(desc: Any, sinks: Any, dtype: Any) -> tuple[np.ndarray, np.ndarray]
     return y, np.repeat(own[:, None], desc.total_q, axis=1)
 
 
-def terms_of(desc: Any, b: int, *, slopes: Any = None, sinks: Any = None, seed: Any = 0, offset: Any = 0) -> Any:
-    """The operands of the score terms of sequence b, as those of a dense problem."""
+def terms_of(
+    desc: Any, b: int, one: FlashSdpaDescriptor, *, slopes: Any = None, sinks: Any = None, seed: Any = 0,
+    offset: Any = 0, mask_bits: Any = None, mask_indptr: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The operands of the score terms of sequence b, as those of the dense problem `one`."""
+    mask = None
+    if mask_bits is not None:
+        bit = np.arange(one.query_len * one.key_len)
+        byte = int(mask_indptr[b]) + bit // 8
+        there = (byte >= 0) & (byte < len(mask_bits))
+        mask = np.zeros(bit.shape, bool)
+        mask[there] = mask_bits[byte[there]].astype(np.uint8) >> (bit[there] % 8).astype(np.uint8) & 1
+        mask = mask.reshape(one.query_len, one.key_len)
     if slopes is not None:
         slopes = np.broadcast_to(slopes, (desc.batch_size, desc.num_heads))[b : b + 1]
-    return {"slopes": slopes, "sinks": sinks, "seed": seed, "offset": int(offset) + (b << 32)}
+    return {"mask": mask, "slopes": slopes, "sinks": sinks, "seed": seed, "offset": int(offset) + (b << 32)}
+
+
+BITS_POLICY = "; a bit of a mask in a byte that is not in [0, mask_bytes) hides"
+
+
+def mask_starts(rng: Any, desc: Any, shape: tuple[int, ...]) -> Any:
+    """Random starts of masks of bits for tests."""
+    return rng.integers(0, desc.mask_bytes + 1, shape)
+
+
+def check_mask(views: Mapping[str, Any]) -> None:
+    """Refuse a mask of bits without its starts, and starts alone."""
+    if (views["mask_bits"] is None) != (views["mask_indptr"] is None):
+        raise InvalidProblemError("give both mask_bits and mask_indptr, where its sequences begin, or neither")
+
+
+def settle_mask(arrays: dict[str, Any]) -> None:
+    """Both for tests, or neither."""
+    if arrays.get("mask_bits") is None or arrays.get("mask_indptr") is None:
+        arrays["mask_bits"] = arrays["mask_indptr"] = None
 
 
 def wrong_bounds(bounds: Any, total: int, longest: int, name: str) -> str | None:

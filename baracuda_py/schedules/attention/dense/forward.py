@@ -99,8 +99,8 @@ class Form:
 
     `launch(problem, kernel, axes, rows, threads, smem)`: a block has `rows` queries. `before`: kernels that it runs
     first. `names`: the operands that are q, k, v and y. `terms`: parameters of the kernels
-    `<kernel>_terms`, with score terms besides scale and causality, and `masks`: whether those with masks and dropout
-    are among them. `level`: of the terms (terms.cuh) that kernels with `params` have.
+    `<kernel>_terms`, with score terms besides scale and causality. `level`: of the terms (terms.cuh) that kernels with
+    `params` have.
     """
 
     params: Params
@@ -110,12 +110,11 @@ class Form:
     terms: Params | None = None
     names: tuple[str, str, str, str] = ("q", "k", "v", "y")
     level: int = 0
-    masks: bool = True
 
     @property
     def levels(self) -> tuple[int, ...]:
         """Those of the kernels, by LEVEL of `Terms`."""
-        return (self.level,) if self.terms is None else (0, 1, 2) if self.masks else (0, 1)
+        return (self.level,) if self.terms is None else tuple(LEVELS)
 
     def of_level(self, more: int) -> Params:
         """The parameters of a kernel."""
