@@ -34,17 +34,8 @@ PACKED = {"batch_size": 5, "total_q": 300, "total_k": 280, "max_seqlen_q": 200, 
 FIELDS = {"batch_size": 1, "num_heads": 2, "num_kv_heads": 2}
 ONE_HEAD = {"batch_size": 1, "num_heads": 1, "num_kv_heads": 1}
 OPTIONAL = (
-    "mask",
-    "slopes",
-    "sinks",
-    "dmask",
-    "dslopes",
-    "dsinks",
-    "page_table",
-    "lengths",
-    "mask_bits",
-    "mask_indptr",
-)
+    "mask", "slopes", "sinks", "dmask", "dslopes", "dsinks", "page_table", "lengths", "mask_bits", "mask_indptr",
+)  # fmt: skip
 
 
 def check(

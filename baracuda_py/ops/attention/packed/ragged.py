@@ -128,9 +128,9 @@ def terms_of(
         bit = np.arange(one.query_len * one.key_len)
         byte = int(mask_indptr[b]) + bit // 8
         there = (byte >= 0) & (byte < len(mask_bits))
-        mask = np.zeros(bit.shape, bool)
-        mask[there] = mask_bits[byte[there]].astype(np.uint8) >> (bit[there] % 8).astype(np.uint8) & 1
-        mask = mask.reshape(one.query_len, one.key_len)
+        seen = np.zeros(bit.shape, bool)
+        seen[there] = mask_bits[byte[there]].astype(np.uint8) >> (bit[there] % 8).astype(np.uint8) & 1
+        mask = seen.reshape(one.query_len, one.key_len)
     if slopes is not None:
         slopes = np.broadcast_to(slopes, (desc.batch_size, desc.num_heads))[b : b + 1]
     return {"mask": mask, "slopes": slopes, "sinks": sinks, "seed": seed, "offset": int(offset) + (b << 32)}
@@ -214,7 +214,7 @@ class Packed:
     """What forward plans over packed sequences share; `bounds` names the operands that say where each begins."""
 
     bounds: ClassVar[tuple[str, str]]
-    value_policy = POLICY
+    value_policy: ClassVar[str] = POLICY
 
     @classmethod
     def infer(cls, shapes: Mapping[str, Any], facts: dict[str, Any]) -> None:

@@ -231,5 +231,6 @@ def batch_paged_prefill(
         q, k_cache, v_cache, qo_indptr, page_table, lengths, kv_indices, kv_indptr, kv_last_page_len, mask_bits,
         mask_indptr, slopes, sinks, scale=scale, is_causal=is_causal, causal_alignment=causal_alignment,
         window_left=window_left, window_right=window_right, softcap=softcap, max_seqlen_q=max_seqlen_q,
-        max_cache_len=max_cache_len, layout=layout, return_lse=return_lse, out=out, stream=stream, preference=preference,
+        max_cache_len=max_cache_len, layout=layout, return_lse=return_lse, out=out, stream=stream,
+        preference=preference,
     )  # fmt: skip
