@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from baracuda_py import (
-    BatchPagedPrefillPlan, FlashSdpaBackwardPlan, FlashSdpaPlan, FlashSdpaVarlenBackwardPlan, FlashSdpaVarlenPlan,
-    PlanPreference,
+    BatchPagedPrefillPlan, BatchRaggedPrefillPlan, FlashSdpaBackwardPlan, FlashSdpaPlan, FlashSdpaVarlenBackwardPlan,
+    FlashSdpaVarlenPlan, PlanPreference,
 )  # fmt: skip
 from baracuda_py.core.plan import Plan
 from baracuda_py.testing import emulate, emulated_device, fill, operands
@@ -181,6 +181,23 @@ def test_terms_over_pages(d: int) -> None:
     check(BatchPagedPrefillPlan, (d, d), packed | facts, "bfloat16", sms=2)
     bits = {"mask_bytes": 3000, "mask_bits": True, "mask_indptr": True}
     check(BatchPagedPrefillPlan, (d, d), packed | facts | bits, "bfloat16")
+
+
+@pytest.mark.parametrize(("cc", "d", "element"), [(9.0, 64, "float16"), (8.0, 64, "float16"), (8.0, 8, "float32")])
+def test_keys_that_bits_hide_may_hold_anything(cc: float, d: int, element: str) -> None:
+    desc = BatchRaggedPrefillPlan.descriptor(
+        batch_size=2, total_q=75, total_k=131, mask_bytes=1300, num_heads=2, d_k=d, d_v=d, element=element
+    )
+    case = fill(BatchRaggedPrefillPlan, desc, np.random.default_rng(0), {"slopes": False, "sinks": False})
+    arrays = case.arrays
+    arrays["qo_indptr"][...], arrays["kv_indptr"][...] = (0, 5, 75), (0, 0, 131)
+    mask = np.random.default_rng(1).random((70, 131)) < 0.6
+    mask[:, [7, 128]] = mask[3] = False
+    arrays["mask_bits"][...], arrays["mask_indptr"][...] = 0, (0, 100, 0)
+    bits = np.packbits(mask, bitorder="little")
+    arrays["mask_bits"][100 : 100 + len(bits)] = bits
+    arrays["k"][[7, 128]], arrays["v"][[7, 128]] = np.nan, np.inf
+    emulate(BatchRaggedPrefillPlan.select(desc, device=emulated_device(cc)), operands(case))
 
 
 def test_packed_sequences_too_long_for_their_keys_to_go_up() -> None:

@@ -48,7 +48,9 @@ class BatchRaggedPrefillArgs(Args):
     v: Array = operand("total_k num_kv_heads d_v", layout="inner")
     qo_indptr: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_q"))
     kv_indptr: Array = operand("num_bounds", element=INDEX, values=random_bounds("total_k"))
-    mask_bits: Array | None = operand("mask_bytes", element=ElementKind.U8, optional=True, values=(0, 256))
+    mask_bits: Array | None = operand(
+        "mask_bytes", element=ElementKind.U8, optional=True, layout="dense", values=(0, 256)
+    )
     mask_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=mask_starts)
     slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
     sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")

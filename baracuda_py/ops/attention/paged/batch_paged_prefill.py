@@ -91,7 +91,9 @@ class BatchPagedPrefillArgs(Args):
     kv_indices: Array | None = operand("num_indices", element=INDEX, optional=True, values=random_ints)
     kv_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=random_ints)
     kv_last_page_len: Array | None = operand("batch_size", element=INDEX, optional=True, values=random_ints)
-    mask_bits: Array | None = operand("mask_bytes", element=ElementKind.U8, optional=True, values=(0, 256))
+    mask_bits: Array | None = operand(
+        "mask_bytes", element=ElementKind.U8, optional=True, layout="dense", values=(0, 256)
+    )
     mask_indptr: Array | None = operand("num_bounds", element=INDEX, optional=True, values=mask_starts)
     slopes: Array | None = operand("batch_size num_heads", element="acc", optional=True, broadcast=True)
     sinks: Array | None = operand("num_heads", element="acc", optional=True, layout="dense")
