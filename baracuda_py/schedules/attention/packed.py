@@ -133,9 +133,9 @@ def term_values(p: Problem, scale: float) -> dict[str, Any]:
     values |= {} if p.desc.batch_size else {"slopes": "@null"}
     values |= {} if hasattr(p.desc, "dropout_p") else {"seed_value": 0, "offset_value": 0}
     if "mask_bits" in p.views:
-        starts = p.mask_indptr
-        values |= {
-            "mask": "mask_bits", "mask_bytes": p.desc.mask_bytes,
+        starts, held = p.mask_indptr, p.desc.mask_bytes
+        values |= {  # a mask of no bytes may have no address; it hides all keys, and nothing is read of it
+            "mask": "mask_bits" if held else "mask_indptr", "mask_bytes": held,
             "mask_indptr_stride": 0 if starts is None else starts.strides[0],
             "wide_mask_indptr": int(starts is not None and starts.element is ElementKind.I64),
         }  # fmt: skip

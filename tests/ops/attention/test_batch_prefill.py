@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from baracuda_py.core.device import fake_device
+from baracuda_py.core.dispatch import dense_problem
 from baracuda_py.core.errors import InvalidProblemError
 from baracuda_py.ops.attention.dense.flash_sdpa import flash_sdpa
 from baracuda_py.ops.attention.paged.batch_paged_prefill import BatchPagedPrefillDescriptor, batch_paged_prefill
-from baracuda_py.ops.attention.packed.batch_ragged_prefill import batch_ragged_prefill
+from baracuda_py.ops.attention.packed.batch_ragged_prefill import BatchRaggedPrefillPlan, batch_ragged_prefill
 from baracuda_py.ops.attention.packed.flash_sdpa_varlen import flash_sdpa_varlen
 
 PAGE, PAGES = 4, 9
@@ -98,6 +100,19 @@ def test_bits_that_are_not_there_hide():
     assert np.isfinite(lse[:, 1]).all() and (y[1] != want[1]).any()  # 7
     assert np.isneginf(lse[:, 2:6]).all() and not y[2:6].any()  # the first 56 of 60 bits stand before the bytes
     assert np.isfinite(lse[:, 6]).all()
+
+
+def test_a_mask_of_no_bytes_hides_all_keys():
+    q, k, v = make(7)
+    facts = {"mask_bits": np.zeros(0, np.uint8), "mask_indptr": np.zeros(4, np.int32)}
+    y, lse = batch_paged_prefill(q, k, v, INDPTR, page_table=TABLE, lengths=LENGTHS, **facts, return_lse=True)
+    assert not y.any() and np.isneginf(lse).all()
+    desc = BatchRaggedPrefillPlan.descriptor(
+        batch_size=3, total_q=7, total_k=24, num_heads=4, d_k=8, d_v=8, element="float32"
+    )
+    plan = BatchRaggedPrefillPlan.select(desc, device=fake_device(8.0))
+    *_, last = plan.rows[0].geometry(dense_problem(BatchRaggedPrefillPlan, desc, plan.device, optional=True)).steps
+    assert last.params["mask"] == "mask_indptr"  # whose address is never null
 
 
 @pytest.mark.parametrize("one", ["mask_bits", "mask_indptr"])
